@@ -39,9 +39,9 @@ from sidecar.metrics.metrics import Metrics, Observations
 from sidecar.metrics.readiness import Readiness
 from sidecar.outlook import Outlook
 from sidecar.platform.key_file import read_key
-from sidecar.policy_cache.cache_file import CacheFile
 from sidecar.policy_cache.freshness import Freshness
 from sidecar.policy_cache.full_replica import FullReplica
+from sidecar.policy_cache.policy_store import CacheFile
 from sidecar.policy_cache.policy_view import FetchFailed, PolicyView
 from sidecar.policy_cache.replica import Replica
 from sidecar.protocols.shared.source_names import ConfiguredLevels

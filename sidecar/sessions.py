@@ -26,7 +26,7 @@ from policies.sets.policy_set import SESSION, Fetch, session_name
 from policies.sets.signed_head import Claim
 from policies.trail.masked_ahead import recorded_user
 from sidecar.control.client import ControlClient, ControlUnavailable
-from sidecar.policy_cache.cache_file import CacheFile
+from sidecar.policy_cache.policy_store import CacheFile
 
 T = TypeVar("T")
 

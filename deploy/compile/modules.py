@@ -50,7 +50,6 @@ SIDECAR = (
     "sidecar.recorder",
     "sidecar.spool.storage.frames",
     "sidecar.spool.writing.appender",
-    "sidecar.spool.writing.batcher",
 )
 # Each group has one extension module with the code of all its modules; those only lead to it. An
 # image without the sidecar leaves out the second.

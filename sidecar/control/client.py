@@ -1,13 +1,10 @@
-"""Calls the control API: one address, one key, JSON. Knows no route.
-
-A redirect is an answer like any other and is never followed: the key would go with it.
-"""
+"""Calls the control API: one address, one key, JSON. A redirect is an answer like any other and is
+never followed: the key would go with it."""
 
 import asyncio
 import os
 import ssl
 from http import HTTPStatus
-from types import TracebackType
 from typing import Any
 
 import orjson
@@ -26,19 +23,15 @@ from sidecar.http.tls_contexts import client_context
 from sidecar.settings.model import UpstreamTls
 
 MAX_ANSWER_BYTES = 16 * 1024 * 1024
-"""The most bytes read of an answer. A page of documents is below 1 MiB, unless the policies of a
-single role are larger."""
+"""The most bytes read of an answer. A page of documents is below 1 MiB, with rare exceptions."""
 
 CONNECT_SECONDS = 2.0
 KEY_HEADER = "X-API-Key"
 
 
 class ControlUnavailable(Exception):
-    """the control API gave no usable answer
-
-    `status` is its HTTP status, None if there was no answer; `after` is its `Retry-After` in
-    seconds, None if it sent none.
-    """
+    """the control API gave no usable answer. `status` is its HTTP status, None if there was no
+    answer; `after` is its `Retry-After` in seconds, None if it sent none"""
 
     def __init__(
         self,
@@ -57,8 +50,7 @@ class ControlClient:
     """A client of the control API. Enter its context before use."""
 
     def __init__(self, address: str, key: str | KeyHolder, tls: UpstreamTls | None = None) -> None:
-        """`tls` applies to an `https://` address; without it, the system's authorities are
-        trusted."""
+        """`tls` is for an `https://` address; without it, the system's authorities are trusted."""
         self._address = address.rstrip("/")
         self._key = KeyHolder(key) if isinstance(key, str) else key
         self._tls = tls or UpstreamTls()
@@ -68,27 +60,20 @@ class ControlClient:
         return f"ControlClient({self._address!r})"
 
     async def __aenter__(self) -> "ControlClient":
+        tls = client_context(self._tls) if self._address.startswith("https://") else True
         # No cookies and no proxy from the environment: nothing but our address gets the key.
         self._session = ClientSession(
             # Polls, claims and deliveries are few, but a claim must not queue behind a long poll.
-            connector=TCPConnector(limit=32, keepalive_timeout=30, ssl=self._ssl_context()),
+            connector=TCPConnector(limit=32, keepalive_timeout=30, ssl=tls),
             cookie_jar=DummyCookieJar(),
             headers={"User-Agent": "sluice-sidecar"},
             trust_env=False,
         )
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_error: object) -> None:
         assert self._session is not None
         await self._session.close()
-
-    def _ssl_context(self) -> ssl.SSLContext | bool:
-        return client_context(self._tls) if self._address.startswith("https://") else True
 
     async def get(self, path: str, query: dict[str, str], *, seconds: float) -> dict[str, Any]:
         """Return the JSON object of an answer with status 200. Raises `ControlUnavailable` for
@@ -148,13 +133,11 @@ class ControlClient:
                     raw += chunk
         # Caught before `OSError`, of which it is a subclass.
         except TimeoutError:
-            raise ControlUnavailable(
-                f"the control API did not answer within {seconds:g} s"
-            ) from None
+            why = f"the control API did not answer within {seconds:g} s"
+            raise ControlUnavailable(why) from None
         except (ClientError, OSError, asyncio.IncompleteReadError) as error:
-            raise ControlUnavailable(
-                f"the control API can't be reached: {_describe(error)}"
-            ) from error
+            why = f"the control API can't be reached: {_describe(error)}"
+            raise ControlUnavailable(why) from error
         if KEY_HEADER in headers and status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
             self._key.on_refused()
         return _parse(status, raw, after)
@@ -182,9 +165,8 @@ def _seconds(text: str | None) -> float | None:
 
 def _parse(status: int, raw: bytes, after: float | None) -> dict[str, Any]:
     if len(raw) > MAX_ANSWER_BYTES:
-        raise ControlUnavailable(
-            f"the control API's answer exceeds {MAX_ANSWER_BYTES} bytes", status
-        )
+        why = f"the control API's answer exceeds {MAX_ANSWER_BYTES} bytes"
+        raise ControlUnavailable(why, status)
     try:
         answer = orjson.loads(raw)
     except orjson.JSONDecodeError:

@@ -1,11 +1,6 @@
 """The control API's time, as well as this sidecar knows it: the monotonic clock plus an offset that
-every exchange with the control API updates.
-
-Sessions and keys expire, events are ordered and alerts measured by the control API's time. This
-host's clock may differ from it by an hour, or be set while we run.
-
-Knows what the control API said and when it was asked; knows nothing of transports.
-"""
+every exchange updates. Sessions and keys expire, events are ordered and alerts measured by that
+time, from which this host's clock may differ by an hour."""
 
 from math import inf
 

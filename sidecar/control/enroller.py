@@ -1,19 +1,17 @@
-"""The loop that enrols this sidecar, and renews its keys: reads the pod's token, sends it to
-`POST /v1/sidecars/enrol`, and puts the answer into the identity.
+"""The loop that enrols this sidecar by the pod's token (`POST /v1/sidecars/enrol`), and renews its
+keys, which are held in memory and nowhere else.
 
-    no keys            tries until it has some; everything is denied meanwhile
-    keys               renews them at half of their life, and earlier if the control API refuses
-                       them or the agent's document changes
-    renewal fails      the keys stay in use until they expire; then everything is denied
-    not approved       asks again every few seconds
-
-The keys are held in memory and nowhere else. Knows nothing of decisions.
+    no keys, not approved   asks again every few seconds; everything is denied meanwhile
+    keys                    renews them at half of their life, and earlier if the control API
+                            refuses them or the agent's document changes
+    renewal fails           the keys stay in use until they expire; then everything is denied
 """
 
 import asyncio
 import logging
 import random
 from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -43,9 +41,8 @@ PENDING_PAUSE = 3.0
 LEAST_PAUSE = 1.0
 """The shortest time between two enrolments, whatever causes them."""
 _FINAL = {"agent": NOT_APPROVED, "tenant": NOT_ENROLLED}
-"""The refusals, by the control API's `details`, after which the held keys are forgotten: the
-control API has ended them already. Any other refusal may be due to this pod's token, so the keys
-stay in use."""
+"""The refusals, by the control API's `details`, that forget the held keys, which it has ended. Any
+other may be due to this pod's token."""
 
 
 class Unusable(Exception):
@@ -73,15 +70,12 @@ class Enroller:
         self._prepare = prepare
         self._backoff = Backoff(FIRST_PAUSE, MAX_PAUSE)
         self._wanted = asyncio.Event()
-        self._outage = RepeatingOutageLogger(
-            log, "enrolling", "the sidecar is enrolled", clock.monotonic
-        )
+        self.wake = self._wanted.set
+        """Enrols soon: the keys may have died."""
+        back = "the sidecar is enrolled"
+        self._outage = RepeatingOutageLogger(log, "enrolling", back, clock.monotonic)
         self._refused: str | None = None
         identity.key.on_refused = self.wake
-
-    def wake(self) -> None:
-        """Enrol soon: the keys may have died."""
-        self._wanted.set()
 
     def changed(self, names: Iterable[str] | None) -> None:
         """Enrol soon if these documents, or all if None, have changed something about the agent."""
@@ -148,7 +142,6 @@ class Enroller:
         return max(pause, after or 0.0)
 
     def forget_expired(self) -> None:
-        """Forget keys that were not renewed in time."""
         identity = self._identity
         if identity.problem is None and identity.seconds_left <= 0:
             cause = self._outage.problem or "it was not renewed in time"
@@ -164,11 +157,9 @@ class Enroller:
         if not wakeable:
             await asyncio.sleep(seconds - LEAST_PAUSE)
             return
-        try:
+        with suppress(TimeoutError):  # the renewal is due
             async with asyncio.timeout(seconds - LEAST_PAUSE):
                 await self._wanted.wait()
-        except TimeoutError:
-            pass  # the renewal is due
 
 
 def _read_token(path: Path) -> str:
@@ -188,12 +179,9 @@ def _parse(answer: dict[str, Any], sent: float) -> Enrolment:
     """Return the answer as an enrolment that was asked for at `sent`. The lifetime counts from
     `sent`, before the control API made the answer, so the keys live at least as long."""
     try:
-        waiting = Enrolment(
-            _text(answer["workload"]),
-            _text(answer["agent_id"]),
-            _text(answer["agent_role"]),
-            _text(answer["status"]),
-        )
+        members = ("workload", "agent_id", "agent_role", "status")
+        workload, agent_id, role, status = (_text(answer[each]) for each in members)
+        waiting = Enrolment(workload, agent_id, role, status)
         if answer["sidecar_key"] is None:
             return waiting
         lifetime, expires_at = answer["expires_in"], _text(answer["expires_at"])

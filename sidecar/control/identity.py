@@ -1,8 +1,5 @@
-"""The sidecar's identity at the control API: its own key, its agent, and the documents of the
-policy set that show whether both are still valid. It comes from the settings or from an enrolment.
-
-Knows keys and names of documents. Knows nothing of how a key is got or sent.
-"""
+"""The sidecar's identity at the control API, from the settings or from an enrolment: its own key,
+its agent, and the documents of the policy set that show whether both are still valid."""
 
 import asyncio
 from abc import ABC, abstractmethod
@@ -24,8 +21,7 @@ from sidecar.platform.key_file import read_key
 from sidecar.settings.model import SidecarSettings
 
 NOT_ENROLLED, NOT_APPROVED = "not_enrolled", "agent_not_approved"
-"""The names of denials while the sidecar has no keys: because it could not enrol, or because its
-agent is not approved."""
+"""The names of denials without keys: it could not enrol, or its agent is not approved."""
 
 
 class NoKey(Exception):
@@ -38,8 +34,6 @@ class KeyHolder:
 
     def __init__(self, key: str | None = None, missing: str = "") -> None:
         self.on_refused: Callable[[], None] = lambda: None
-        self._key = key
-        self._missing = missing
         self._present = asyncio.Event()
         self.put(key, missing)
 
@@ -88,14 +82,12 @@ class Identity(ABC):
 
 
 class ConfiguredIdentity(Identity):
-    """The keys are in files, and the settings name the agent."""
-
     def __init__(self, settings: SidecarSettings) -> None:
         assert settings.key_file is not None
         key = read_key(settings.key_file)
         super().__init__(KeyHolder(key))
-        self._digest = key_digest(key)
-        self.required.append(key_name(self._digest))
+        self.own_digest = key_digest(key)
+        self.required.append(key_name(self.own_digest))
         self._agent_key = ""
         self.agent_id = None if settings.agent is None else settings.agent.id
         if (agent := settings.agent) is not None:
@@ -104,30 +96,22 @@ class ConfiguredIdentity(Identity):
             if agent.id is not None:
                 self.required.append(agent_name(agent.id))
 
-    @property
-    def own_digest(self) -> bytes:
-        """The digest of the sidecar's own key."""
-        return self._digest
-
     def hold_own_key(self, key: str) -> None:
-        """From now on, call the control API with this key, and hold its document."""
-        former, self._digest = key_name(self._digest), key_digest(key)
-        self.required[self.required.index(former)] = key_name(self._digest)
+        former, self.own_digest = key_name(self.own_digest), key_digest(key)
+        self.required[self.required.index(former)] = key_name(self.own_digest)
         self.key.put(key)
 
     def hold_agent_key(self, digest: bytes) -> None:
-        """From now on, hold the document of the agent's key with this digest, not the former's."""
         name = key_name(digest)
         self.required[self.required.index(self._agent_key)] = name
         self._agent_key = name
 
     def invalid(self, policy_set: PolicySet, now: int) -> str | None:
-        key = policy_set.key(self._digest)
-        live = key is not None and key.live(now)
-        return None if live else "the key in `key_file` is no longer valid"
+        key = policy_set.key(self.own_digest)
+        return None if key and key.live(now) else "the key in `key_file` is no longer valid"
 
     def speaks_for(self, policy_set: PolicySet, agent_id: str | None) -> bool:
-        key = policy_set.key(self._digest)
+        key = policy_set.key(self.own_digest)
         # Without a document the key is revoked, and the control API says so at the next poll.
         return key is None or key.may_speak_for_agent(agent_id)
 
@@ -160,21 +144,14 @@ class EnrolledIdentity(Identity):
         super().__init__(KeyHolder(None, "waiting to enrol"))
 
     def accept(self, answer: Enrolment) -> None:
-        """From now on, use this answer of the control API."""
         self.answer = answer
         if answer.sidecar_key is None:
-            self.withdraw(
-                NOT_APPROVED,
-                f"agent `{answer.agent_id}` is `{answer.status}`: an admin has to approve it",
-            )
+            why = f"agent `{answer.agent_id}` is `{answer.status}`: an admin has to approve it"
+            self.withdraw(NOT_APPROVED, why)
             return
         self.problem = None
-        self.required[:] = [
-            TENANT,
-            role_name(answer.agent_role),
-            agent_name(answer.agent_id),
-            enrolment_name(answer.agent_id),
-        ]
+        own = agent_name(answer.agent_id), enrolment_name(answer.agent_id)
+        self.required[:] = [TENANT, role_name(answer.agent_role), *own]
         self.key.put(answer.sidecar_key)
 
     def withdraw(self, denial: str, why: str) -> None:
@@ -190,8 +167,7 @@ class EnrolledIdentity(Identity):
         return 0.0 if until is None else until - self._monotonic()
 
     def live(self, policy_set: PolicySet) -> Enrolment | None:
-        """Return the enrolment, if its keys are alive by the documents held. Raises
-        `MissingDocument`."""
+        """Return the enrolment if its keys are live by its document. Raises `MissingDocument`."""
         answer = self.answer
         if self.problem is not None or answer is None or self.seconds_left <= 0:
             return None

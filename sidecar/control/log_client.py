@@ -1,15 +1,8 @@
-"""The control API's log, as a sidecar appends to it: records go out, signed receipts come back.
+"""Appends records to the control API's log, verifies the signed receipts, and pins the latest
+checkpoint that this sidecar was shown.
 
-Pins the latest checkpoint of the log that this sidecar was shown, and notices a fork.
-
-    wanted     once a minute: the size to prove growth from, for the next report
-    shown      the answer's note and consistency proof: verified, then pinned on disk
-
-A control API that shows this sidecar one version of the log and others another one, or that has
-rewritten it, can't continue the pinned checkpoint. The sidecar says so and goes on deciding: the
-records in its spool are the same whatever the log says.
-
-Believes nothing that the log's key has not signed.
+A control API that shows this sidecar another log than others, or that has rewritten it, can't
+continue the pinned checkpoint: that is a fork. The sidecar says so and goes on deciding.
 """
 
 import asyncio
@@ -17,6 +10,7 @@ import logging
 import os
 import zlib
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -37,6 +31,11 @@ ANSWER_SECONDS = 30.0
 _GZIP = 31
 """zlib's `wbits` for the gzip format."""
 
+INTERVAL_SECONDS = 60.0
+_FILE = "pinned-checkpoint"
+_MAX_PROOF = 64
+log = logging.getLogger(__name__)
+
 
 class SpoolReceipt(NamedTuple):
     """States that the log holds every record up to `n`, and that record `n` has this core hash.
@@ -56,28 +55,20 @@ class _OtherKey(ReceiptRejected):
     """its signature is not by the log's key"""
 
 
+@dataclass(frozen=True, slots=True)
 class LogClient:
     """`tenant_id` and `log_keys` come from the policy set: None and `()` until it has arrived.
     `learn_key` brings `log_keys` up to date, and returns the reason if it can't."""
 
-    def __init__(
-        self,
-        control: ControlClient,
-        tenant_id: Callable[[], str | None],
-        log_keys: Callable[[], tuple[bytes, ...]],
-        learn_key: Callable[[], Awaitable[str | None]],
-        *,
-        compress: bool = False,
-    ) -> None:
-        self._control = control
-        self._tenant_id = tenant_id
-        self._log_keys = log_keys
-        self._learn_key = learn_key
-        self._compress = compress
+    control: ControlClient
+    tenant_id: Callable[[], str | None]
+    log_keys: Callable[[], tuple[bytes, ...]]
+    learn_key: Callable[[], Awaitable[str | None]]
+    compress: bool = field(default=False, kw_only=True)
 
     def can_verify(self) -> bool:
         """Return whether it is known which tenant the log belongs to and which keys sign it."""
-        return self._tenant_id() is not None and bool(self._log_keys())
+        return self.tenant_id() is not None and bool(self.log_keys())
 
     async def append(self, batch: RecordBatch) -> SpoolReceipt:
         """Send records; the log skips those that it already has. Raises `ControlUnavailable`, and
@@ -87,52 +78,49 @@ class LogClient:
             return self._verified(answer, batch.source, batch.instance)
         except _OtherKey as error:
             # The key may have been rotated since the policy set last said who signs.
-            if unknown := await self._learn_key():
+            if unknown := await self.learn_key():
                 raise ReceiptRejected(f"{error}, and who signs is not known: {unknown}") from error
         return self._verified(answer, batch.source, batch.instance)
 
     async def held(self, source: str, instance: str) -> SpoolReceipt | None:
         """Return the log's receipt for the records that it holds of the instance, None if it
         refuses to say. Raises what `append` raises."""
-        # A batch of no records: the receipt says how far the log is.
-        nothing = RecordBatch(source, instance, [], 0, -1, b"")
         try:
-            return await self.append(nothing)
+            # A batch of no records: the receipt says how far the log is.
+            return await self.append(RecordBatch(source, instance, [], 0, -1, b""))
         except ControlUnavailable as error:
             if refuses_records(error):
                 return None
             raise
 
     async def _send(self, body: bytes) -> dict[str, Any]:
-        if not self._compress:
-            return await self._control.post(PATH, body, seconds=ANSWER_SECONDS)
+        if not self.compress:
+            return await self.control.post(PATH, body, seconds=ANSWER_SECONDS)
         # In a thread, so that the event loop keeps running: a full batch takes ten milliseconds.
         packed = await asyncio.to_thread(zlib.compress, body, 1, _GZIP)
-        return await self._control.post(PATH, packed, seconds=ANSWER_SECONDS, encoding="gzip")
+        return await self.control.post(PATH, packed, seconds=ANSWER_SECONDS, encoding="gzip")
 
     def _verified(self, answer: dict[str, Any], source: str, instance: str) -> SpoolReceipt:
         try:
-            n, hash_ = answer["n"], unb64(answer["hash"])
-            signature = unb64(answer["signature"])
+            n, hash_, signature = answer["n"], unb64(answer["hash"]), unb64(answer["signature"])
             about = (answer["source"], answer["instance"])
         except (KeyError, TypeError, ValueError) as error:
             raise ReceiptRejected(f"it can't be read: {error!r}") from error
         # `type`, because True is an `int` too.
         if about != (source, instance) or type(n) is not int:
             raise ReceiptRejected("it is about another instance")
-        tenant_id = self._tenant_id()
+        tenant_id = self.tenant_id()
         if tenant_id is None:
             raise ReceiptRejected("the log's key is not known")
         # INVARIANT: only a signature lets the spool forget a record. A proxy on the way can delay
         # records, but can't make the sidecar drop them.
         message = receipt_message(tenant_id, source, instance, n, hash_)
-        if not any(verify(key, signature, message) for key in self._log_keys()):
+        if not any(verify(key, signature, message) for key in self.log_keys()):
             raise _OtherKey(_OtherKey.__doc__)
         return SpoolReceipt(n, hash_, _rejected(answer.get("rejected")))
 
 
 def _rejected(listed: object) -> tuple[tuple[int, str], ...]:
-    """Return the refused records of an answer, as far as it can be read."""
     if not isinstance(listed, list):
         return ()
     items = [each for each in listed if isinstance(each, dict)]
@@ -153,12 +141,6 @@ def _body(batch: RecordBatch) -> bytes:
     return b'%b,"records":[%b]}' % (envelope[:-1], b",".join(batch.payloads))
 
 
-INTERVAL_SECONDS = 60.0
-_FILE = "pinned-checkpoint"
-_MAX_PROOF = 64
-log = logging.getLogger(__name__)
-
-
 class PinnedCheckpoint:
     """The pinned note, in `directory`. `log_keys` returns the keys that may sign; none until the
     first policy set has arrived."""
@@ -173,24 +155,18 @@ class PinnedCheckpoint:
         self._log_keys = log_keys
         self._monotonic = monotonic
         self._due = 0.0
-        self._pinned = _load(self._path)
+        self.pinned = _load(self._path)
         self.fork: str | None = None
-        """The contradiction between the log and the pinned checkpoint. Stays until an operator has
-        removed the file and restarted the sidecar."""
+        """How the log contradicts the pinned checkpoint, until an operator removes its file."""
         self.other_origin: str | None = None
-        """The origin of the checkpoints that are shown, if it differs from the pinned one's: the
-        log began again as an incarnation, or is another log."""
-
-    @property
-    def pinned(self) -> Checkpoint | None:
-        return self._pinned
+        """The origin of the shown checkpoints if not the pinned one's: the log began again."""
 
     def wanted(self) -> int | None:
         """Return the pinned size, 0 if nothing is pinned; None if it is not time to ask yet."""
         if self._monotonic() < self._due or not self._log_keys():
             return None
         self._due = self._monotonic() + INTERVAL_SECONDS
-        return 0 if self._pinned is None else self._pinned.size
+        return 0 if self.pinned is None else self.pinned.size
 
     async def shown(self, answer: Mapping[str, Any]) -> None:
         """Take in the answer to a report that asked. An older control API shows nothing."""
@@ -211,7 +187,7 @@ class PinnedCheckpoint:
 
     def _continues(self, at: Checkpoint, hashes: list[bytes], *, proven: bool) -> bool:
         """Return whether a verified checkpoint may replace the pinned one. Notes a fork."""
-        last = self._pinned
+        last = self.pinned
         if last is None:
             return True
         if at.origin != last.origin:
@@ -220,9 +196,8 @@ class PinnedCheckpoint:
         self.other_origin = None
         fault = None
         if at.size < last.size:
-            fault = (
-                f"it counts {at.size} entries, fewer than the {last.size} that were shown before"
-            )
+            shown = f"the {last.size} that were shown before"
+            fault = f"it counts {at.size} entries, fewer than {shown}"
         elif at.size == last.size:
             fault = None if at.root == last.root else f"at {at.size} entries it has another root"
         elif proven and not tree_proofs.proves_consistency(
@@ -254,7 +229,7 @@ class PinnedCheckpoint:
         except OSError as error:
             # The one on disk is older, which is safe: the next one is proven from it.
             log.warning("the checkpoint could not be pinned on disk: %s", worded(error, self._path))
-        self._pinned = at
+        self.pinned = at
 
 
 def _load(path: Path) -> Checkpoint | None:

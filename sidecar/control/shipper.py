@@ -1,17 +1,12 @@
 """Ships records from the spool to the control API's log, in order, exactly once.
 
-    wait      until a record is on disk, then a moment more so that a batch forms
     read      from the segment files: only synced records ship
     send      POST /v1/sidecars/events
     verify    the receipt: signed by the log's key, for this instance, with our record's hash
     forget    only then; a segment may be deleted once all of it is acknowledged
 
-Exactly once comes from the record numbers, not from this loop: the control API advances its counter
-for an instance in the transaction that appends, and skips what it has. So anything in doubt (after
-a lost answer, or a restart) is sent again. So are records that the control API has lost: a database
-restored to an older copy holds less than was signed for, and shipping rewinds to that point.
-
-Knows what each failure means for the records. Knows no files and no keys.
+Exactly once comes from the record numbers: the control API skips what it has. So anything in doubt
+is sent again, and so are records that a restored control API has lost: shipping rewinds there.
 """
 
 import asyncio
@@ -39,8 +34,7 @@ MAX_PAUSE = 5.0
 CHECK_SECONDS = 30.0
 """Seconds with nothing to ship after which to ask the control API what it holds."""
 REFUSED_PAUSE = 5.0
-"""Seconds to pause when only an operator can help: the control API refuses the sidecar's key, or
-one instance after the other."""
+"""Seconds to pause when only an operator can help: a key or every instance is refused."""
 
 
 class Shipper:
@@ -49,20 +43,15 @@ class Shipper:
     refused."""
 
     def __init__(self, spool: Spool, log_client: LogClient, clock: Clock) -> None:
-        self.shipped = 0
-        self.failures = 0
-        self.conflicts = 0
-        self.rewinds = 0
-        self.rejected = 0
+        self.shipped = self.failures = self.conflicts = self.rewinds = self.rejected = 0
         self._spool = spool
         self._log = log_client
         self._monotonic = clock.monotonic
         self._backoff = Backoff(FIRST_PAUSE, MAX_PAUSE)
         # An instance was set aside, and nothing has shipped since.
         self._unresolved = False
-        self._outage = RepeatingOutageLogger(
-            log, "shipping", "records are shipped again", clock.monotonic
-        )
+        back = "records are shipped again"
+        self._outage = RepeatingOutageLogger(log, "shipping", back, clock.monotonic)
 
     @property
     def problem(self) -> str | None:
@@ -85,8 +74,7 @@ class Shipper:
             # Not a full batch yet: let one form.
             if self._spool.depth < BATCH_RECORDS:
                 await asyncio.sleep(LINGER_SECONDS)
-            pause = await self.step()
-            if pause:
+            if pause := await self.step():
                 await asyncio.sleep(pause)
 
     async def drain(self, deadline: float) -> bool:
@@ -155,13 +143,8 @@ class Shipper:
         n, reason = rejected[0]
         log.error(
             "the control API refused %d of %d records of spool instance `%s`; the first is "
-            "record %s: %s",
-            len(rejected),
-            len(batch.payloads),
-            batch.instance,
-            n,
-            reason,
-        )
+            "record %s: %s", len(rejected), len(batch.payloads), batch.instance, n, reason,
+        )  # fmt: skip
 
     async def _on_refusal(self, batch: RecordBatch, error: ControlUnavailable) -> float:
         if not refuses_records(error):
@@ -213,12 +196,8 @@ class Shipper:
         self._unresolved = True
         self.conflicts += 1
         self.failures += 1
-        log.error(
-            "spool instance `%s` is set aside at record %d: %s",
-            batch.instance,
-            batch.first_n,
-            reason,
-        )
+        at = batch.instance, batch.first_n
+        log.error("spool instance `%s` is set aside at record %d: %s", *at, reason)
         await self._spool.set_aside(batch.instance, reason)
         return FIRST_PAUSE
 

@@ -1,9 +1,7 @@
-"""`python -m sidecar.doctor --config FILE`: reads the arguments and the environment once, runs the
-checks and prints the findings.
+"""`python -m sidecar.doctor --config FILE`: runs the checks and prints the findings, each with the
+name of its check's function.
 
 Exit code 0 without findings, 1 with findings, 2 for unusable settings or arguments.
-
-The list of checks, in order. A finding names its check by the name of the function.
 """
 
 import argparse
@@ -28,34 +26,18 @@ from sidecar.doctor.redirects import other_users, redirect, udp
 Check = Callable[[DoctorContext], Iterable[DoctorFinding]]
 
 CHECKS: tuple[Check, ...] = (
-    writable,
-    readable,
-    users,
-    listeners,
-    direct,
-    grpc_twins,
-    redirect,
-    udp,
-    other_users,
-    report_mode,
-    private_names,
-    broad_hosts,
-    write_actions,
-    own_key,
-    escaped_denials,
-    disk_space,
-)
+    writable, readable, users, listeners, direct, grpc_twins, redirect, udp, other_users,
+    report_mode, private_names, broad_hosts, write_actions, own_key, escaped_denials, disk_space,
+)  # fmt: skip
+
+MAX_UID = 2**32 - 2
+"""The largest user id; 2**32 - 1 means "no change" to setuid."""
 
 
 def examine(context: DoctorContext) -> list[DoctorFinding]:
     """Run all checks. Returns the findings, the most severe first."""
-    return ordered(
-        found._replace(check=check.__name__) for check in CHECKS for found in check(context)
-    )
-
-
-MAX_UID = 2**32 - 2
-"""The largest user id; 2**32 - 1 means "no change" to setuid."""
+    found = ((each, check.__name__) for check in CHECKS for each in check(context))
+    return ordered(each._replace(check=name) for each, name in found)
 
 
 def main() -> int:
@@ -77,13 +59,10 @@ def _parser() -> argparse.ArgumentParser:
         description="Finds ways around a sidecar: direct access to its sources, gaps in the "
         "packet filter, files that others can change. Run it beside the sidecar, as root.",
     )
-    parser.add_argument(
-        "--config", type=Path, required=True, help="the sidecar's settings file (YAML)"
-    )
-    parser.add_argument(
-        "--agent-uid", type=_uid, metavar="UID", help="the user id that the agent runs as"
-    )
-    parser.add_argument("--json", action="store_true", help="print the findings as JSON")
+    add = parser.add_argument
+    add("--config", type=Path, required=True, help="the sidecar's settings file (YAML)")
+    add("--agent-uid", type=_uid, metavar="UID", help="the user id that the agent runs as")
+    add("--json", action="store_true", help="print the findings as JSON")
     return parser
 
 

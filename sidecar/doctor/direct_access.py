@@ -1,10 +1,8 @@
-"""Checks which connections are possible that should not be: the agent's to a data source directly,
-and other hosts' to the sidecar's ports.
+"""Checks for connections that should not be possible: the agent's to a data source directly, and
+other hosts' to the sidecar's ports.
 
-The first is tried from this host, so it also sees the effect of network policies and of firewalls
-elsewhere. A refused connection proves something only while the source answers the sidecar: a source
-that is down refuses everyone. `metrics_listen` is exempt from the second: it serves only numbers,
-and other hosts are meant to scrape it.
+The first is tried from this host, so it also sees network policies and firewalls elsewhere.
+`metrics_listen` is exempt from the second: other hosts are meant to scrape it.
 """
 
 from collections.abc import Iterator
@@ -16,8 +14,7 @@ from sidecar.doctor.host import Address, Unobservable
 from sidecar.doctor.packet_trace import Packet, trace
 
 GRPC_PORTS = {"qdrant": 6334, "weaviate": 50051, "milvus": 19530}
-"""The port on which a data source of this kind also answers gRPC (`protocols/RULES.md`, gRPC
-ports)."""
+"""The port on which a source of this kind also answers gRPC (`protocols/RULES.md`, gRPC ports)."""
 
 
 def direct(context: DoctorContext) -> Iterator[DoctorFinding]:
@@ -45,8 +42,7 @@ def grpc_twins(context: DoctorContext) -> Iterator[DoctorFinding]:
 
 
 def _unanswered(context: DoctorContext, upstream: SourceAddress) -> Iterator[DoctorFinding]:
-    """Report a source that refused the agent's user, and does not answer the sidecar's user
-    either."""
+    """Report a source that refused the agent's user and does not answer the sidecar's either."""
     agent, port = _agent_uid(context), upstream.port
     tried = [each for each in _known(upstream) if not _is_filtered(context, each, port, agent)]
     # Without a running sidecar, this process's user is the best there is.

@@ -1,12 +1,10 @@
-"""Observes what the checks examine (the settings, the users of agent and sidecar, listening sockets
-and packet-filter rules), once, so that all checks see the same state; and renders what they found
-as text and JSON. Judges nothing.
-"""
+"""Observes what the checks examine, once, so that all see the same state; and renders the findings
+as text and JSON."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple, ParamSpec, TypeVar
+from typing import NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
 import orjson
@@ -18,9 +16,10 @@ from sidecar.doctor.iptables import RuleSet
 from sidecar.settings.model import SidecarSettings, Source
 from sidecar.settings.ports import Port, ports_of
 
+_Observed = TypeVar("_Observed")
+
 
 def as_text(findings: Sequence[DoctorFinding]) -> str:
-    """Return the findings for a terminal."""
     return as_lines(findings) if findings else "found nothing that can bypass this sidecar"
 
 
@@ -28,10 +27,6 @@ def as_json(findings: Sequence[DoctorFinding]) -> str:
     """Return `{findings: [{check, severity, seen, why, do}]}`."""
     rows = [{**each._asdict(), "severity": each.severity.value} for each in findings]
     return orjson.dumps({"findings": rows}, option=orjson.OPT_INDENT_2).decode()
-
-
-_Arguments = ParamSpec("_Arguments")
-_Observed = TypeVar("_Observed")
 
 
 class SourceAddress(NamedTuple):
@@ -103,13 +98,11 @@ def _serves(socket: ListeningSocket, listen: ListenAddress) -> bool:
     )
 
 
-def _look(
-    observe: Callable[_Arguments, _Observed], *args: _Arguments.args, **kwargs: _Arguments.kwargs
-) -> _Observed | Unobservable:
+def _look(observe: Callable[..., _Observed], *args: object) -> _Observed | Unobservable:
     """Observe, and return an `Unobservable` instead of raising it: the checks that need this value
     report it, and the others still run."""
     try:
-        return observe(*args, **kwargs)
+        return observe(*args)
     except Unobservable as error:
         return error
 

@@ -1,10 +1,7 @@
 """Checks what keeps the sidecar's data from others: agent and sidecar run as different users, and
-neither as root; no other user can change or read the settings, the keys, the spool or the cache;
-and the disk has room for what the settings let the sidecar store.
+neither as root; no other user can change or read its files; and the disk has room for them.
 
-An agent with the sidecar's user, or root, can read the sidecar's keys, stop it, and pass the packet
-filter like it. A file is only as safe as every folder above it: a user who may rename a folder can
-replace it.
+A file is only as safe as every folder above it: a user who may rename a folder can replace it.
 """
 
 import stat
@@ -25,58 +22,39 @@ from sidecar.doctor.host import Unobservable
 def users(context: DoctorContext) -> Iterator[DoctorFinding]:
     """Report an agent whose user is unknown, is root, or owns the process on the sidecar's
     address; and a sidecar that runs as root."""
-    agent = context.agent_uid
-    if agent is None:
-        yield DoctorFinding(
-            Severity.UNKNOWN,
-            "the agent's user is not known",
-            "the agent's access can be tested only as its user",
-            "add `--agent-uid UID`",
-        )
-    if agent == 0:
-        yield DoctorFinding(
-            Severity.HIGH,
-            "the agent is root",
+    agent, sockets, uids = context.agent_uid, context.sockets, context.sidecar_uids
+    unseen = isinstance(sockets, Unobservable)
+    rows: tuple[tuple[bool, Severity, str, str, str], ...] = (
+        (agent is None, Severity.UNKNOWN, "the agent's user is not known",
+            "the agent's access can be tested only as its user", "add `--agent-uid UID`"),
+        (agent == 0, Severity.HIGH, "the agent is root",
             "root can read every key and remove any rule of the packet filter",
-            "run the agent as a user of its own, without capabilities",
-        )
-    if isinstance(context.sockets, Unobservable):
-        yield DoctorFinding(
-            Severity.UNKNOWN,
-            f"the listening sockets can't be read: {context.sockets}",
+            "run the agent as a user of its own, without capabilities"),
+        (unseen, Severity.UNKNOWN, f"the listening sockets can't be read: {sockets}",
             "the sidecar may run as the agent's user",
-            "run this where the sidecar runs, on Linux",
-        )
-    elif not context.sidecar_uids:
-        yield DoctorFinding(
-            Severity.UNKNOWN,
+            "run this where the sidecar runs, on Linux"),
+        (not unseen and not uids, Severity.UNKNOWN,
             f"nothing listens on `{context.settings.listen}` in this network namespace",
             "the sidecar may run as the agent's user",
-            "start the sidecar, and run this in the same network namespace",
-        )
-    elif agent in context.sidecar_uids and agent != 0:
-        yield DoctorFinding(
-            Severity.HIGH,
+            "start the sidecar, and run this in the same network namespace"),
+        (agent in uids and agent != 0, Severity.HIGH,
             f"the sidecar runs as UID {agent}, the agent's",
             "the agent can read the sidecar's keys, stop it, and pass the packet filter like it",
-            "run the sidecar as a user of its own",
-        )
-    if 0 in context.sidecar_uids:
-        yield DoctorFinding(
-            Severity.MEDIUM,
-            "the sidecar runs as root",
-            "a fault in the sidecar gives away the whole host, and rules that exempt its user let "
-            "every process of root pass",
-            "run the sidecar as a user of its own, without capabilities",
-        )
+            "run the sidecar as a user of its own"),
+        (0 in uids, Severity.MEDIUM, "the sidecar runs as root",
+            ("a fault in the sidecar gives away the whole host, and rules that exempt its user let "
+            "every process of root pass"),
+            "run the sidecar as a user of its own, without capabilities"),
+    )  # fmt: skip
+    for applies, severity, seen, why, do in rows:
+        if applies:
+            yield DoctorFinding(severity, seen, why, do)
 
 
 _DATA_FOLDERS = ("cache", "spool.dir")
 
 
 class _SettingPath(NamedTuple):
-    """A path in the settings, with the full name of its key."""
-
     key: str
     path: Path
 
@@ -119,7 +97,6 @@ def readable(context: DoctorContext) -> Iterator[DoctorFinding]:
 
 
 def _paths(value: Any, name: str) -> Iterator[_SettingPath]:
-    """Yield every path in the settings, under any key."""
     # Found by type, so that a setting added later is checked too.
     if isinstance(value, Path):
         yield _SettingPath(name, value)
@@ -141,8 +118,7 @@ def _with_parents(path: Path) -> Iterator[Path]:
 
 
 def _status(path: Path) -> stat_result | DoctorFinding | None:
-    """Return the status of `path`: a finding if it can't be read, None if nothing exists there
-    yet."""
+    """Return the status of `path`: a finding if it can't be read, None if nothing exists there."""
     try:
         return path.stat()
     except FileNotFoundError:
@@ -174,11 +150,9 @@ def _read_by_others(
     status = _status(path)
     if isinstance(status, DoctorFinding):
         yield status
+    if not isinstance(status, stat_result):
         return
-    if status is None:
-        return
-    mode = status.st_mode
-    access = None
+    mode, access = status.st_mode, None
     if status.st_uid not in context.trusted_uids:
         access = f"belongs to UID {status.st_uid}"
     elif mode & stat.S_IROTH and _is_reachable(path, stat.S_IXOTH):
@@ -191,11 +165,8 @@ def _read_by_others(
 
 def _is_reachable(path: Path, bits: int) -> bool:
     """Return whether every folder above `path` grants one of the execute `bits`."""
-    for folder in path.parents:
-        status = _status(folder)
-        if isinstance(status, stat_result) and not status.st_mode & bits:
-            return False
-    return True
+    statuses = (_status(folder) for folder in path.parents)
+    return all(each.st_mode & bits for each in statuses if isinstance(each, stat_result))
 
 
 _WHY_ROOM = (

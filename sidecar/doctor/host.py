@@ -1,10 +1,8 @@
-"""Observes the host: names, connections, listening sockets, and packet-filter rules, with
+"""Observes a Linux host: names, connections, listening sockets, and packet-filter rules, with
 `iptables-save` and with `nft`. Raises `Unobservable` for what it can't see.
 
 The kernel has three places for rules: the tables of `nft`, those that today's `iptables` keeps
 among them, and those of `iptables-legacy`. No tool shows all three.
-
-Works on Linux, through `/proc`. Changes nothing, and judges nothing.
 """
 
 import os
@@ -22,21 +20,25 @@ from policies.ground.errors import worded
 from sidecar.doctor import iptables, nftables
 from sidecar.doctor.iptables import RuleSet
 
-
-class Unobservable(Exception):
-    """a property of the host can't be observed; the message says why"""
-
-
 _TOOL_SECONDS = 20.0
 _NO_NFTABLES = ("Protocol not supported", "Operation not supported")
 """The messages of `nft` on a kernel without nf_tables, which then has no rules in them either."""
 _LEGACY = {4: "net/ip_tables_names", 6: "net/ip6_tables_names"}
 """The files in which the kernel lists the tables of `iptables-legacy`."""
 
+Address = IPv4Address | IPv6Address
 
-class _Printed(NamedTuple):
-    output: str
-    error: str
+TOOLS = "/usr/sbin:/sbin:/usr/local/sbin:/usr/bin:/bin"
+"""The search path for the tools. Fixed, because this may run as root with another's `PATH`."""
+CONNECT_SECONDS = 2.0
+_TCP_LISTEN = "0A"
+"""The state in `/proc/net/tcp` of a listening socket."""
+_LINK_LOCAL = "20"
+"""The scope in `/proc/net/if_inet6` of a link-local address, which reaches only its own link."""
+
+
+class Unobservable(Exception):
+    """a property of the host can't be observed; the message says why"""
 
 
 def read_rules(version: int, folders: str, proc: Path) -> RuleSet:
@@ -62,17 +64,16 @@ def read_rules(version: int, folders: str, proc: Path) -> RuleSet:
 
 
 def _saved(tool: str) -> RuleSet:
-    printed = _printed([tool])
+    output, warning = _printed([tool])
     try:
-        rules = iptables.parse(printed.output)
+        rules = iptables.parse(output)
     except ValueError as error:
         raise Unobservable(f"`{tool}` can't be used: {error}") from error
     # A tool that may not see the rules can succeed and print none.
     if not rules.tables and os.geteuid() != 0:
         raise Unobservable(f"`{tool}` shows the rules only to root")
     # A warning beside the rules may mean that some are missing.
-    if printed.error:
-        rules.incomplete = rules.incomplete or printed.error
+    rules.incomplete = rules.incomplete or warning
     return rules
 
 
@@ -85,15 +86,14 @@ def _without_save(version: int, proc: Path) -> RuleSet:
     except OSError as error:
         legacy = [f"unknown ({worded(error)})"]
     if legacy:
-        rules.incomplete = (
-            f"tables of `iptables-legacy`, which `nft` can't read: {', '.join(legacy)}"
-        )
+        listed = ", ".join(legacy)
+        rules.incomplete = f"tables of `iptables-legacy`, which `nft` can't read: {listed}"
     return rules
 
 
 def _list_ruleset(nft: str) -> str:
     try:
-        return _printed([nft, "--json", "list", "ruleset"]).output
+        return _printed([nft, "--json", "list", "ruleset"])[0]
     except Unobservable as error:
         if any(each in str(error) for each in _NO_NFTABLES):
             return '{"nftables": []}'
@@ -101,7 +101,6 @@ def _list_ruleset(nft: str) -> str:
 
 
 def _add(rules: RuleSet, more: RuleSet) -> None:
-    """Add the tables of `nft` that `iptables-save` did not show."""
     # Of its own tables, `iptables-save` shows conditions that `nft` only names.
     shown = {f"{family} {name}" for family in ("ip", "ip6") for name in rules.tables}
     kept = {name for name in more.tables if not (rules.of_nf_tables and name in shown)}
@@ -111,8 +110,8 @@ def _add(rules: RuleSet, more: RuleSet) -> None:
         rules.incomplete = ""  # the table that it could not show is among those of `nft`
 
 
-def _printed(command: list[str]) -> _Printed:
-    """Return the output of a tool. Raises `Unobservable` if it fails."""
+def _printed(command: list[str]) -> tuple[str, str]:
+    """Return what a tool prints, and what it prints as an error."""
     try:
         ended = subprocess.run(  # noqa: S603  # one of seven names, in the system's folders
             command, capture_output=True, text=True, timeout=_TOOL_SECONDS, check=True
@@ -123,38 +122,21 @@ def _printed(command: list[str]) -> _Printed:
         raise Unobservable(f"`{command[0]}` failed: {reason}") from error
     except (OSError, ValueError, subprocess.TimeoutExpired) as error:
         raise Unobservable(f"`{command[0]}` can't be used: {error}") from error
-    return _Printed(ended.stdout, " ".join(ended.stderr.split())[:200])
-
-
-Address = IPv4Address | IPv6Address
-
-TOOLS = "/usr/sbin:/sbin:/usr/local/sbin:/usr/bin:/bin"
-"""The search path for `iptables-save` and `nft`. Fixed, because this may run as root with a `PATH`
-that others control."""
-CONNECT_SECONDS = 2.0
-_TCP_LISTEN = "0A"
-"""The state in `/proc/net/tcp` of a listening socket."""
-_LINK_LOCAL = "20"
-"""The scope in `/proc/net/if_inet6` of a link-local address, which reaches only its own link."""
+    return ended.stdout, " ".join(ended.stderr.split())[:200]
 
 
 class ListeningSocket(NamedTuple):
-    """A listening TCP socket, and the user who owns it."""
-
     address: Address
     port: int
     uid: int
 
 
 class Host:
-    """The host of this process, in this process's network namespace."""
-
     def __init__(self, proc: Path = Path("/proc"), tools: str = TOOLS) -> None:
         self._proc = proc
         self._tools = tools
 
     def uid(self) -> int:
-        """Return the effective user id of this process."""
         return os.geteuid()
 
     def addresses(self, host: str) -> list[Address]:
@@ -198,8 +180,7 @@ class Host:
         """Return the bytes that a user other than root may still write to the disk of `path`, which
         need not exist yet. Raises `Unobservable`."""
         try:
-            existing = next(each for each in (path, *path.parents) if each.exists())
-            found = os.statvfs(existing)
+            found = os.statvfs(next(each for each in (path, *path.parents) if each.exists()))
         except OSError as error:
             raise Unobservable(f"the free space of `{path}` is unknown: {worded(error)}") from error
         return found.f_bavail * found.f_frsize
@@ -231,13 +212,11 @@ class Host:
                 yield ListeningSocket(_address(address), int(port, 16), int(words[7]))
 
     def interfaces(self) -> list[str]:
-        """Return the names of all interfaces except loopback."""
         names = [line.partition(":")[0].strip() for line in self._lines("net/dev")[2:]]
         return [name for name in names if name != "lo"]
 
     def outgoing_interfaces(self, address: Address) -> tuple[str, ...]:
-        """Return the interfaces through which a packet to `address` may leave; `lo` if it is
-        local."""
+        """Return the interfaces by which a packet to `address` may leave; `lo` if it is local."""
         if address.is_loopback or _is_local(address):
             return ("lo",)
         return tuple(self.interfaces()) or ("eth0",)
@@ -257,16 +236,14 @@ class Host:
         try:
             return (self._proc / name).read_text().splitlines()
         except OSError as error:
-            if needed:
-                raise Unobservable(
-                    f"`{self._proc / name}` can't be read: {worded(error)}"
-                ) from error
-            return []
+            if not needed:
+                return []
+            why = f"`{self._proc / name}` can't be read: {worded(error)}"
+            raise Unobservable(why) from error
 
 
 def _connects(address: Address, port: int) -> bool:
-    family = socket.AF_INET if address.version == 4 else socket.AF_INET6
-    with closing(socket.socket(family, socket.SOCK_STREAM)) as probe:
+    with closing(_socket(address, socket.SOCK_STREAM)) as probe:
         probe.settimeout(CONNECT_SECONDS)
         try:
             probe.connect((str(address), port))
@@ -278,13 +255,16 @@ def _connects(address: Address, port: int) -> bool:
 def _is_local(address: Address) -> bool:
     """Return whether `address` belongs to this host: the kernel would also use it as the source of
     packets to it. Connecting a datagram socket sends nothing."""
-    family = socket.AF_INET if address.version == 4 else socket.AF_INET6
     try:
-        with closing(socket.socket(family, socket.SOCK_DGRAM)) as probe:
+        with closing(_socket(address, socket.SOCK_DGRAM)) as probe:
             probe.connect((str(address), 9))
             return str(probe.getsockname()[0]) == str(address)
     except OSError:
         return False
+
+
+def _socket(address: Address, kind: socket.SocketKind) -> socket.socket:
+    return socket.socket(socket.AF_INET if address.version == 4 else socket.AF_INET6, kind)
 
 
 def _address(hexadecimal: str) -> Address:

@@ -1,7 +1,4 @@
-"""Parses packet-filter rules as `iptables-save` and `ip6tables-save` print them. Pure.
-
-Knows the syntax of rules. Knows nothing of packets.
-"""
+"""Parses packet-filter rules as `iptables-save` and `ip6tables-save` print them."""
 
 import shlex
 from dataclasses import dataclass, field
@@ -60,27 +57,22 @@ class RuleSet:
 
     def outgoing(self, *, nat_only: bool = False) -> list[Rule]:
         """Return every rule that may apply to a packet of a local process."""
-        return [
-            rule for hook in self.hooks if hook.nat or not nat_only for rule in self.reachable(hook)
-        ]
+        hooks = [hook for hook in self.hooks if hook.nat or not nat_only]
+        return [rule for hook in hooks for rule in self.reachable(hook)]
 
     def reachable(self, hook: Hook) -> list[Rule]:
         """Return the rules that packets may meet after they enter by `hook`."""
-        return _reachable(self.tables.get(hook.table, {}), hook.chain)
-
-
-def _reachable(chains: dict[str, RuleChain], start: str) -> list[Rule]:
-    """Return the rules of chain `start` and of every chain that they jump to."""
-    found: list[Rule] = []
-    pending, seen = [start], {start}
-    while pending:
-        chain = chains.get(pending.pop())
-        for rule in () if chain is None else chain.rules:
-            found.append(rule)
-            if rule.target not in seen:
-                seen.add(rule.target)
-                pending.append(rule.target)
-    return found
+        chains = self.tables.get(hook.table, {})
+        found: list[Rule] = []
+        pending, seen = [hook.chain], {hook.chain}
+        while pending:
+            chain = chains.get(pending.pop())
+            for rule in () if chain is None else chain.rules:
+                found.append(rule)
+                if rule.target not in seen:
+                    seen.add(rule.target)
+                    pending.append(rule.target)
+        return found
 
 
 _PRIORITIES = {"raw": -300, "mangle": -150, "nat": -100, "filter": 0, "security": 50}

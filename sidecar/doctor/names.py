@@ -1,7 +1,6 @@
 """Checks for settings that let more through than intended: names that resolve to private addresses
-or belong to many customers, denials that are only reported, and rules for AuthZEN actions that let
-roles write that may read.
-"""
+or belong to many customers, denials that are only reported, and AuthZEN actions that let roles
+write where they may read."""
 
 from collections.abc import Iterator
 from ipaddress import ip_address, ip_network
@@ -15,32 +14,17 @@ MAX_ADDRESSES = 256
 """A network in `addresses` with more addresses is unlikely to be one data source."""
 
 BROAD = (
-    "amazonaws.com",
-    "appspot.com",
-    "azureedge.net",
-    "azurefd.net",
-    "bitbucket.org",
-    "cloudfront.net",
-    "digitaloceanspaces.com",
-    "fastly.net",
-    "github.com",
-    "githubusercontent.com",
-    "gitlab.com",
-    "googleapis.com",
-    "huggingface.co",
-    "netlify.app",
-    "pages.dev",
-    "r2.cloudflarestorage.com",
-    "run.app",
-    "vercel.app",
-    "windows.net",
-    "workers.dev",
-)
+    "amazonaws.com", "appspot.com", "azureedge.net", "azurefd.net", "bitbucket.org",
+    "cloudfront.net", "digitaloceanspaces.com", "fastly.net", "github.com",
+    "githubusercontent.com", "gitlab.com", "googleapis.com", "huggingface.co", "netlify.app",
+    "pages.dev", "r2.cloudflarestorage.com", "run.app", "vercel.app", "windows.net", "workers.dev",
+)  # fmt: skip
 """Domains where anyone can store data: access to one name gives access to every account there."""
+
+_WRITING = ("write", "delete", "update", "create", "put", "post", "patch")
 
 
 def report_mode(context: DoctorContext) -> Iterator[DoctorFinding]:
-    """Report sources that deny nothing."""
     for source in context.settings.sources:
         if source.mode == "report":
             yield DoctorFinding(
@@ -69,11 +53,8 @@ def private_names(context: DoctorContext) -> Iterator[DoctorFinding]:
                     "the operator of that DNS name can direct the sidecar to any of them",
                     "narrow `addresses` to those of the data source",
                 )
-        refused = [
-            str(each)
-            for each in addresses
-            if refusal(each) is not None and not any(each in network for network in covered)
-        ]
+        private = [each for each in addresses if refusal(each) is not None]
+        refused = [str(each) for each in private if not any(each in network for network in covered)]
         if refused:
             yield DoctorFinding(
                 Severity.LOW,
@@ -113,9 +94,6 @@ def _is_address(host: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-_WRITING = ("write", "delete", "update", "create", "put", "post", "patch")
 
 
 def write_actions(context: DoctorContext) -> Iterator[DoctorFinding]:

@@ -1,9 +1,6 @@
-"""Parses packet-filter rules as `nft --json list ruleset` prints them (libnftables-json(5)). Pure.
-
-Writes them down as `iptables` knows rules, so that one trace follows both. A condition that can't
-be read stays a condition, which may hold or not; of a statement that can't be read, it assumes that
-it may end the chain. Knows nothing of packets.
-"""
+"""Parses packet-filter rules as `nft --json list ruleset` prints them (libnftables-json(5)), into
+those of `iptables`, so that one trace follows both. A condition that can't be read stays one that
+may hold or not; a statement that can't be read may end the chain."""
 
 import json
 from collections.abc import Iterator
@@ -26,6 +23,10 @@ _CONDITIONS = frozenset({"limit", "quota", "ct count", "connlimit"})
 """Statements that hold for some packets only."""
 
 
+Sets = dict[str, list[Any]]
+"""The elements of each set of a table."""
+
+
 class _Unreadable(Exception):
     """a part of a rule has a form that is not known here"""
 
@@ -39,7 +40,7 @@ class _Draft:
     """The facts read of a rule so far, and the named `sets` of its table."""
 
     version: int
-    sets: dict[str, list[Any]]
+    sets: Sets
     options: list[Option] = field(default_factory=list)
 
     def condition(self, module: str, name: str, values: list[str], *, negated: bool) -> None:
@@ -53,12 +54,12 @@ def parse(text: str, version: int) -> RuleSet:
     """Parse the tables with rules for packets of IP version 4 or 6 that a local process sends.
     Raises `ValueError` for text in any other form."""
     rules = RuleSet()
-    sets: dict[str, dict[str, list[Any]]] = {}
+    sets: dict[str, Sets] = {}
     try:
         for item in json.loads(text)["nftables"]:
-            for kind, told in item.items():
-                if told.get("family") in _FAMILIES[version]:
-                    _take(rules, sets, kind, told, version)
+            for kind, wire in item.items():
+                if wire.get("family") in _FAMILIES[version]:
+                    _take(rules, sets, kind, wire, version)
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"not the output of `nft --json`: {error!r}") from error
     return rules
@@ -71,34 +72,29 @@ def chain_name(name: str) -> str:
 
 
 def _take(
-    rules: RuleSet,
-    sets: dict[str, dict[str, list[Any]]],
-    kind: str,
-    told: dict[str, Any],
-    version: int,
+    rules: RuleSet, sets: dict[str, Sets], kind: str, wire: dict[str, Any], version: int
 ) -> None:
-    table = f"{told['family']} {told.get('table')}"
+    table = f"{wire['family']} {wire.get('table')}"
     if kind == "chain":
-        is_base = "hook" in told
-        policy = _VERDICTS[told.get("policy", "accept")] if is_base else "RETURN"
-        name = chain_name(told["name"])
+        policy = _VERDICTS[wire.get("policy", "accept")] if "hook" in wire else "RETURN"
+        name = chain_name(wire["name"])
         rules.tables.setdefault(table, {})[name] = RuleChain(policy)
-        if told.get("hook") == "output":
-            rules.hooks.append(Hook(int(told["prio"]), table, name, told["type"] == "nat"))
-    elif kind == "set" and not _CHANGING.intersection(told.get("flags", ())):
-        sets.setdefault(table, {})[told["name"]] = told.get("elem", [])
+        if wire.get("hook") == "output":
+            rules.hooks.append(Hook(int(wire["prio"]), table, name, wire["type"] == "nat"))
+    elif kind == "set" and not _CHANGING.intersection(wire.get("flags", ())):
+        sets.setdefault(table, {})[wire["name"]] = wire.get("elem", [])
     elif kind == "rule":
         draft = _Draft(version, sets.get(table, {}))
-        chain = rules.tables[table][chain_name(told["chain"])]
-        chain.rules += _rules(told["expr"], draft)
+        chain = rules.tables[table][chain_name(wire["chain"])]
+        chain.rules += _rules(wire["expr"], draft)
 
 
 def _rules(expressions: list[Any], draft: _Draft) -> Iterator[Rule]:
     """Yield one rule as rules with a single target each."""
     for each in expressions:
-        [(name, told)] = each.items() if isinstance(each, dict) else [(str(each), None)]
+        [(name, wire)] = each.items() if isinstance(each, dict) else [(str(each), None)]
         try:
-            target = _statement(draft, name, told)
+            target = _statement(draft, name, wire)
         except _NeverApplies:
             return
         except (_Unreadable, KeyError, TypeError, ValueError, AttributeError) as error:
@@ -109,32 +105,32 @@ def _rules(expressions: list[Any], draft: _Draft) -> Iterator[Rule]:
             yield Rule(tuple(draft.options), target.target, target.to, target.goto)
 
 
-def _statement(draft: _Draft, name: str, told: Any) -> Rule | None:
+def _statement(draft: _Draft, name: str, wire: Any) -> Rule | None:
     """Return the target of a statement; None if it has none."""
     if name == "match":
-        _match(draft, told["op"], told["left"], told["right"])
+        _match(draft, wire["op"], wire["left"], wire["right"])
     elif name in _CONDITIONS:
-        draft.unknown(json.dumps({name: told}))
+        draft.unknown(json.dumps({name: wire}))
     elif name in _VERDICTS:
         return Rule((), _VERDICTS[name])
     elif name in ("jump", "goto"):
-        return Rule((), chain_name(told["target"]), goto=name == "goto")
+        return Rule((), chain_name(wire["target"]), goto=name == "goto")
     elif name == "redirect":
-        return Rule((), "REDIRECT", str((told or {}).get("port", "")))
+        return Rule((), "REDIRECT", str((wire or {}).get("port", "")))
     elif name == "dnat":
-        return Rule((), "DNAT", f"{told.get('addr', '')}:{told.get('port', '')}")
+        return Rule((), "DNAT", f"{wire.get('addr', '')}:{wire.get('port', '')}")
     elif name == "mangle":
-        sets_mark = told["key"] in ({"meta": {"key": "mark"}}, {"ct": {"key": "mark"}})
+        sets_mark = wire["key"] in ({"meta": {"key": "mark"}}, {"ct": {"key": "mark"}})
         return Rule((), "MARK") if sets_mark else None
     elif name not in _HARMLESS:
-        raise _Unreadable(json.dumps(told))
+        raise _Unreadable(json.dumps(wire))
     return None
 
 
 def _match(draft: _Draft, op: str, left: Any, right: Any) -> None:
-    [(kind, told)] = left.items()
-    key = told.get("protocol", "") + " " + told["field"] if kind == "payload" else ""
-    key = key or f"{kind} {told['key']}"
+    [(kind, wire)] = left.items()
+    key = wire.get("protocol", "") + " " + wire["field"] if kind == "payload" else ""
+    key = key or f"{kind} {wire['key']}"
     if op not in ("==", "!=") and not (op == "in" and key == "ct state"):
         raise _Unreadable(f"{key} {op}")
     negated = op == "!="
@@ -180,21 +176,22 @@ def _only(draft: _Draft, *versions: str, negated: bool) -> None:
         raise _NeverApplies
 
 
-def _values(right: Any, sets: dict[str, list[Any]]) -> Iterator[str]:
-    """Yield the values to compare with, as `iptables` writes them."""
+def _values(right: Any, sets: Sets) -> Iterator[str]:
     if isinstance(right, list):
         for each in right:
             yield from _values(each, sets)
     elif isinstance(right, dict):
-        [(kind, told)] = right.items()
+        [(kind, wire)] = right.items()
         if kind == "set":
-            yield from _values(told, sets)
+            yield from _values(wire, sets)
         elif kind == "elem":
-            yield from _values(told["val"], sets)
+            yield from _values(wire["val"], sets)
         elif kind == "prefix":
-            yield f"{told['addr']}/{told['len']}"
+            yield f"{wire['addr']}/{wire['len']}"
+        elif kind == "range" and isinstance(wire[0], int):
+            yield f"{wire[0]}-{wire[1]}"
         elif kind == "range":
-            yield from _range(*told)
+            yield from map(str, summarize_address_range(*map(ip_address, wire)))
         else:
             raise _Unreadable(f"a value of the form `{kind}`")
     elif str(right).startswith("@"):
@@ -203,11 +200,3 @@ def _values(right: Any, sets: dict[str, list[Any]]) -> Iterator[str]:
         raise _Unreadable(str(right))
     else:
         yield str(right)
-
-
-def _range(first: str | int, last: str | int) -> Iterator[str]:
-    if isinstance(first, int):
-        yield f"{first}-{last}"
-    else:
-        for each in summarize_address_range(ip_address(first), ip_address(last)):
-            yield str(each)

@@ -1,7 +1,7 @@
-"""Traces a packet of a local process through the packet-filter rules. Pure.
+"""Traces a packet of a local process through the packet-filter rules.
 
-If a rule depends on something unknown here (a mark, a set, a local address), the trace follows both
-branches. The result is therefore a set of outcomes, and a packet is safe only if all of them are.
+If a rule depends on something unknown here (a mark, a set), the trace follows both branches: a
+packet is safe only if all outcomes are.
 """
 
 from collections.abc import Iterator
@@ -18,6 +18,9 @@ _REDIRECTS = frozenset({"REDIRECT", "DNAT"})
 _NAT_PRIORITY = -100
 """The kernel runs all nat chains here; a chain's own priority orders them among themselves."""
 _MAX_DEPTH = 32
+
+Outcome = tuple[str, str]
+"""A verdict, and the target of a redirect."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,10 +67,6 @@ def trace(rules: RuleSet, packet: Packet) -> TraceResult:
     return TraceResult(frozenset(redirected_to), unchanged and not stopped)
 
 
-Outcome = tuple[str, str]
-"""A verdict, and the target of a redirect."""
-
-
 def _outcomes(rules: RuleSet, hook: Hook, packet: Packet) -> Iterator[Outcome]:
     chains = rules.tables.get(hook.table, {})
     output = chains.get(hook.chain, RuleChain("ACCEPT"))
@@ -108,15 +107,11 @@ def _walk(
 
 def _applies(rule: Rule, packet: Packet) -> bool | None:
     """Return whether all conditions hold; None if that depends on something unknown."""
-    unknown = False
-    for option in rule.options:
-        holds = _condition_holds(option, packet)
-        if holds is None:
-            # Not yet the answer: another condition may rule the packet out for certain.
-            unknown = True
-        elif holds is option.negated:
-            return False
-    return None if unknown else True
+    answers = [(_condition_holds(option, packet), option.negated) for option in rule.options]
+    # One condition that does not hold rules the packet out for certain, whatever is unknown.
+    if any(holds is negated for holds, negated in answers):
+        return False
+    return None if any(holds is None for holds, _ in answers) else True
 
 
 def _condition_holds(option: Option, packet: Packet) -> bool | None:

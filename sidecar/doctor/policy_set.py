@@ -45,15 +45,12 @@ class CachedDocuments:
         return None if found is None else Key.from_wire(found)
 
     def tenant(self) -> TenantSettings | None:
-        """Return the tenant's settings."""
         found = self._named(TENANT).get(TENANT)
         return None if found is None else TenantSettings.from_wire(found)
 
     def roles(self) -> list[list[Policy]]:
         """Return the policies of each role that this sidecar's decisions have used."""
-        return [
-            [Policy.from_wire(wire) for wire in each] for each in self._named(f"{ROLE}*").values()
-        ]
+        return [[*map(Policy.from_wire, each)] for each in self._named(f"{ROLE}*").values()]
 
     @property
     def _path(self) -> Path:
@@ -78,9 +75,8 @@ def own_key(context: DoctorContext) -> Iterator[DoctorFinding]:
     try:
         key = CachedDocuments(context.settings).own_key()
     except (ValueError, LookupError, TypeError, sqlite3.Error) as error:
-        yield DoctorFinding(
-            Severity.UNKNOWN, f"the key can't be looked up: {error}", _WHY_OWN_KEY, _BIND_OWN_KEY
-        )
+        seen = f"the key can't be looked up: {error}"
+        yield DoctorFinding(Severity.UNKNOWN, seen, _WHY_OWN_KEY, _BIND_OWN_KEY)
         return
     if key is None:
         return

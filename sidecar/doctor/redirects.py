@@ -1,9 +1,6 @@
 """Checks that the packet filter redirects everything that the agent sends to the sidecar, or stops
-it; and reports rules beside those of `sluice redirect` that may redirect first, or can't be read.
-
-Without any redirect these checks find nothing; `direct_access` checks whether an agent that chooses
-its own route can get around the sidecar.
-"""
+it; and reports other rules that may redirect first, or can't be read. Without any redirect, these
+checks find nothing, and `direct_access` shows the way around."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -28,12 +25,8 @@ def foreign_rules(version: int, rules: RuleSet) -> Iterator[DoctorFinding]:
     # Chains of other types can only stop what ours would have redirected.
     deciding = [hook for hook in rules.hooks if hook.nat and rules.reachable(hook)]
     for hook in deciding:
-        parts = [
-            option.name
-            for rule in rules.reachable(hook)
-            for option in rule.options
-            if option.module == UNREAD
-        ]
+        options = [option for rule in rules.reachable(hook) for option in rule.options]
+        parts = [option.name for option in options if option.module == UNREAD]
         if parts:
             yield DoctorFinding(
                 Severity.UNKNOWN,
@@ -78,15 +71,13 @@ class _Family(NamedTuple):
 
     def sample(self, protocol: str, port: int = ANY_PORT) -> Packet:
         """Return a packet from the agent to an address that no rule mentions."""
-        to = SAMPLE[self.version]
-        return Packet(protocol, to, port, self.uid, _UNUSED_ID, mark=self.mark)
+        return Packet(protocol, SAMPLE[self.version], port, self.uid, _UNUSED_ID, mark=self.mark)
 
     def passes(self, packet: Packet) -> bool:
         """Return whether `packet` may leave unchanged, by any of the interfaces."""
         return any(result.passes for result in self.traces(packet))
 
     def traces(self, packet: Packet) -> list[TraceResult]:
-        """Trace `packet` out of each interface."""
         return [trace(self.rules, replace(packet, interface=each)) for each in self.interfaces]
 
     @property

@@ -1,5 +1,4 @@
-"""The interface through which a policy set arrives: pages of changed documents, and the errors of
-a feed. Knows no transport."""
+"""The interface through which a policy set arrives: pages of changed documents, and errors."""
 
 import hashlib
 from collections.abc import Sequence
@@ -57,10 +56,8 @@ def reject_older(epoch: str, revision: int, held: Position) -> None:
     # A replayed or restored older set could make a revoked key valid again. A different
     # epoch means a different store, whose revisions can't be compared with ours.
     if epoch == held.epoch and revision < held.revision:
-        raise FeedRejected(
-            f"policy set `{revision}` is older than `{held.revision}`, which was already seen of "
-            "the same store"
-        )
+        seen = f"`{held.revision}`, which was already seen of the same store"
+        raise FeedRejected(f"policy set `{revision}` is older than {seen}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,12 +1,11 @@
-"""The age of the policy set, and whether it is too old. Knows nothing of the set's content."""
+"""The age of the policy set, and whether it is too old."""
 
 from math import inf
 
 from policies.ground.clock import Clock
 
 SKEW_SECONDS = 5.0
-"""The seconds that a saved time may lie in the future. If it lies further ahead, a clock was set,
-and the age is unknown."""
+"""The seconds that a saved time may lie ahead. Further ahead, the age is unknown."""
 
 
 class Freshness:
@@ -18,7 +17,8 @@ class Freshness:
         self._monotonic = clock.monotonic
         self._now = clock.now
         self._confirmed = -inf
-        self._expired = ""
+        self.expired = ""
+        """The reason why the set may not be used at any age; empty if it may."""
 
     def age(self) -> float:
         """Return the set's age in seconds."""
@@ -28,16 +28,10 @@ class Freshness:
         """Return whether the set is too old to decide by at `now` (monotonic)."""
         return now - self._confirmed > self.limit
 
-    @property
-    def expired(self) -> str:
-        """The reason why the set may not be used at any age; empty if it may."""
-        return self._expired
-
     def reason(self, now: float) -> str:
-        """Return why the set is too old, in words for an operator."""
         if self._confirmed == -inf:
-            if self._expired:
-                return f"the policy set can't be used: {self._expired}"
+            if self.expired:
+                return f"the policy set can't be used: {self.expired}"
             return f"no policy set has been confirmed; the limit is {self.limit:g} s"
         age = now - self._confirmed
         return f"the policy set was last confirmed {age:.1f} s ago; the limit is {self.limit:g} s"
@@ -47,11 +41,11 @@ class Freshness:
         date."""
         # The age counts from the question, not from its answer: what the control API said was true
         # at some moment in between. Two sources may confirm out of order, hence the maximum.
-        self._confirmed, self._expired = max(self._confirmed, sent), ""
+        self._confirmed, self.expired = max(self._confirmed, sent), ""
 
     def expire(self, why: str) -> None:
         """Treat the set as stale, for this reason, until it is confirmed again."""
-        self._confirmed, self._expired = -inf, why
+        self._confirmed, self.expired = -inf, why
 
     def restore(self, as_of: int) -> None:
         """Restore the age of the set on disk: a previous process confirmed it at `as_of` (wall

@@ -1,8 +1,5 @@
-"""Keeps a full replica current, every document of the tenant's policy set: polls the control API,
-verifies the answer, puts it in force; and lists all agents for a search. A sidecar without `redis`
-uses one. A document that it lacks does not exist.
-
-The documents of a policy set on disk: those in force, and those of a change still arriving.
+"""A full replica: every document of the tenant's policy set, polled from the control API, verified,
+and kept on disk. A document that it lacks does not exist.
 
 A change comes in pages. Its documents are stored beside those in force, where `fetch` does not see
 them: under their own, higher revision, or after a reset under the next generation. One small write
@@ -15,7 +12,6 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from policies.ground.clock import Clock
 from policies.sets.signed_head import Claim
 from sidecar.control.client import ControlClient
-from sidecar.policy_cache.cache_file import CacheFile
 from sidecar.policy_cache.feed import (
     Feed,
     FeedFailed,
@@ -27,7 +23,7 @@ from sidecar.policy_cache.feed import (
 from sidecar.policy_cache.freshness import Freshness
 from sidecar.policy_cache.key_pin import KeyPin, verify_origin
 from sidecar.policy_cache.long_poll import LongPoll
-from sidecar.policy_cache.policy_store import PolicyStore
+from sidecar.policy_cache.policy_store import CacheFile, PolicyStore
 from sidecar.policy_cache.policy_view import (
     AGENT_PREFIX,
     AgentDocuments,
@@ -86,9 +82,14 @@ _ALL_REPLACED = (
 )
 
 
-class FullStore(PolicyStore):
-    """Every document of a policy set."""
+CHUNK = 50
+"""Documents read at a time: reading runs on the event loop, so decisions wait for it."""
+_END = AGENT_PREFIX[:-1] + chr(ord(AGENT_PREFIX[-1]) + 1)
 
+log = logging.getLogger(__name__)
+
+
+class FullStore(PolicyStore):
     _PREFIX = ""
 
     def _load(self) -> None:
@@ -116,8 +117,7 @@ class FullStore(PolicyStore):
     def list_documents(self, after: str, before: str, count: int) -> list[tuple[str, bytes]]:
         """Return the names and bodies, in order, of the first `count` documents in force with a
         name between the two. Raises like `fetch`."""
-        values = (self._generation, after, before, self.position.revision, count)
-        return self._list(_LIST, *values)
+        return self._list(_LIST, self._generation, after, before, self.position.revision, count)
 
     def store(self, page: FeedPage) -> None:
         """Store a page's documents, not yet in force. Raises `FeedFailed` if a body does not match
@@ -143,16 +143,11 @@ class FullStore(PolicyStore):
         names that changed, or None if any may have. Follow with `drop_replaced`."""
         changed, generation = self._arriving, self._arriving_generation
         # If we die before this write, the old set is still whole, and `_load` deletes what arrived.
+        position = Position(page.epoch, page.revision)
         with self._file.transaction() as connection:
-            self._set(
-                connection,
-                epoch=page.epoch,
-                revision=page.revision,
-                generation=generation,
-                as_of=as_of,
-            )
+            self._set(connection, **position._asdict(), generation=generation, as_of=as_of)
         # All of it is on disk as one write. If we die here, the restart begins at the new revision.
-        self.position, self.as_of = Position(page.epoch, page.revision), as_of
+        self.position, self.as_of = position, as_of
         self._generation = generation
         self._forget_arrivals()
         return changed
@@ -180,42 +175,28 @@ class FullStore(PolicyStore):
                 rows = [(generation, name, revision) for name in changed]
                 connection.executemany(_REPLACED, rows)
 
-
-CHUNK = 50
-"""Documents read at a time: reading runs on the event loop, so decisions wait for it."""
-_END = AGENT_PREFIX[:-1] + chr(ord(AGENT_PREFIX[-1]) + 1)
-
-
-class StoredAgents:
-    """The `AgentDocuments` of a store."""
-
-    def __init__(self, store: FullStore) -> None:
-        self._store = store
-
     async def read(self) -> AsyncGenerator[Sequence[bytes], None]:
-        """See `AgentDocuments.read`."""
-        position, after = self._store.position, AGENT_PREFIX
+        """Return the documents of all agents, as `AgentDocuments`."""
+        position, after = self.position, AGENT_PREFIX
         while True:
-            chunk = self._store.list_documents(after, _END, CHUNK)
+            chunk = self.list_documents(after, _END, CHUNK)
             yield [body for _, body in chunk]
-            if self._store.position != position:
+            if self.position != position:
                 raise ListingInterrupted(ListingInterrupted.__doc__)
             if len(chunk) < CHUNK:
                 return
             after = chunk[-1][0]
 
 
-log = logging.getLogger(__name__)
-
-
 class PollLoop(LongPollLoop):
     """Brings what `feed` sends into `store`, and puts it in force."""
 
     def __init__(self, state: ReplicaState, store: FullStore, feed: Feed) -> None:
-        super().__init__(
-            log, "the policy set is not updated", "the policy set is updated again", state
-        )
+        what, back = "the policy set is not updated", "the policy set is updated again"
+        super().__init__(log, what, back, state)
         self.feed: FeedName = "control"
+        self.forged = 0
+        """Always 0: everything here comes from the control API itself."""
         self._feed = feed
         self._store = store
         state.restore(store)
@@ -223,18 +204,12 @@ class PollLoop(LongPollLoop):
     def stop(self) -> None:
         """Nothing to prepare: the loop may be cancelled at any time."""
 
-    @property
-    def forged(self) -> int:
-        """Always 0: everything here comes from the control API itself."""
-        return 0
-
     async def run(self) -> None:
         """Never returns. Retries every failure."""
         while True:
             await self._attempt(self.step())
 
     async def step(self) -> None:
-        """Poll once, and act on the answer."""
         store, state = self._store, self._state
         if store.damaged:
             state.start_over(store)
@@ -280,15 +255,12 @@ class PollLoop(LongPollLoop):
         pin = verify_origin(page, store.tenant_id, store.pin, self._state.clock.now())
         reject_older(page.epoch, page.revision, store.position)
         if page.epoch != asked.epoch and not page.reset:
-            raise FeedFailed(
-                "the answer is from another store but does not start from the beginning"
-            )
+            why = "does not start from the beginning"
+            raise FeedFailed(f"the answer is from another store but {why}")
         return pin
 
 
 class FullReplica(Replica):
-    """A `Replica` of the whole policy set."""
-
     def __init__(
         self,
         settings: SidecarSettings,
@@ -304,16 +276,14 @@ class FullReplica(Replica):
         self._least = settings.given_least_documents
 
     def follow(self, on_change: OnChange, on_other_store: Callable[[], None]) -> Follower:
-        state = ReplicaState(
-            self.policy_set, self._freshness, self._clock, on_change, on_other_store
-        )
-        return PollLoop(state, self._store, self._feed)
+        parts = self.policy_set, self._freshness, self._clock
+        return PollLoop(ReplicaState(*parts, on_change, on_other_store), self._store, self._feed)
 
     def document_fetcher(self) -> DocumentFetcher:
         return AllDocuments()
 
     def agent_documents(self) -> AgentDocuments:
-        return OwnAgentOnly() if self._least else StoredAgents(self._store)
+        return OwnAgentOnly() if self._least else self._store
 
     async def published_claim(self, session_id: str) -> Claim | None:  # noqa: ARG002
         """Return None: without Redis, claims are not published, so the control API has to be

@@ -1,6 +1,4 @@
-"""The log's signing key: the first one this sidecar saw, replaced only by endorsed ones. Knows
-nothing of transports, nor of what is signed.
-"""
+"""The log's signing key: the first one this sidecar saw, replaced only by endorsed ones."""
 
 import sqlite3
 from collections.abc import Mapping, Sequence
@@ -30,7 +28,6 @@ class KeyPin:
     until: int = 0
 
     def accepted(self, now: int) -> tuple[bytes, ...]:
-        """Return the keys whose signatures count."""
         # A key rotation reaches the replicas of a control API one after the other, so the replaced
         # keys count for a while. After that, a stolen copy of one is useless.
         return (self.key, *self.former) if now < self.until else (self.key,)

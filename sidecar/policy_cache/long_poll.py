@@ -1,8 +1,5 @@
 """The policy-set feed over HTTP: `GET /v1/sidecars/policy-set`, answered when there is news, and
-`POST /v1/sidecars/policy-set/documents`, which returns documents by name.
-
-Knows the format of the answer. Knows nothing of what it means for the replica.
-"""
+`POST /v1/sidecars/policy-set/documents`, which returns documents by name."""
 
 from collections.abc import Awaitable, Sequence
 from typing import Any, TypeVar
@@ -37,7 +34,6 @@ class LongPoll:
         return page
 
     async def lookup(self, names: Sequence[str]) -> FeedPage:
-        """See `LookupFeed.lookup`."""
         body = orjson.dumps({"names": list(names)})
         return await _page_of(self._control.post(LOOKUP_PATH, body, seconds=self._max_delay))
 
@@ -47,10 +43,8 @@ async def _page_of(answer: Awaitable[dict[str, Any]]) -> FeedPage:
         return _parse_page(await answer)
     except ControlUnavailable as error:
         if error.status in (401, 403):
-            raise FeedForbidden(
-                f"{error}: is the sidecar's key (of `key_file`, or enrolled) live, and of scope "
-                "`sidecar`?"
-            ) from error
+            ask = "is the sidecar's key (of `key_file`, or enrolled) live, and of scope `sidecar`?"
+            raise FeedForbidden(f"{error}: {ask}") from error
         raise FeedFailed(str(error)) from error
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise FeedFailed(f"the answer is not a page of a policy set: {error!r}") from error
@@ -78,13 +72,11 @@ def _parse_page(answer: dict[str, Any]) -> FeedPage:
 
 
 def _parse_document(wire: dict[str, Any]) -> FeedDocument:
-    body = wire["body"]
-    return FeedDocument(
-        _typed(wire["name"], str),
-        _typed(wire["revision"], int),
-        "" if body is None else _typed(wire["digest"], str),
-        None if body is None else _typed(body, str).encode(),
-    )
+    name, revision = _typed(wire["name"], str), _typed(wire["revision"], int)
+    if wire["body"] is None:
+        return FeedDocument(name, revision, "", None)
+    body = _typed(wire["body"], str).encode()
+    return FeedDocument(name, revision, _typed(wire["digest"], str), body)
 
 
 def _typed(value: object, kind: type[T]) -> T:

@@ -1,19 +1,146 @@
-"""The state that both kinds of replica keep in the cache file beside their documents: the set's
-position, when it was last confirmed, whose set it is and which key signs it. Knows nothing of how
-documents arrive, nor of whether to trust them.
+"""The SQLite file of a replica, and the state that both kinds of replica keep in it beside their
+documents: the set's position, when it was last confirmed, whose set it is and which key signs it.
+
+All of it can be fetched again: a damaged file, or one of another schema version, is set aside and
+replaced by an empty one. Everything runs on the event loop: a read takes a few microseconds, and a
+write does not wait for the disk.
 """
 
 import hashlib
+import logging
 import sqlite3
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, ClassVar, NoReturn
 
 from policies.sets.policy_set import NoPolicySet
-from sidecar.policy_cache.cache_file import CacheFile
 from sidecar.policy_cache.feed import Position
 from sidecar.policy_cache.key_pin import KeyPin
 
+log = logging.getLogger(__name__)
+
+_SCHEMA_VERSION = 2
+_FILE_NAME = "policy.db"
+# A replaced document gets a new `held.id`, so the lowest ids are the oldest and are trimmed first.
+_SCHEMA = """
+CREATE TABLE meta (name TEXT PRIMARY KEY, value NOT NULL) WITHOUT ROWID;
+CREATE TABLE documents (
+    generation INTEGER NOT NULL,
+    name TEXT NOT NULL,
+    revision INTEGER NOT NULL,
+    digest TEXT NOT NULL,
+    body BLOB,
+    UNIQUE (generation, name, revision)
+);
+CREATE TABLE held (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    name TEXT NOT NULL UNIQUE,
+    digest TEXT NOT NULL,
+    body BLOB
+);
+CREATE TABLE sessions (
+    session_id TEXT PRIMARY KEY,
+    state TEXT NOT NULL,
+    agent_role TEXT NOT NULL,
+    agent_id TEXT,
+    expires_at INTEGER NOT NULL
+);
+CREATE INDEX sessions_by_expiry ON sessions (expires_at);
+"""
+
 _SET = "INSERT OR REPLACE INTO meta VALUES (?, ?)"
+
+
+class CacheFile:
+    """The open file. A reader that finds damage sets `damaged`."""
+
+    def __init__(self, directory: Path) -> None:
+        self._path = directory / _FILE_NAME
+        self.damaged = False
+        self.connection = self._open()
+
+    def close(self) -> None:
+        self.connection.close()
+
+    @contextmanager
+    def transaction(self) -> Iterator[sqlite3.Connection]:
+        """Commit all of the block's writes, or none and raise `sqlite3.Error`."""
+        try:
+            with self.connection as connection:
+                # Take the write lock at once: a later upgrade from a read lock could fail halfway.
+                connection.execute("BEGIN IMMEDIATE")
+                yield connection
+        except sqlite3.OperationalError as error:
+            # For example a full disk: the file itself is whole. Named by its setting and not by its
+            # path, since readiness shows this to anyone.
+            # SQLite has its own words for it, and loses the system's error number.
+            full = error.sqlite_errorcode == sqlite3.SQLITE_FULL
+            why = f"{f'ENOSPC ({error})' if full else error} at `{_FILE_NAME}` of `cache`"
+            raise sqlite3.OperationalError(why) from error
+        except sqlite3.DatabaseError:
+            self.damaged = True
+            raise
+
+    def start_over(self) -> None:
+        """Set a damaged file aside for inspection, and start with an empty one."""
+        self.connection.close()
+        self._set_aside()
+        self.connection = self._create()
+        self.damaged = False
+
+    def _open(self) -> sqlite3.Connection:
+        self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if not self._path.exists():
+            return self._create()
+        try:
+            return self._open_existing()
+        except sqlite3.DatabaseError as error:
+            log.warning("policy cache `%s` is set aside: %s", self._path, error)
+            self._set_aside()
+            return self._create()
+
+    def _open_existing(self) -> sqlite3.Connection:
+        connection = self._connect()
+        try:
+            (version,) = connection.execute("PRAGMA user_version").fetchone()
+            if version != _SCHEMA_VERSION:
+                why = f"its schema version is {version}, not {_SCHEMA_VERSION}"
+                raise sqlite3.DatabaseError(why)
+            # Checked once, at the start. Later damage shows in the digest of each document read.
+            (verdict,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+            if verdict != "ok":
+                raise sqlite3.DatabaseError(verdict)
+        except sqlite3.DatabaseError:
+            connection.close()
+            raise
+        return connection
+
+    def _create(self) -> sqlite3.Connection:
+        # The file holds key digests and policies, so only this user may read it. Create it before
+        # SQLite does, which would use the process's umask.
+        self._path.touch(mode=0o600)
+        connection = self._connect()
+        connection.executescript(f"BEGIN;{_SCHEMA}PRAGMA user_version={_SCHEMA_VERSION};COMMIT;")
+        return connection
+
+    def _connect(self) -> sqlite3.Connection:
+        # No implicit transactions: `transaction` begins and ends its own.
+        connection = sqlite3.connect(self._path, isolation_level=None, cached_statements=32)
+        connection.execute("PRAGMA journal_mode=WAL")
+        # A commit does not wait for the disk: what a power cut loses is fetched again.
+        connection.execute("PRAGMA synchronous=NORMAL")
+        # A negative size is in KiB.
+        connection.execute("PRAGMA cache_size=-1024")
+        return connection
+
+    def _set_aside(self) -> None:
+        # Only the last damaged file is kept: a failing disk must not fill itself with them.
+        self._path.replace(self._path.with_suffix(".damaged"))
+        # These belong to the old file: SQLite could replay them into the new one.
+        for journal in ("-wal", "-shm"):
+            self._path.with_name(_FILE_NAME + journal).unlink(missing_ok=True)
 
 
 class CacheDamaged(Exception):
@@ -52,21 +179,16 @@ class PolicyStore(ABC):
         was stored."""
 
     def _find(self, name: str, query: str, *values: object) -> tuple[str, bytes | None] | None:
-        """Return the digest and the body that `query` finds for this document. Raises like
-        `fetch`."""
-        found: tuple[str, bytes | None] | None
-        found = next(iter(self._rows(query, values)), None)
-        if found is None or found[1] is None:
-            return found
-        return found[0], self._verified(name, found[0], found[1])
+        """Return the digest and body that `query` finds for this document. Raises like `fetch`."""
+        for digest, body in self._rows(query, values):
+            return digest, None if body is None else self._verified(name, digest, body)
+        return None
 
     def _list(self, query: str, *values: object) -> list[tuple[str, bytes]]:
         """Return the names and bodies of the documents that `query` finds, by name, digest and
         body."""
-        return [
-            (name, self._verified(name, digest, body))
-            for name, digest, body in self._rows(query, values)
-        ]
+        rows = self._rows(query, values)
+        return [(name, self._verified(name, digest, body)) for name, digest, body in rows]
 
     def _rows(self, query: str, values: tuple[object, ...]) -> list[Any]:
         if not self.position.epoch:
@@ -94,7 +216,6 @@ class PolicyStore(ABC):
         self.as_of = as_of
 
     def set_origin(self, tenant_id: str, pin: KeyPin) -> None:
-        """Store whose policy set this is, and which key signs it."""
         # Called for every answer of the control API; a write costs more than the comparison.
         if (tenant_id, pin) == (self.tenant_id, self.pin):
             return
@@ -104,7 +225,6 @@ class PolicyStore(ABC):
         self.tenant_id, self.pin = tenant_id, pin
 
     def start_over(self) -> None:
-        """Set a damaged file aside and start empty, but keep the tenant and the key pin."""
         tenant_id, pin = self.tenant_id, self.pin
         self._file.start_over()
         self._load()

@@ -1,16 +1,8 @@
-"""Shows the policy set to decisions: its documents, its age, and how to fetch more of it. Knows no
-transport, and nothing of how the set is kept current.
+"""Shows the policy set to decisions: its documents, its age, and how to fetch more of it.
 
-A full replica has every document: what it lacks does not exist. A partial replica has to look
-first; until it has, a missing document must not be taken for one that does not exist.
-
-A decision reads the documents that it names. A search over the documents of all agents has to know
-that it saw them all: either the listing is whole, as of one revision of the policy set, or it
-fails.
-
-A candidate is a policy set beside the active one (`policies.candidates`). No decision waits for a
-document of its roles: what a candidate decides is only noted, so a missing one counts as an error,
-and is fetched in the background for the decisions after it.
+A decision reads the documents that it names. A search has to know that it saw those of all agents:
+a listing is whole, as of one revision, or it fails. No decision waits for the documents of a
+candidate (`policies.candidates`): a missing one counts as an error, and is fetched for later.
 """
 
 import asyncio
@@ -24,6 +16,16 @@ from policies.sets.policy_set import PolicySet, candidate_name
 from policies.sets.role import Role
 from sidecar.platform.backoff import Backoff
 from sidecar.policy_cache.freshness import Freshness
+
+AGENT_PREFIX = "agent/"
+
+log = logging.getLogger(__name__)
+
+MAX_MISSING = 1000
+"""The most documents that wait to be fetched: an agent may name any number of roles."""
+MAX_UNREADABLE = 1000
+MAX_CANDIDATE_NAMES = 16
+"""The most documents in one read, for whose end a decision's own read may have to wait."""
 
 
 class MissingDocument(Exception):
@@ -53,9 +55,6 @@ class AllDocuments:
     async def fetch(self, names: Iterable[str], *, apart: bool = False) -> None:  # noqa: ARG002
         # Only a bug gets here: a full replica never raises `MissingDocument`.
         raise FetchFailed(f"a full replica fetches nothing: {', '.join(names)}")
-
-
-AGENT_PREFIX = "agent/"
 
 
 class ListingInterrupted(Exception):
@@ -99,24 +98,11 @@ class PolicyView:
     monotonic: Callable[[], float]
 
     def stale(self) -> bool:
-        """Return whether the set is too old to decide by."""
         return self.freshness.stale(self.monotonic())
 
     def masks(self) -> bool:
-        """Return whether to mask personal data."""
         # If in doubt, mask: a stale policy set can no longer say what to mask.
         return self.policy_set.masks() or self.stale()
-
-
-log = logging.getLogger(__name__)
-
-MAX_MISSING = 1000
-"""The most documents that wait to be fetched. It is needed because an agent may name any number of
-roles."""
-MAX_UNREADABLE = 1000
-MAX_CANDIDATE_NAMES = 16
-"""The most documents in one read, since a decision's own read may have to wait for the read to
-end."""
 
 
 class CandidateRoles:
@@ -135,7 +121,12 @@ class CandidateRoles:
         """Return the role by the candidate's policies; None if the candidate has no policy for the
         role. Raises an error of any kind if that is not known here."""
         if self._missing or self._unreadable:
-            self._raise_known_failure(candidate_name(candidate, role))
+            # The error of the last look-up, if it still holds: looking again takes as long.
+            name = candidate_name(candidate, role)
+            if name in self._missing:
+                raise MissingDocument(name)
+            if self._unreadable.get(name) == self._policy_set.revision:
+                raise ValueError(f"document `{name}` can't be read")
         try:
             return self._policy_set.candidate_role(candidate, role)
         except MissingDocument as missing:
@@ -173,11 +164,3 @@ class CandidateRoles:
                 # The next decision that lacks one of them asks for it again.
                 for name in names:
                     del self._missing[name]
-
-    def _raise_known_failure(self, name: str) -> None:
-        """Raise the error of the last look-up if it still holds: looking again would take as long
-        as the first time."""
-        if name in self._missing:
-            raise MissingDocument(name)
-        if self._unreadable.get(name) == self._policy_set.revision:
-            raise ValueError(f"document `{name}` can't be read")

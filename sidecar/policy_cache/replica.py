@@ -1,10 +1,5 @@
-"""Shows a replica of the policy set to the rest of the sidecar, with the state that its loop keeps
-current and whom the loop tells of a change. `full_replica` and `partial_replica` implement it; no
-other package asks which one is in use.
-
-The common part of the loops that keep a replica current: their state, their pauses, and one log
-line per outage. Does not read what an answer says.
-"""
+"""A replica of the policy set as the rest of the sidecar sees it, whichever kind it is; and the
+common part of the loops that keep one current: their state, pauses, and log lines."""
 
 import asyncio
 import logging
@@ -36,6 +31,16 @@ log = logging.getLogger(__name__)
 
 OnChange = Callable[[Iterable[str] | None], None]
 """Gets the names of the changed documents, or None if any of them may have changed."""
+
+FeedName: TypeAlias = Literal["redis", "control"]
+
+FEEDS: tuple[FeedName, ...] = ("redis", "control")
+"""The sources that a policy set may come from."""
+
+MAX_WAIT = 10.0
+"""The longest long poll, in seconds. The control API allows 25."""
+MAX_PAUSE = 2.0
+FIRST_PAUSE = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,19 +78,12 @@ class ReplicaState:
         log.info("policy set `%s` is in force", now.revision)
 
     def start_over(self, store: PolicyStore) -> None:
-        """Continue with an empty store in place of a damaged one."""
         log.warning("the policy cache is damaged: fetching the policy set again")
         store.start_over()
         # Documents read from the damaged file had passed their digests. But no document may count
         # as absent only because the new file is still empty.
         self.policy_set.reset(0)
         self.on_change(None)
-
-
-FeedName: TypeAlias = Literal["redis", "control"]
-
-FEEDS: tuple[FeedName, ...] = ("redis", "control")
-"""The sources that a policy set may come from."""
 
 
 class Follower(Protocol):
@@ -146,7 +144,6 @@ class Replica(ABC):
         self._verify_origin(await self._feed.next(self._policy_store.position, 0.0))
 
     def _verify_origin(self, page: FeedPage) -> None:
-        """Check which tenant the answer is about and who signs its log; raises `FeedRejected`."""
         held = self._policy_store
         pin = verify_origin(page, held.tenant_id, held.pin, self._clock.now())
         held.set_origin(page.tenant_id, pin)
@@ -170,28 +167,15 @@ class Replica(ABC):
     async def close(self) -> None: ...
 
 
-MAX_WAIT = 10.0
-"""The longest long poll, in seconds. The control API allows 25."""
-MAX_PAUSE = 2.0
-FIRST_PAUSE = 0.05
-
-
 class FeedLoop:
     """`refused` says why the last answer was not trusted; it is None if the answer was trusted, or
     if there was none. `polls` counts requests, `failures` those without a usable answer."""
 
-    def __init__(
-        self,
-        log: logging.Logger,
-        what: str,
-        back: str,
-        max_pause: float,
-        monotonic: Callable[[], float],
-    ) -> None:
+    def __init__(self, outage: RepeatingOutageLogger, max_pause: float) -> None:
         self.refused: str | None = None
         self.polls = 0
         self.failures = 0
-        self._outage = RepeatingOutageLogger(log, what, back, monotonic)
+        self._outage = outage
         self._max_pause = min(MAX_PAUSE, max_pause)
         self._backoff = Backoff(FIRST_PAUSE, self._max_pause)
 
@@ -202,10 +186,8 @@ class FeedLoop:
 
     def _pause_after(self, error: Exception) -> float:
         """Note a failed attempt. Returns the seconds to wait before the next."""
-        if isinstance(error, sqlite3.Error):
-            self._outage.failing(f"the policy cache can't be written: {error}")
-        else:
-            self._outage.failing(str(error))
+        ours = isinstance(error, sqlite3.Error)
+        self._outage.failing(f"the policy cache can't be written: {error}" if ours else str(error))
         if isinstance(error, FeedRejected):
             self.refused = str(error)
         self.failures += 1
@@ -213,13 +195,12 @@ class FeedLoop:
 
 
 class LongPollLoop(FeedLoop):
-    """A loop that polls the control API."""
-
     def __init__(self, log: logging.Logger, what: str, back: str, state: ReplicaState) -> None:
         limit = state.freshness.limit
         # Who reads the line should know how long that may last.
         what = f"{what}; everything is denied once the set is older than {limit:g} s"
-        super().__init__(log, what, back, limit / 4, state.clock.monotonic)
+        outage = RepeatingOutageLogger(log, what, back, state.clock.monotonic)
+        super().__init__(outage, limit / 4)
         self._state = state
         # Two polls and a failed one fit into the limit: one lost answer makes nothing stale.
         self._wait = min(MAX_WAIT, limit / 4)

@@ -1,7 +1,3 @@
 """The protocols of the data sources: which requests retrieve, and from which source
-(`protocols/RULES.md`).
-
-Each protocol has a table of routes and the functions that find a request's sources. `registry.py`
-lists the protocols; `protocol.py`, `route_table.py` and `messages.py` are their interface to
-`sidecar.proxy`. Knows paths and bodies. Knows nothing of connections, policies or the audit trail.
-"""
+(`protocols/RULES.md`). `registry.py` lists them; `protocol.py` is their interface to
+`sidecar.proxy`."""

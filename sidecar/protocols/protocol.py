@@ -1,11 +1,6 @@
-"""The interface of a protocol to the proxy: its routes, which requests each covers, what it does,
-and the functions that find its sources and filter its response (`protocols/RULES.md`, R1 to R7).
-
-The types that the proxy and a protocol exchange: the request, the sources it reads, what the
-agent may see, and what happens to the response (`protocols/RULES.md`, R1 to R7).
-
-Pure, except for `RoutedRequest.fetch`.
-"""
+"""The interface of a protocol to the proxy: its routes, the functions that find a request's sources
+and filter its response, and the types that both exchange (`protocols/RULES.md`, R1 to R7). Pure,
+except for `RoutedRequest.fetch`."""
 
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from dataclasses import dataclass
@@ -69,8 +64,6 @@ class FetchedResponse(NamedTuple):
 
 
 class RoutedRequest(NamedTuple):
-    """A request whose route is known."""
-
     method: str
     target: Target
     path_params: tuple[str, ...]
@@ -78,8 +71,7 @@ class RoutedRequest(NamedTuple):
     body: Any
     """The return value of the route's `parse_body`; None if the route has none."""
     fetch: Callable[[str], Awaitable[FetchedResponse]]
-    """GETs a target from the data source. Raises `UpstreamFailed`, and its subclass
-    `ResponseTooLarge`."""
+    """GETs a target from the data source. Raises `UpstreamFailed`, `ResponseTooLarge`."""
     # `fetch` sends the agent's own header fields, so that a look-up shows no more than the agent's
     # credentials allow.
     fields: FieldIterable
@@ -101,8 +93,7 @@ class Visibility(NamedTuple):
     permits: Permits
     """Returns whether the agent may see another source. Writes no record."""
     field: str
-    """The path, with dots, to a document's own level in its metadata. Empty unless the source
-    labels its documents."""
+    """The path, with dots, to a document's own level; empty if documents have none."""
     levels: tuple[Sensitivity, ...] | None
     """The levels that the agent may see; None for all of them. A document without a level, or
     with an unknown one, counts as `critical`."""
@@ -135,8 +126,7 @@ class ForwardPlan(NamedTuple):
     """Filters a `text/event-stream` response event by event, instead of reading it whole. It gets
     the `data` of each event and returns its replacement; None drops the event."""
     on_head: Callable[[int, Fields], None] | None = None
-    """Gets the status and header fields before any of the response is passed on: for a streamed
-    response with a token in its header."""
+    """Gets the status and header fields before any of the response is passed on."""
     on_events: Callable[[InsertEvent], Callable[[], None]] | None = None
     """Called when a filtered event stream begins. Returns a function that is called at its end."""
     forward_fields: Callable[[FieldIterable], Fields] | None = None
@@ -159,7 +149,6 @@ class OutgoingRequest(NamedTuple):
 
 
 def with_event(reason: str, event_id: str) -> str:
-    """The reason with the event's id at its end."""
     # In the text, because a client's exception seldom shows header fields or other members.
     return f"{reason} (event {event_id})"
 
@@ -171,8 +160,7 @@ class RefusalResponse(NamedTuple):
     message: str
     """The reason, with the event's id if there was a decision."""
     decision: dict[str, str]
-    """The four fields of an evaluation. Empty if nothing was decided, or if the request failed
-    after its decision."""
+    """The four fields of an evaluation; empty without a decision, or after it failed."""
 
     @classmethod
     def of(cls, status: int, reason: str, decision: dict[str, str]) -> "RefusalResponse":
@@ -184,6 +172,9 @@ class RefusalResponse(NamedTuple):
 Sources = tuple[SourceRef, ...]
 FindSources = Callable[[Any, RoutedRequest], Coroutine[Any, Any, Sources]]
 FindSourcesNow = Callable[[Any, RoutedRequest], Sources | None]
+FindVisibleSources = Callable[[Any, RoutedRequest, Permits], Coroutine[Any, Any, Sources]]
+ComposeResponse = Callable[[Any, RoutedRequest, Permits], Coroutine[Any, Any, FetchedResponse]]
+ReadSource = Callable[[Any, RoutedRequest], Callable[[bytes], SourceRef | None]]
 PlanForward = Callable[[Any, RoutedRequest, Sources, Visibility], ForwardPlan]
 
 
@@ -196,8 +187,7 @@ class RouteClass(Enum):
     """Looks up a name. Authorized and recorded like a read; the response must be about the
     source that was authorized."""
     METADATA = "metadata"
-    """Describes a source without reading it. Authorized and recorded, or composed from what the
-    agent may see."""
+    """Describes a source without reading it. Authorized and recorded, or composed."""
     WRITE = "write"
     """Changes a source. Denied, or authorized like a read where the configuration allows writes."""
     BULK = "bulk-export"
@@ -235,31 +225,22 @@ class ProtocolRoute:
     refine: Callable[[Any, RoutedRequest], "ProtocolRoute | None"] | None = None
     """Chooses the row to use instead, by the body, where the path isn't enough. Returns None for a
     request that no row covers. Raises `Malformed` and `Unresolved`."""
-    find_visible_sources: (
-        Callable[[Any, RoutedRequest, Permits], Coroutine[Any, Any, Sources]] | None
-    ) = None
+    find_visible_sources: FindVisibleSources | None = None
     """Like `find_sources`, where finding them takes a look-up that must not be made for a source
     that the agent may not see. Also raises `MissingSource`."""
     replacement_target: Callable[[Any, RoutedRequest], str] | None = None
     """The target of a GET without a body that is forwarded instead of the request: for a request
     that may write, where only its read is wanted."""
-    response_source: Callable[[Any, RoutedRequest], Callable[[bytes], SourceRef | None]] | None = (
-        None
-    )
+    response_source: ReadSource | None = None
     """Called before the request is forwarded. The function it returns reads a successful response
     and names the source it is about, or None if that isn't clear."""
-    compose_response: (
-        Callable[[Any, RoutedRequest, Permits], Coroutine[Any, Any, FetchedResponse]] | None
-    ) = None
-    """Composes the response from what `Permits` allows; awaits only what `find_sources` may. Raises
-    `Malformed`."""
+    compose_response: ComposeResponse | None = None
+    """Composes the response from what `Permits` allows. Raises `Malformed`."""
     plan_forward: PlanForward | None = None
-    """Plans the changes to the allowed request and its response: a condition that withholds what
-    the agent may not see, the check that the response keeps to it, tokens to remember, lists to
-    filter."""
+    """Plans the changes to the allowed request and its response: conditions that withhold, the
+    check that the response keeps to them, tokens to remember, lists to filter."""
     names_keys: bool = False
-    """True if the route's sources are keys, which `parse_body` has charged to the budget as such
-    (`MAX_KEYS`)."""
+    """True if the sources are keys, which `parse_body` has charged as such (`MAX_KEYS`)."""
     forwards_unchanged: bool = False
     """True if, where documents have no levels, `plan_forward` changes neither the request nor what
     the agent gets of the response. A check door, which can change neither, judges any other planned
@@ -285,8 +266,6 @@ def without_waiting(find: Callable[[Any, RoutedRequest], Sources]) -> FindSource
 
 
 class RouteMatch(NamedTuple):
-    """A route, and the decoded values of its pattern's `{names}`."""
-
     route: ProtocolRoute
     path_params: tuple[str, ...]
 
@@ -299,9 +278,8 @@ class RouteTable:
         self.routes = tuple(routes)
         self._rows: dict[tuple[str, int], list[tuple[ProtocolRoute, tuple[str | None, ...]]]] = {}
         for route in self.routes:
-            parts = tuple(
-                None if part.startswith("{") else part for part in route.pattern[1:].split("/")
-            )
+            segments = route.pattern[1:].split("/")
+            parts = tuple(None if part.startswith("{") else part for part in segments)
             # By method and length, so that a request is compared with few rows: a table may have
             # more than a hundred, and each request is matched.
             for method in route.methods.split():
@@ -329,6 +307,7 @@ class SourceProtocol:
     """True if the proxy calls `sign`, and drops the agent's own credentials."""
     uses_host: ClassVar[bool] = False
     """True if `Host` names part of what is requested, so that the proxy calls `apply_host`."""
+    table: RouteTable
 
     def apply_host(self, _host: str, target: Target) -> Target:
         """Return `target` with the part that `Host` names (the bucket in S3's `<bucket>.<domain>`)
@@ -338,7 +317,7 @@ class SourceProtocol:
     def match(self, method: str, target: Target) -> RouteMatch | None:
         """Return the first route that covers the request; None if there is none, and then the
         request is denied (R4)."""
-        raise NotImplementedError
+        return self.table.match(method, target)
 
     def render_refusal(
         self, _request: RoutedRequest | None, _refusal: RefusalResponse

@@ -1,11 +1,8 @@
-"""Any HTTP interface: the path is the source (`CONTRACT.md`, Proxied requests).
-
-GET and HEAD retrieve, other methods write, and `source_id` is `rest://<alias><canonical path>`. The
-operator's `routes` override that; the first match wins.
+"""Any HTTP interface: the path is the source (`CONTRACT.md`, Proxied requests). GET and HEAD
+retrieve, other methods write; the operator's `routes` override that, and the first match wins.
 
 Any TCP protocol, passed through unread: each connection is decided once, as a read of the whole
-source (`sidecar/proxy/pipeline/passthrough.py`). An HTTP request that arrives for such a source was
-sent by mistake; no route covers it, so it is denied.
+source (`sidecar/proxy/pipeline/passthrough.py`). No route covers an HTTP request to it.
 """
 
 from collections.abc import Callable
@@ -27,8 +24,6 @@ from sidecar.settings.model import Source
 
 
 class Rest(SourceProtocol):
-    """One HTTP interface with its configured routes."""
-
     def __init__(self, source: Source, _monotonic: Callable[[], float]) -> None:
         self._naming = SourceNames(source)
         self._rules = [_Rule(route, self._naming) for route in source.routes]
@@ -37,10 +32,9 @@ class Rest(SourceProtocol):
         # Match without the query: a configured path says nothing about parameters.
         path = target.path
         for rule in self._rules:
-            if method in rule.methods or "*" in rule.methods:
-                values = rule.pattern.match(path)
-                if values is not None:
-                    return RouteMatch(rule.route, values)
+            covers = method in rule.methods or "*" in rule.methods
+            if covers and (values := rule.pattern.match(path)) is not None:
+                return RouteMatch(rule.route, values)
         # An unknown method may change something, so it counts as a write.
         return _READ if method in ("GET", "HEAD") else _WRITE
 
@@ -75,9 +69,8 @@ def _row(
     def find(rest: Rest, request: RoutedRequest) -> Sources:
         return (source(rest, request),)
 
-    return ProtocolRoute(
-        methods, path, class_, without_waiting(find), source, find_sources_now=find
-    )
+    found = without_waiting(find)
+    return ProtocolRoute(methods, path, class_, found, source, find_sources_now=find)
 
 
 _READ = RouteMatch(_row("GET HEAD", "/**", RouteClass.RETRIEVE, Rest.source), ())
@@ -85,8 +78,6 @@ _WRITE = RouteMatch(_row("*", "/**", RouteClass.WRITE, Rest.source), ())
 
 
 class Tcp(SourceProtocol):
-    """A protocol without routes."""
-
     def __init__(self, _source: Source, _monotonic: Callable[[], float]) -> None:
         super().__init__()
 

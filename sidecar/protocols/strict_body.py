@@ -1,15 +1,8 @@
 """Reads bodies that a decision depends on, and refuses those that two readers could understand
-differently (`protocols/RULES.md`, Bodies and Unreadable bodies).
+differently (`protocols/RULES.md`, Bodies). Raises `Malformed`.
 
-Each reader takes the body as sent, its media type and the request's budget, and raises `Malformed`.
-
-Bounds the cost of one request (`CONTRACT.md`, Budgets of one request). All limits on the work of
-a single request are here, and every protocol charges the same object.
-
-A budget lives as long as its request, as `RoutedRequest.budget`. Work is charged before it is done.
-A charge over the limit raises `OverBudget`, which becomes `400` and one DENY `unreadable_request`,
-whatever the protocol and the unit. A charge of a request that has ended raises it too: work that
-runs in another thread can't be ended in another way.
+The budget bounds the work of one request (`CONTRACT.md`, Budgets of one request), which is charged
+before it is done. A charge over the limit, or of a request that has ended, raises `OverBudget`.
 """
 
 from collections.abc import Callable, Iterable
@@ -52,7 +45,8 @@ class Budget:
     _keys = MAX_KEYS
     _lookups = MAX_LOOKUPS
     _arguments = MAX_ARGUMENTS
-    _graphql_tokens = MAX_GRAPHQL_TOKENS
+    graphql_tokens = MAX_GRAPHQL_TOKENS
+    """The tokens left, for a parser that enforces the limit itself."""
     _graphql_characters = MAX_GRAPHQL_CHARACTERS
     _ended = False
 
@@ -68,9 +62,7 @@ class Budget:
     def charge_sources(self, names: Iterable[str]) -> None:
         """Charges sources by name. A name already charged is free."""
         self.check()
-        if self._sources is None:
-            self._sources = set()
-        sources = self._sources
+        sources = self._sources = set() if self._sources is None else self._sources
         # Checked at every name: `names` may be lazy, and reading it is work too.
         for name in names:
             sources.add(name)
@@ -81,7 +73,6 @@ class Budget:
     # catches the first refusal, the next charge of that kind is refused too.
 
     def charge_parts(self, count: int) -> None:
-        """Charges lines or sub-requests."""
         self.check()
         self._parts -= count
         if self._parts < 0:
@@ -101,20 +92,13 @@ class Budget:
         if self._lookups < 0:
             raise OverBudget(f"the request takes more than {MAX_LOOKUPS} look-ups")
 
-    @property
-    def graphql_tokens(self) -> int:
-        """The tokens left, for a parser that enforces the limit itself."""
-        return self._graphql_tokens
-
     def charge_graphql_tokens(self, count: int) -> None:
-        """Charges the tokens of one document."""
         self.check()
-        self._graphql_tokens -= count
-        if self._graphql_tokens < 0:
+        self.graphql_tokens -= count
+        if self.graphql_tokens < 0:
             raise OverBudget(f"the queries have more than {MAX_GRAPHQL_TOKENS} tokens")
 
     def charge_graphql_characters(self, count: int) -> None:
-        """Charges the characters of one document."""
         self._graphql_characters -= count
         if self._graphql_characters < 0:
             raise OverBudget(f"the queries have more than {MAX_GRAPHQL_CHARACTERS} characters")
@@ -151,7 +135,6 @@ _PIECE = 10_000
 
 
 def has_too_many_brackets(raw: bytes) -> bool:
-    """Return whether `raw` has more than `MAX_BRACKETS` brackets."""
     if len(raw) <= MAX_BRACKETS:
         return False
     # XML may begin with a byte order mark, which the XML reader refuses later.
@@ -189,7 +172,11 @@ def short_object(raw: bytes, max_depth: int) -> dict[str, Any]:
 
 def _object(raw: bytes, media_type: str | None, max_depth: int) -> dict[str, Any]:
     _limit_brackets(raw)
-    _limit_members(raw)
+    # A member has a colon and two quotation marks at least. Both are counted, since the text of a
+    # document may have many of either.
+    many = len(raw) > MAX_MEMBERS and raw.count(b":") > MAX_MEMBERS
+    if many and raw.count(b'"') // 2 > MAX_MEMBERS:
+        raise OverBudget(f"the body has more than {MAX_MEMBERS} members in one JSON object")
     value = parse_object(raw, media_type, unique=False)
     # A body with fewer brackets than levels can't be too deep, and most have fewer.
     if raw.count(b"{") + raw.count(b"[") > max_depth:
@@ -200,15 +187,6 @@ def _object(raw: bytes, media_type: str | None, max_depth: int) -> dict[str, Any
 def _limit_brackets(raw: bytes) -> None:
     if len(raw) > MAX_BRACKETS and has_too_many_brackets(raw):
         raise OverBudget(f"the body has more than {MAX_BRACKETS} brackets")
-
-
-def _limit_members(raw: bytes) -> None:
-    # A member has a colon and two quotation marks at least. Both are counted, since the text of a
-    # document may have many of either.
-    if len(raw) <= MAX_MEMBERS or raw.count(b":") <= MAX_MEMBERS:
-        return
-    if raw.count(b'"') // 2 > MAX_MEMBERS:
-        raise OverBudget(f"the body has more than {MAX_MEMBERS} members in one JSON object")
 
 
 def _refuse_duplicates(raw: bytes, value: dict[str, Any], check: Callable[[], None]) -> None:
@@ -265,13 +243,8 @@ def _count_members(value: dict[str, Any], check: Callable[[], None]) -> int:
             count += len(node)
             pending += [each for each in node.values() if type(each) in (dict, list)]
         elif node and type(node[0]) in (dict, list):
-            for piece in _pieces(node):
+            for at in range(0, len(node), _PIECE):
                 check()
+                piece = node[at : at + _PIECE]
                 pending += [each for each in piece if type(each) in (dict, list)]
     return count
-
-
-def _pieces(values: list[Any]) -> Iterable[list[Any]]:
-    if len(values) <= _PIECE:
-        return (values,)
-    return (values[at : at + _PIECE] for at in range(0, len(values), _PIECE))

@@ -61,16 +61,16 @@ def _plan(arguments: argparse.Namespace, environ: Mapping[str, str]) -> Redirect
     if user == os.geteuid():
         raise UnusablePlan(f"--sidecar-user: this process is user {user} itself; run it as root")
 
-    def given(argument: str | None, variable: str) -> str:
-        return environ.get(variable, "") if argument is None else argument
+    def chosen(name: str) -> str:
+        argument: str | None = getattr(arguments, name)
+        return environ.get(f"SLUICE_{name.upper()}", "") if argument is None else argument
 
-    resolvers = given(arguments.resolvers, "SLUICE_RESOLVERS")
-    api = arguments.kubernetes_api
+    resolvers, api = chosen("resolvers"), arguments.kubernetes_api
     return RedirectPlan(
         port=number(arguments.port, "--port", 1, MAX_PORT),
         sidecar_user=user,
-        skip_ports=port_ranges(given(arguments.skip_outbound_ports, "SLUICE_SKIP_OUTBOUND_PORTS")),
-        skip_networks=networks(given(arguments.skip_subnets, "SLUICE_SKIP_SUBNETS")),
+        skip_ports=port_ranges(chosen("skip_outbound_ports")),
+        skip_networks=networks(chosen("skip_subnets")),
         kubernetes_api=kubernetes_api(api) if api else (),
         resolvers=addresses(resolvers) if resolvers else name_servers(_resolv_conf()),
     )
@@ -104,36 +104,23 @@ def _parser() -> argparse.ArgumentParser:
         description="Redirects all TCP of this network namespace to the sidecar, rejects "
         "everything else, and proves it by trying. Needs CAP_NET_ADMIN.",
     )
-    parser.add_argument("--port", required=True, help="the port of the sidecar's `transparent`")
-    parser.add_argument(
-        "--sidecar-user", required=True, metavar="UID", help="the only user that is exempt"
-    )
-    parser.add_argument(
-        "--skip-outbound-ports",
-        metavar="PORTS",
-        help="TCP ports that are not redirected, such as 5432,8080-8090 "
-        "(SLUICE_SKIP_OUTBOUND_PORTS)",
-    )
-    parser.add_argument(
-        "--skip-subnets",
-        metavar="NETWORKS",
-        help="networks to which TCP is not redirected, such as 10.20.0.0/16,fd00:7::/48 "
-        "(SLUICE_SKIP_SUBNETS)",
-    )
-    parser.add_argument(
-        "--kubernetes-api",
-        metavar="HOST:PORT",
-        help="the cluster's API server, to which TCP is not redirected",
-    )
-    parser.add_argument(
-        "--resolvers",
-        metavar="ADDRESSES",
-        help="the addresses that take DNS queries, with commas between them "
-        "(SLUICE_RESOLVERS; default: the name servers in /etc/resolv.conf)",
-    )
-    parser.add_argument(
-        "--tool", choices=TOOLS, help="the program that sets the rules; default: the first there is"
-    )
+    add = parser.add_argument
+    add("--port", required=True, help="the port of the sidecar's `transparent`")
+    add("--sidecar-user", required=True, metavar="UID", help="the only user that is exempt")
+    optional = {
+        ("--skip-outbound-ports", "PORTS"): "TCP ports that are not redirected, such as "
+        "5432,8080-8090 (SLUICE_SKIP_OUTBOUND_PORTS)",
+        ("--skip-subnets", "NETWORKS"): "networks to which TCP is not redirected, such as "
+        "10.20.0.0/16,fd00:7::/48 (SLUICE_SKIP_SUBNETS)",
+        ("--kubernetes-api", "HOST:PORT"): "the cluster's API server, to which TCP is not "
+        "redirected",
+        ("--resolvers", "ADDRESSES"): "the addresses that take DNS queries, with commas between "
+        "them (SLUICE_RESOLVERS; default: the name servers in /etc/resolv.conf)",
+    }
+    for (name, metavar), about in optional.items():
+        add(name, metavar=metavar, help=about)
+    about = "the program that sets the rules; default: the first there is"
+    add("--tool", choices=TOOLS, help=about)
     return parser
 
 

@@ -1,12 +1,9 @@
-"""Reads what the pod's network has from `/proc/net` (addresses and routes of each IP version, and
-connections), and finds the addresses of the cluster's API server, to which a pod connects without
-its sidecar.
+"""Reads what the pod's network has from `/proc/net`, and finds the addresses of the cluster's API
+server, to which a pod connects without its sidecar.
 
-The latter come from the cluster's DNS, and not from KUBERNETES_SERVICE_HOST: the kubelet gives a
-Service `kubernetes` of the pod's own namespace precedence over the real one
-(`getServiceEnvVarMap`), so a user who may create Services there could name any address.
-
-Changes nothing.
+These come from the cluster's DNS, and not from KUBERNETES_SERVICE_HOST: the kubelet gives a Service
+`kubernetes` of the pod's own namespace precedence over the real one (`getServiceEnvVarMap`), so a
+user who may create Services there could name any address.
 """
 
 import re
@@ -24,10 +21,13 @@ _LOOPBACK = "lo"
 _LINK_LOCAL = "20"
 """The scope in `if_inet6` of an address that reaches only its own link."""
 
+KUBERNETES_API_OPTION = "--kubernetes-api"
+MAX_ADDRESSES = 8
+_ABSENT = (socket.EAI_NONAME, socket.EAI_NODATA)
+_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?\Z")
+
 
 class Ipv6Address(NamedTuple):
-    """One address of an interface other than loopback."""
-
     address: IPv6Address
     link_local: bool
 
@@ -35,11 +35,8 @@ class Ipv6Address(NamedTuple):
 def ipv6_addresses(proc: Path = PROC) -> list[Ipv6Address]:
     """Return the pod's own IPv6 addresses; empty where the kernel has no IPv6."""
     rows = [line.split() for line in _lines(proc / "if_inet6")]
-    return [
-        Ipv6Address(IPv6Address(bytes.fromhex(row[0])), row[3] == _LINK_LOCAL)
-        for row in rows
-        if row[5] != _LOOPBACK
-    ]
+    others = [row for row in rows if row[5] != _LOOPBACK]
+    return [Ipv6Address(IPv6Address(bytes.fromhex(r[0])), r[3] == _LINK_LOCAL) for r in others]
 
 
 def has_ipv4_route(proc: Path = PROC) -> bool:
@@ -74,12 +71,6 @@ def _lines(path: Path) -> list[str]:
         return []
 
 
-KUBERNETES_API_OPTION = "--kubernetes-api"
-MAX_ADDRESSES = 8
-_ABSENT = (socket.EAI_NONAME, socket.EAI_NODATA)
-_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?\Z")
-
-
 class Unresolved(Exception):
     """the name of the API server can't be resolved now; the message says why"""
 
@@ -92,9 +83,8 @@ def kubernetes_api(text: str) -> tuple[Endpoint, ...]:
     port = number(port_text, KUBERNETES_API_OPTION, 1, MAX_PORT)
     literal = _literal(host)
     if literal is None and not _NAME.match(host):
-        raise UnusablePlan(
-            f"{KUBERNETES_API_OPTION}: `{host[:80]}` is neither a name nor an IP address"
-        )
+        neither = "is neither a name nor an IP address"
+        raise UnusablePlan(f"{KUBERNETES_API_OPTION}: `{host[:80]}` {neither}")
     found = [literal] if literal is not None else _resolved(host)
     return endpoints(found[:MAX_ADDRESSES], port, KUBERNETES_API_OPTION)
 
@@ -115,8 +105,7 @@ def _resolved(name: str) -> list[Address]:
     except socket.gaierror as error:
         if error.errno in _ABSENT:
             return []
-        raise Unresolved(
-            f"{KUBERNETES_API_OPTION}: `{name}` can't be resolved: {error.strerror}"
-        ) from error
+        why = f"`{name}` can't be resolved: {error.strerror}"
+        raise Unresolved(f"{KUBERNETES_API_OPTION}: {why}") from error
     # A scope, as in `fe80::1%eth0`, names an interface; rules go by the address.
     return [ip_address(str(each[4][0]).partition("%")[0]) for each in found]

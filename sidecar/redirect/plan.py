@@ -1,8 +1,5 @@
 """Plans the packet filter's rules: where connections go, whose connections are exempt, and what
-else may leave.
-
-Reads the texts of arguments and of `resolv.conf`. Knows no tool and no rule's syntax.
-"""
+else may leave."""
 
 import re
 from collections.abc import Iterable
@@ -32,10 +29,7 @@ addresses would leave the redirection in name only."""
 DNS = 53
 
 # The addresses that prove the rules are in these ranges: the reserved ones and those of `proof.py`.
-_DOCUMENTATION: dict[int, Network] = {
-    4: IPv4Network("192.0.2.0/24"),
-    6: IPv6Network("2001:db8::/32"),
-}
+_DOCUMENTATION = {4: ip_network("192.0.2.0/24"), 6: ip_network("2001:db8::/32")}
 _RANGE = re.compile(r"([0-9]{1,5})(?:-([0-9]{1,5}))?\Z")
 # Neither a zone (`%`) nor a netmask, both of which `ip_network` would take.
 _NETWORK = re.compile(r"[0-9a-fA-F:.]{2,45}/[0-9]{1,3}\Z")
@@ -56,8 +50,6 @@ class PortRange(NamedTuple):
 
 
 class Endpoint(NamedTuple):
-    """One TCP port of one address."""
-
     address: Address
     port: int
 
@@ -68,13 +60,10 @@ class Endpoint(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RedirectPlan:
-    """All that the rules depend on."""
-
     port: int
     """The sidecar's `transparent` port, to which all TCP is redirected."""
     sidecar_user: int
-    """The only user whose connections are exempt. Never a group: a container may choose its groups
-    more freely than its user."""
+    """The only exempt user. Never a group: a container chooses those more freely."""
     skip_ports: tuple[PortRange, ...] = ()
     """TCP ports to which connections are not redirected, and so not judged."""
     skip_networks: tuple[Network, ...] = ()
@@ -90,11 +79,9 @@ class RedirectPlan:
         return (*self.kubernetes_api, *(Endpoint(each, DNS) for each in self.resolvers))
 
     def skips_address(self, address: Address) -> bool:
-        """Return whether connections to `address` are exempt from the redirection."""
         return any(address in each for each in self.skip_networks)
 
     def skips(self, port: int) -> bool:
-        """Return whether connections to `port` are exempt from the redirection."""
         return any(each.first <= port <= each.last for each in self.skip_ports)
 
 
@@ -105,13 +92,17 @@ def number(text: str, name: str, least: int, most: int) -> int:
     return int(text)
 
 
+def _items(text: str, name: str) -> list[str]:
+    items = [each.strip() for each in text.split(",") if each.strip()]
+    if len(items) > MAX_SKIPPED:
+        raise UnusablePlan(f"{name}: {len(items)} items; at most {MAX_SKIPPED} are possible")
+    return items
+
+
 def port_ranges(text: str) -> tuple[PortRange, ...]:
     """Parse ports and ranges with commas between them, such as `5432,8080-8090`; the result is in
     order and merged. Raises `UnusablePlan`."""
-    items = [each.strip() for each in text.split(",") if each.strip()]
-    if len(items) > MAX_SKIPPED:
-        raise UnusablePlan(f"skipped ports: {len(items)} items; at most {MAX_SKIPPED} are possible")
-    merged = _merged(_port_range(each) for each in items)
+    merged = _merged(_port_range(each) for each in _items(text, "skipped ports"))
     if merged == (PortRange(1, MAX_PORT),):
         raise UnusablePlan("skipped ports: these are all ports, so nothing would be judged")
     return merged
@@ -119,12 +110,10 @@ def port_ranges(text: str) -> tuple[PortRange, ...]:
 
 def _port_range(item: str) -> PortRange:
     match = _RANGE.match(item)
-    first = int(match[1]) if match else 0
-    last = int(match[2] or match[1]) if match else 0
+    first, last = (int(match[1]), int(match[2] or match[1])) if match else (0, 0)
     if not 1 <= first <= last <= MAX_PORT:
-        raise UnusablePlan(
-            f"skipped ports: `{item[:40]}` is neither a port nor a range such as 8080-8090"
-        )
+        neither = "is neither a port nor a range such as 8080-8090"
+        raise UnusablePlan(f"skipped ports: `{item[:40]}` {neither}")
     return PortRange(first, last)
 
 
@@ -142,12 +131,7 @@ def _merged(ranges: Iterable[PortRange]) -> tuple[PortRange, ...]:
 def networks(text: str) -> tuple[Network, ...]:
     """Parse networks with commas between them, such as `10.20.0.0/16,2001:db8:7::/48`; the result
     is merged. Raises `UnusablePlan`."""
-    items = [each.strip() for each in text.split(",") if each.strip()]
-    if len(items) > MAX_SKIPPED:
-        raise UnusablePlan(
-            f"skipped networks: {len(items)} items; at most {MAX_SKIPPED} are possible"
-        )
-    found = [_network(each) for each in items]
+    found = [_network(each) for each in _items(text, "skipped networks")]
     # nft refuses a set whose networks overlap.
     return (
         *collapse_addresses(each for each in found if isinstance(each, IPv4Network)),
@@ -161,24 +145,20 @@ def _network(item: str) -> Network:
     except ValueError:
         network = None
     if network is None:
-        raise UnusablePlan(
-            f"skipped networks: `{item[:50]}` is not a network such as 10.20.0.0/16 or fd00:7::/48"
-        )
+        known = "a network such as 10.20.0.0/16 or fd00:7::/48"
+        raise UnusablePlan(f"skipped networks: `{item[:50]}` is not {known}")
     widest = WIDEST[network.version]
     if network.prefixlen < widest:
-        raise UnusablePlan(
-            f"skipped networks: `{item}` is too wide; IPv{network.version} needs at least /{widest}"
-        )
+        least = f"IPv{network.version} needs at least /{widest}"
+        raise UnusablePlan(f"skipped networks: `{item}` is too wide; {least}")
     _keep_provable(network, "skipped networks")
     return network
 
 
 def _keep_provable(network: Network, name: str) -> None:
-    documentation = _DOCUMENTATION[network.version]
-    if network.overlaps(documentation):
-        raise UnusablePlan(
-            f"{name}: `{network}` overlaps {documentation}, the addresses by which rules are proven"
-        )
+    reserved = f"{_DOCUMENTATION[network.version]}, the addresses by which rules are proven"
+    if network.overlaps(_DOCUMENTATION[network.version]):
+        raise UnusablePlan(f"{name}: `{network}` overlaps {reserved}")
 
 
 def endpoints(found: Iterable[Address], port: int, name: str) -> tuple[Endpoint, ...]:
@@ -202,8 +182,6 @@ def addresses(text: str) -> tuple[Address, ...]:
 
 
 def name_servers(resolv_conf: str) -> tuple[Address, ...]:
-    """Return the name servers in the text of a `resolv.conf`. Lines that no resolver reads are
-    ignored."""
     found = []
     for line in resolv_conf.splitlines():
         words = line.split()

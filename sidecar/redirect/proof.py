@@ -1,8 +1,6 @@
 """Proves the rules by using them: a connection to an address where nothing is must land on a
-listener of this process, and a UDP packet must be rejected.
-
-This process is not exempt, so what happens to it happens to an agent. Sets no rule.
-"""
+listener of this process, and a UDP packet must be rejected. This process is not exempt, so what
+happens to it happens to an agent."""
 
 import hmac
 import secrets
@@ -80,7 +78,7 @@ def _somewhere(version: int, plan: RedirectPlan) -> str | None:
     for _ in range(_TRIES):
         if _has_route(version):
             return NOWHERE[version]
-        if not _has_way_out(version):
+        if not (has_ipv4_route() if version == 4 else _own_ipv6()):
             return None
         sleep(_PAUSE)
     own = [each for each in _own_ipv6() if not plan.skips_address(IPv6Address(each))]
@@ -102,16 +100,11 @@ def _has_route(version: int) -> bool:
     return True
 
 
-def _has_way_out(version: int) -> bool:
-    return has_ipv4_route() if version == 4 else bool(_own_ipv6())
-
-
 def _own_ipv6() -> list[str]:
     return [str(each.address) for each in ipv6_addresses() if not each.link_local]
 
 
 def _port(plan: RedirectPlan) -> int:
-    """Return a port that no rule names."""
     free = [port for port in range(1, MAX_PORT + 1) if port != plan.port and not plan.skips(port)]
     if not free:
         raise NotProven("every port is skipped, so no rule can be tried out")
@@ -177,15 +170,13 @@ def expect_sidecar(stack: ExitStack, way: Way, connection: socket.socket) -> Non
     for _ in range(_TRIES):
         address, port, *_ = connection.getsockname()
         ours.append((address, port))
-        if any(
-            owner_of_accepted(each, plan.port, way.version) == plan.sidecar_user for each in ours
-        ):
+        owners = [owner_of_accepted(each, plan.port, way.version) for each in ours]
+        if plan.sidecar_user in owners:
             return
         sleep(_PAUSE)
         connection = way.connect(stack)
-    raise NotProven(
-        f"{way} is answered, but not by a process of user {plan.sidecar_user} on port {plan.port}"
-    )
+    sidecar = f"a process of user {plan.sidecar_user} on port {plan.port}"
+    raise NotProven(f"{way} is answered, but not by {sidecar}")
 
 
 def _prove_udp(version: int, address: str) -> None:

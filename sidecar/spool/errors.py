@@ -1,10 +1,5 @@
 """The reasons why a record was not stored, or the spool not opened. A request whose record is not
-stored gets a 503: without its record there is no decision.
-
-That message reaches a caller, so it shows no path; operators find the details in the log.
-
-Names the kinds of records that a spool takes at the moment.
-"""
+stored gets a 503 with that message, so it shows no path; operators find the details in the log."""
 
 from enum import StrEnum
 

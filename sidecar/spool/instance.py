@@ -24,8 +24,6 @@ from sidecar.spool.storage.layout import Ending
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """One file: the number of its first record, and its size, which never changes."""
-
     path: Path
     first: int
     size: int
@@ -88,8 +86,7 @@ class Instance:
         # A segment counts only once the next one's header is on disk: without it, a restart could
         # not tell the next number.
         shipped = min(self.acked, max(self.begun, self.end - 1))
-        later = list(self.segments)[1:]
-        self.retained = sum(1 for segment in later if segment.first <= shipped)
+        self.retained = sum(1 for segment in list(self.segments)[1:] if segment.first <= shipped)
 
 
 @dataclass(frozen=True, slots=True)

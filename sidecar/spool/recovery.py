@@ -70,8 +70,6 @@ class Recovered:
 
 
 class _LastSegment(NamedTuple):
-    """An instance's last segment, as read."""
-
     segment: Segment
     header: Header
     data: bytes
@@ -87,7 +85,11 @@ def recover(disk: Disk, root: Path, source: str, segment_bytes: int) -> Recovere
             # A spare in the making, or an instance half removed: neither has anything to ship.
             disk.remove_directory(path) if path.is_dir() else disk.remove(path)
         elif spare_ordinal(path) is not None:
-            _keep_or_remove(disk, path, segment_bytes, found)
+            if disk.size(path) == segment_bytes:
+                found.spares.append(path)
+                found.held += segment_bytes
+            else:
+                disk.remove(path)
         elif (aside := aside_ordinal(path)) is not None:
             # Directories set aside count too: an ordinal is never reused.
             found.ordinal = max(found.ordinal, aside)
@@ -113,25 +115,14 @@ def recover(disk: Disk, root: Path, source: str, segment_bytes: int) -> Recovere
     return found
 
 
-def _keep_or_remove(disk: Disk, path: Path, segment_bytes: int, found: Recovered) -> None:
-    if disk.size(path) == segment_bytes:
-        found.spares.append(path)
-        found.held += segment_bytes
-    else:
-        disk.remove(path)
-
-
 def _load(disk: Disk, instance: Instance) -> _LastSegment | None:
-    """Fill in the instance from its directory. Returns its last usable segment."""
     acked = read_acked(disk, instance.path)
     for path in disk.list(instance.path):
-        first = segment_first(path)
-        if first is not None:
+        if (first := segment_first(path)) is not None:
             instance.segments.append(Segment(path, first, disk.size(path)))
     last = _last_segment(disk, instance)
-    first_kept = instance.segments[0].first if instance.segments else 0
     # Only a fully acknowledged segment is deleted, so everything before the first is acknowledged.
-    instance.acked = max(acked, first_kept)
+    instance.acked = max(acked, instance.segments[0].first if instance.segments else 0)
     if last is not None:
         instance.source, instance.end = last.header.source, last.scan.next
         instance.begun = last.segment.first
@@ -152,8 +143,7 @@ def _last_segment(disk: Disk, instance: Instance) -> _LastSegment | None:
         if found is not None and found[0].first == first and found[0].instance == instance.id:
             return _LastSegment(segments[-1], found[0], data, scan(data, found[1], first))
         # Good frames behind a bad header were acknowledged: that is damage, not a torn write.
-        beyond = scan(data, 0, first).beyond
-        if beyond is not None:
+        if (beyond := scan(data, 0, first).beyond) is not None:
             _set_ending(instance, "a bad segment header", first, beyond, DAMAGED)
             instance.end = first
             return None
@@ -179,7 +169,6 @@ def _set_ending(
 
 
 def _merge_saved_ending(disk: Disk, instance: Instance) -> None:
-    """Merge in the ending that a previous process saved."""
     try:
         noted = read_ending(disk, instance.path)
     except (ValueError, TypeError) as error:
@@ -220,9 +209,7 @@ def _write_back(disk: Disk, last: _LastSegment) -> None:
     # Writing the same bytes over themselves is harmless.
     end = last.scan.end
     if not last.scan.clean:
-        log.warning(
-            "a torn write at the end of `%s` was cut off: nothing in it was acknowledged",
-            last.segment.path.name,
-        )
+        cut_off = "a torn write at the end of `%s` was cut off: nothing in it was acknowledged"
+        log.warning(cut_off, last.segment.path.name)
     rest = b"" if last.scan.clean else bytes(len(last.data) - end)
     disk.rewrite(last.segment.path, last.data[:end] + rest)

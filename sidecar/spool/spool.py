@@ -1,20 +1,16 @@
 """The spool's public interface: a record goes in before its answer leaves, and ships from here.
 
-    spool = await Spool.open(settings, source_id, clock, os.urandom)
-    group.create_task(spool.run())
-    placed = spool.put(record, denial=False)        numbered and chained at once
-    await placed.durable                            on disk, as the mode demands
-    batch = await spool.batch(1_000_000)            read back from disk
-    await spool.acknowledge(batch.instance, n)      in the control API's log: may be deleted here
-
-`writing/instance_rotation` and `writing/maintenance` keep the spool writable; `reading/backlog`
-holds what is still to ship.
-
-Opens a spool: locks the directory, recovers what the previous process left, builds the parts.
+spool = await Spool.open(settings, source_id, clock, os.urandom)
+group.create_task(spool.run())
+placed = spool.put(record, denial=False)        numbered and chained at once
+await placed.durable                            on disk, as the mode demands
+batch = await spool.batch(1_000_000)            read back from disk
+await spool.acknowledge(batch.instance, n)      in the control API's log: may be deleted here
 """
 
 import asyncio
 import os
+from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -31,13 +27,14 @@ from sidecar.spool.reading.reader import RecordBatch, UnreadableRecord
 from sidecar.spool.recovery import Recovered, recover
 from sidecar.spool.storage.disk import Disk
 from sidecar.spool.storage.frames import FRAME, MAX_PAYLOAD
-from sidecar.spool.storage.layout import CONFLICT, DAMAGED, Quota, SegmentPool, lock_file
-from sidecar.spool.writing.deadlines import Deadlines
+from sidecar.spool.storage.layout import CONFLICT, DAMAGED, Quota, SegmentPool
 from sidecar.spool.writing.instance_rotation import InstanceRotation
 from sidecar.spool.writing.maintenance import QUIET_SECONDS, Maintenance
 
 RETAINED_FRACTION = 8
 """The fraction of `max_bytes` (one in this many) that acknowledged segments may take."""
+
+_NOT_STORED = bytes(32)
 
 
 class SpoolComponents(NamedTuple):
@@ -79,12 +76,8 @@ async def open_components(
             root, source_id, size, disk, executor, clock, random_bytes, settings.mode != "strict"
         )
         backlog = Backlog(resources, quota, found.instances, keep, found.waiting)
-        maintenance = Maintenance(
-            SegmentPool(root, disk, quota, size, found.spares, clock.monotonic),
-            backlog,
-            resources,
-            quiet_seconds,
-        )
+        spares = SegmentPool(root, disk, quota, size, found.spares, clock.monotonic)
+        maintenance = Maintenance(spares, backlog, resources, quiet_seconds)
         # Rotation and maintenance need each other, so maintenance gets the rotation only here.
         rotation = InstanceRotation(resources, backlog, maintenance.wake)
         await maintenance.start(rotation, found)
@@ -101,7 +94,7 @@ async def open_components(
 
 def _lock_directory(disk: Disk, root: Path) -> int:
     disk.make_directory(root)
-    lock = disk.lock(lock_file(root))
+    lock = disk.lock(root / "lock")
     if lock is None:
         raise SpoolLocked(
             f"the spool `{root}` is held by another process: each sidecar needs its own `spool.dir`"
@@ -116,7 +109,37 @@ def _lock_directory(disk: Disk, root: Path) -> int:
     return lock
 
 
-_NOT_STORED = bytes(32)
+class Deadlines:
+    """Mode `strict`: fails a future with `SpoolSlow` if it is not done within `seconds`. All have
+    the same, so they fall due in the order in which they came."""
+
+    def __init__(self, monotonic: Callable[[], float], seconds: float) -> None:
+        self._monotonic = monotonic
+        self._seconds = seconds
+        self._loop = asyncio.get_running_loop()
+        self._watched: deque[tuple[float, asyncio.Future[None]]] = deque()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def watch(self, future: asyncio.Future[None]) -> None:
+        self._watched.append((self._monotonic() + self._seconds, future))
+        if self._timer is None:
+            self._timer = self._loop.call_later(self._seconds, self._expire_due)
+
+    def _expire_due(self) -> None:
+        now = self._monotonic()
+        watched = self._watched
+        while watched and (watched[0][1].done() or watched[0][0] <= now):
+            _, future = watched.popleft()
+            if not future.done():
+                # The record stays on its way to the disk. If it gets there it ships, and the log
+                # then holds a decision that was answered with 503.
+                future.set_exception(SpoolSlow())
+                # Marks it as retrieved: asyncio would report it if the client hung up.
+                future.exception()
+        # One timer for the next future due, not one for each: most are done before they are due.
+        self._timer = (
+            self._loop.call_later(watched[0][0] - now, self._expire_due) if watched else None
+        )
 
 
 class PlacedRecord(NamedTuple):
@@ -129,8 +152,6 @@ class PlacedRecord(NamedTuple):
 
 
 class Spool:
-    """One directory of records, owned by one process and one event loop."""
-
     def __init__(self, settings: SpoolSettings, components: SpoolComponents, clock: Clock) -> None:
         self._maintenance = components.maintenance
         self._rotation = components.rotation
@@ -139,6 +160,11 @@ class Spool:
         self._quota = components.quota
         self._executor = components.executor
         self._lock = components.lock
+        self.run = components.maintenance.run
+        """Keeps the spool writable; run this for as long as the spool is open. Raises if the writer
+        died of a bug: then nothing can be recorded."""
+        self.wait_unshipped = components.backlog.wait
+        """Seconds since the oldest unshipped record reached the disk; 0 without any."""
         self._best_effort = settings.mode == "best_effort"
         self._memory_bytes = settings.memory_bytes
         self._done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -200,11 +226,6 @@ class Spool:
                 self._deadlines.watch(durable)
         return [PlacedRecord(digest, durable) for digest in digests]
 
-    async def run(self) -> None:
-        """Keep the spool writable; run this for as long as the spool is open. Raises if the writer
-        died of a bug: then nothing can be recorded."""
-        await self._maintenance.run()
-
     async def close(self, seconds: float) -> None:
         """Refuse new records, wait up to `seconds` for those already taken, release the directory.
         What has not shipped ships after the next start."""
@@ -214,10 +235,6 @@ class Spool:
         # two processes would write to one instance.
         if stopped:
             os.close(self._lock)
-
-    async def wait_unshipped(self) -> None:
-        """Return once there is something to ship."""
-        await self._backlog.wait()
 
     async def batch(self, max_bytes: int, max_records: int = 512) -> RecordBatch | None:
         """Return the oldest unacknowledged records of one instance: at least one, otherwise at most
@@ -248,8 +265,7 @@ class Spool:
     async def rewind(self, instance: str, n: int) -> bool:
         """Ship again from record `n` on: the control API has lost what it had of the instance.
         Returns False if the records are no longer on disk, or not acknowledged yet."""
-        done = self._backlog.rewind(instance, n)
-        if done:
+        if done := self._backlog.rewind(instance, n):
             await self._backlog.trim()
         return done
 
@@ -268,12 +284,10 @@ class Spool:
 
     @property
     def source(self) -> str:
-        """The sidecar id under which records are made."""
         return self._appender.instance.source
 
     @property
     def instance(self) -> str:
-        """The id of the current instance."""
         return self._appender.instance.id
 
     @property
@@ -297,7 +311,7 @@ class Spool:
     def disk_fault(self) -> str | None:
         """The fault of the disk, such as `ENOSPC (no space left on device)`; None if the disk takes
         records and has room for more."""
-        return self._rotation.disk_fault or self._maintenance.disk_fault
+        return self._rotation.disk_fault or self._maintenance.spares.disk_fault
 
     @property
     def occupied_by(self) -> str:

@@ -1,10 +1,6 @@
 """Says why this sidecar denies every request: to the probes of `/health/ready`, and in the log,
-with the moment when it ends. Its policy set is too old, its tenant is frozen, its spool is full, or
-its agent's key is not valid or is another's, or its agent may not act in the role of the settings.
-Each such denial is recorded if it can be, but no single one says that all others are denied too.
-
-The words show no path and no secret. Knows which part to ask for each. Decides nothing.
-"""
+with the moment when it ends. Each such denial is recorded if it can be, but no single one says that
+all others are denied too. The words show no path and no secret."""
 
 import asyncio
 import logging
@@ -32,8 +28,7 @@ SECONDS = 1.0
 PAUSE_SECONDS = 0.1
 """The least seconds between two looks, however often the policy set changes."""
 START_SECONDS = 5.0
-"""The seconds that a starting sidecar may be without a policy set or a spool before it reports
-that."""
+"""The seconds that a start may take before a missing policy set or spool is reported."""
 
 
 class _NotKnown(Exception):
@@ -61,44 +56,36 @@ class StandingDenials:
         self._changed = changed
         self._told_from = policies.monotonic() + START_SECONDS
         self._wanted = asyncio.Event()
-        self._states: list[tuple[Probe, RepeatingOutageLogger, float]] = [
-            self._state(
-                self._stale,
-                "every request is denied with `policy_set_stale`",
-                "the policy set is confirmed again, and requests are decided by it",
-            ),
-            self._state(
-                lambda: frozen_problem(policies.policy_set),
-                "every request is denied with `tenant_frozen`",
-                "the tenant is not frozen any more, and requests are decided",
-            ),
-        ]
+        self._states: list[tuple[Probe, RepeatingOutageLogger, float]] = []
+        self._add(
+            self._stale,
+            "every request is denied with `policy_set_stale`",
+            "the policy set is confirmed again, and requests are decided by it",
+        )
+        self._add(
+            lambda: frozen_problem(policies.policy_set),
+            "every request is denied with `tenant_frozen`",
+            "the tenant is not frozen any more, and requests are decided",
+        )
         if spool is not None:
-            self._states.append(
-                self._state(
-                    lambda: self._unless_starting(spool_problem(spool)),
-                    "every retrieval is denied with `audit_unavailable`, or is answered 503 where "
-                    "not even a denial can be recorded",
-                    "the spool takes records, and retrievals are decided",
-                )
+            self._add(
+                lambda: self._unless_starting(spool_problem(spool)),
+                "every retrieval is denied with `audit_unavailable`, or is answered 503 where not "
+                "even a denial can be recorded",
+                "the spool takes records, and retrievals are decided",
             )
         if agent is not None:
-            self._states.append(
-                self._state(
-                    lambda: _agent_key_problem(policies, agent, named=True),
-                    "every proxied request is denied for the agent's key",
-                    "the agent's key is valid, and proxied requests are decided",
-                    # An operator may try one wrong key after the other: each cause is logged at
-                    # once.
-                    pause=0.0,
-                )
+            self._add(
+                lambda: _agent_key_problem(policies, agent, named=True),
+                "every proxied request is denied for the agent's key",
+                "the agent's key is valid, and proxied requests are decided",
+                # An operator may try one wrong key after the other: each cause is logged at once.
+                pause=0.0,
             )
-            self._states.append(
-                self._state(
-                    lambda: agent_role_problem(policies, agent),
-                    "every proxied request is denied for the agent's role",
-                    "the agent may act in its role, and proxied requests are decided",
-                )
+            self._add(
+                lambda: agent_role_problem(policies, agent),
+                "every proxied request is denied for the agent's role",
+                "the agent may act in its role, and proxied requests are decided",
             )
 
     def wake(self) -> None:
@@ -137,10 +124,9 @@ class StandingDenials:
             self._not_ready = not_ready
             self._changed()
 
-    def _state(
-        self, probe: Probe, what: str, back: str, pause: float = CAUSE_SECONDS
-    ) -> tuple[Probe, RepeatingOutageLogger, float]:
-        return probe, RepeatingOutageLogger(log, what, back, self._policies.monotonic), pause
+    def _add(self, probe: Probe, what: str, back: str, pause: float = CAUSE_SECONDS) -> None:
+        logger = RepeatingOutageLogger(log, what, back, self._policies.monotonic)
+        self._states.append((probe, logger, pause))
 
     def _stale(self) -> str | None:
         freshness = self._policies.freshness

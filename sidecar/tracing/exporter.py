@@ -1,12 +1,10 @@
-"""Sends finished spans to the collector, in batches, as the JSON that OTLP over HTTP takes
+"""Sends finished spans to the collector, in batches, as the JSON of OTLP over HTTP
 (`ExportTraceServiceRequest`). What the collector does not take is dropped and counted: traces
-explain, they prove nothing, so they never hold up a request or fill memory.
-"""
+explain, they prove nothing, so they never hold up a request or fill memory."""
 
 import asyncio
 import logging
-from collections.abc import Sequence
-from types import TracebackType
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import orjson
@@ -18,28 +16,25 @@ from sidecar.settings.model import TraceSettings
 from sidecar.tracing.trace import Span, Tracer
 
 _STATUS_ERROR = 2
-_SCOPE = {"name": "sluice", "version": __version__}
+
+log = logging.getLogger(__name__)
+
+INTERVAL_SECONDS = 5.0
+BATCH_SPANS = 512
+_PATH = "/v1/traces"
 
 
 def encoded(spans: Sequence[Span], instance: str) -> bytes:
     """Return the body of one export. `instance` names this sidecar."""
-    resource = {
-        "service.name": "sluice-sidecar",
-        "service.version": __version__,
-        "service.instance.id": instance,
-    }
-    scope_spans = {"scope": _SCOPE, "spans": [_span(each) for each in spans]}
-    resource_spans = {
-        "resource": {"attributes": _attributes(resource)},
-        "scopeSpans": [scope_spans],
-    }
-    return orjson.dumps({"resourceSpans": [resource_spans]})
+    resource = {"service.name": "sluice-sidecar", "service.version": __version__}
+    resource["service.instance.id"] = instance
+    scope = {"scope": {"name": "sluice", "version": __version__}, "spans": [*map(_span, spans)]}
+    whole = {"resource": {"attributes": _attributes(resource)}, "scopeSpans": [scope]}
+    return orjson.dumps({"resourceSpans": [whole]})
 
 
 def _span(span: Span) -> dict[str, Any]:
-    attributes = (
-        span.attributes if span.error is None else {**span.attributes, "error.type": span.error}
-    )
+    failed = {} if span.error is None else {"error.type": span.error}
     made: dict[str, Any] = {
         "traceId": span.context.trace_id,
         "spanId": span.context.span_id,
@@ -48,7 +43,7 @@ def _span(span: Span) -> dict[str, Any]:
         # 64-bit numbers are strings in the JSON form of protobuf.
         "startTimeUnixNano": str(span.started * 1000),
         "endTimeUnixNano": str(span.ended * 1000),
-        "attributes": _attributes(attributes),
+        "attributes": _attributes({**span.attributes, **failed}),
         # Bit 0: sampled.
         "flags": 1,
     }
@@ -59,20 +54,11 @@ def _span(span: Span) -> dict[str, Any]:
     return made
 
 
-def _attributes(values: dict[str, str | int] | dict[str, str]) -> list[dict[str, Any]]:
-    return [{"key": name, "value": _value(value)} for name, value in values.items()]
-
-
-def _value(value: str | int) -> dict[str, str]:
-    return {"intValue": str(value)} if isinstance(value, int) else {"stringValue": value}
-
-
-log = logging.getLogger(__name__)
-
-INTERVAL_SECONDS = 5.0
-BATCH_SPANS = 512
-_TIMEOUT = ClientTimeout(total=10)
-_PATH = "/v1/traces"
+def _attributes(values: Mapping[str, str | int]) -> list[dict[str, Any]]:
+    kinds = {
+        name: "intValue" if isinstance(v, int) else "stringValue" for name, v in values.items()
+    }
+    return [{"key": name, "value": {kinds[name]: str(v)}} for name, v in values.items()]
 
 
 class SpanExporter:
@@ -94,22 +80,17 @@ class SpanExporter:
             connector=TCPConnector(limit=1, ssl=client_context(self._settings.tls)),
             cookie_jar=DummyCookieJar(),
             headers={"Content-Type": "application/json", "User-Agent": "sluice-sidecar"},
-            timeout=_TIMEOUT,
+            timeout=ClientTimeout(total=10),
             trust_env=False,
         )
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_error: object) -> None:
         if self._session is not None:
             await self._session.close()
 
     async def run(self) -> None:
-        """Runs forever."""
+        """Never returns."""
         while True:
             await asyncio.sleep(INTERVAL_SECONDS)
             await self.flush()
@@ -129,13 +110,13 @@ class SpanExporter:
                 fault = None if answer.status == 200 else f"it answered {answer.status}"
         except (ClientError, TimeoutError, OSError) as error:
             fault = str(error) or type(error).__name__
-        if fault is not None:
-            self.failed += len(spans)
-            if not self._failing:  # once for an outage, not every five seconds
-                log.warning("the trace collector `%s` took no spans: %s", address, fault)
-        elif self._failing:
-            log.warning("recovered: the trace collector `%s` takes spans again", address)
+        before, self._failing = self._failing, fault is not None
         if fault is None:
             self.exported += len(spans)
-        self._failing = fault is not None
-        return fault is None
+            if before:
+                log.warning("recovered: the trace collector `%s` takes spans again", address)
+            return True
+        self.failed += len(spans)
+        if not before:  # once for an outage, not every five seconds
+            log.warning("the trace collector `%s` took no spans: %s", address, fault)
+        return False

@@ -1,11 +1,9 @@
-"""Decides which requests are traced, makes the spans of one request (one for the request if it is
-proxied, one for each decision), and keeps finished spans until they are exported.
+"""Decides which requests are traced, makes the spans of one request, and keeps finished spans until
+they are exported. A caller's `traceparent` counts (W3C Trace Context, section 3.2); requests
+without it are sampled at the configured ratio.
 
-A caller's decision counts: the header `traceparent` (W3C Trace Context, section 3.2) says whether
-the trace is sampled. Requests without one are sampled at the configured ratio.
-
-Names and attributes follow OpenTelemetry's GenAI conventions for retrievals where those have one.
-Holds no query, no user and no header: a collector may be read by more people than the audit trail.
+Names and attributes follow OpenTelemetry's GenAI conventions. Holds no query, no user and no
+header: a collector may be read by more people than the audit trail.
 """
 
 import math
@@ -27,6 +25,11 @@ _FORM = re.compile(rb"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(
 _VERSION_00_LENGTH = 55
 _SAMPLED = 0x01
 
+_SPAN_BYTES = 8
+
+MAX_SPANS = 2048
+"""Finished spans kept for the collector; further ones are dropped and counted."""
+
 
 class TraceContext(NamedTuple):
     """The position of a request in a trace. Ids in lower-case hex."""
@@ -36,7 +39,6 @@ class TraceContext(NamedTuple):
     sampled: bool
 
     def header(self) -> bytes:
-        """Return the value of `traceparent` for a request that this span makes."""
         return f"00-{self.trace_id}-{self.span_id}-{int(self.sampled):02x}".encode()
 
 
@@ -46,7 +48,7 @@ def parse_traceparent(values: Sequence[bytes]) -> TraceContext | None:
     found = _FORM(values[0]) if len(values) == 1 else None
     if found is None:
         return None
-    version, trace_id, span_id, flags = found[1], found[2], found[3], found[4]
+    version, trace_id, span_id, flags = found.groups()
     if version == b"ff" or (version == b"00" and len(values[0]) != _VERSION_00_LENGTH):
         return None
     # Ids of zeros only mean "none".
@@ -58,15 +60,9 @@ def parse_traceparent(values: Sequence[bytes]) -> TraceContext | None:
 def with_traceparent(lines: bytes, context: TraceContext) -> bytes:
     """Return the header lines of a request, each ended by CRLF, with `context` in place of the
     caller's own."""
-    kept = [line for line in lines.split(b"\r\n") if line and not _is_traceparent(line)]
+    named = ((line.partition(b":")[0].lower(), line) for line in lines.split(b"\r\n"))
+    kept = [line for name, line in named if line and name != HEADER]
     return b"\r\n".join([*kept, HEADER + b": " + context.header(), b""])
-
-
-def _is_traceparent(line: bytes) -> bool:
-    return line.partition(b":")[0].lower() == HEADER
-
-
-_SPAN_BYTES = 8
 
 
 class SpanKind(IntEnum):
@@ -115,7 +111,6 @@ class Trace:
         self.context = TraceContext(trace_id, span_id, True)
 
     def decided(self, retrieval: Retrieval, decision: Decision, event_id: str) -> None:
-        """End the span of a decision whose record is in the spool."""
         self._sources.append(retrieval)
         attributes: dict[str, str | int] = {
             **_about(retrieval),
@@ -125,17 +120,9 @@ class Trace:
             "sluice.event_id": event_id,
         }
         context = self.context._replace(span_id=self._random(_SPAN_BYTES).hex())
-        self._finished(
-            Span(
-                f"decide {retrieval.source_id}",
-                SpanKind.internal,
-                context,
-                self.context.span_id,
-                self._started,
-                self._now(),
-                attributes,
-            )
-        )
+        name, times = f"decide {retrieval.source_id}", (self._started, self._now())
+        span = Span(name, SpanKind.internal, context, self.context.span_id, *times, attributes)
+        self._finished(span)
 
     def responded(self, status: int, decision: str) -> None:
         """End the span of a proxied request. `status` is the one that the agent got, 0 if none;
@@ -151,18 +138,9 @@ class Trace:
             attributes["http.response.status_code"] = status
         failed = status == 0 or status >= 400
         error = (str(status) if status else "client_closed") if failed else None
-        self._finished(
-            Span(
-                name,
-                SpanKind.client,
-                self.context,
-                self._parent,
-                self._started,
-                self._now(),
-                attributes,
-                error,
-            )
-        )
+        times = self._started, self._now()
+        span = Span(name, SpanKind.client, self.context, self._parent, *times, attributes, error)
+        self._finished(span)
 
 
 _current: ContextVar[Trace | None] = ContextVar("trace", default=None)
@@ -172,7 +150,6 @@ current_trace = _current.get
 
 @contextmanager
 def within(trace: Trace | None) -> Iterator[None]:
-    """Make `trace` the current trace for the code inside."""
     token = _current.set(trace)
     try:
         yield
@@ -194,10 +171,6 @@ def _about(retrieval: Retrieval) -> dict[str, str | int]:
     return about
 
 
-MAX_SPANS = 2048
-"""Finished spans kept for the collector; further ones are dropped and counted."""
-
-
 class Tracer:
     """`ratio`, 0 to 1, is the share of requests to sample among those that bring no decision."""
 
@@ -211,13 +184,9 @@ class Tracer:
         """Spans dropped because the collector took none."""
 
     def begin(self, traceparent: Sequence[bytes], *, proxied: bool) -> Trace | None:
-        """Return the trace of a request with these `traceparent` headers; None if it is not
-        sampled."""
+        """Return the trace of a request with these headers; None if it is not sampled."""
         parent = parse_traceparent(traceparent)
-        if parent is not None:
-            if not parent.sampled:
-                return None
-        elif not self._sample():
+        if not (self._sample() if parent is None else parent.sampled):
             return None
         return Trace(parent, self._now, self._random, self._finished, proxied=proxied)
 
@@ -238,9 +207,8 @@ class Tracer:
         return self._ratio > 0
 
     def _draw(self) -> int:
-        """Return the number of requests until the next sampled one. Drawn at random for each, so
-        that a client's rhythm can't fall in step with it; far cheaper than a draw for each
-        request."""
+        """Return the number of requests until the next sampled one: random for each, so that a
+        client's rhythm can't fall in step with it, but far cheaper than a draw for each request."""
         if self._ratio >= 1:
             return 1
         if self._ratio <= 0:
@@ -250,7 +218,7 @@ class Tracer:
         return 1 + int(math.log(uniform) / math.log1p(-self._ratio))
 
     def _finished(self, span: Span) -> None:
-        if len(self._spans) >= MAX_SPANS:
+        if len(self._spans) < MAX_SPANS:
+            self._spans.append(span)
+        else:
             self.dropped += 1
-            return
-        self._spans.append(span)

@@ -34,8 +34,8 @@ from sidecar.http.request_body import BodyBudget
 from sidecar.live_keys import AgentIdentity, LiveKeys
 from sidecar.metrics.metrics import Metrics
 from sidecar.outlook import Outlook
-from sidecar.policy_cache.cache_file import CacheFile
 from sidecar.policy_cache.freshness import Freshness
+from sidecar.policy_cache.policy_store import CacheFile
 from sidecar.policy_cache.policy_view import AllDocuments, PolicyView
 from sidecar.proxy.assembly import NO_NAMED_PORTS, Proxy, ProxyPorts
 from sidecar.proxy.limits import LIMITS, ProxyLimits

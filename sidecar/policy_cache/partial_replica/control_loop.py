@@ -1,12 +1,6 @@
 """The loop that keeps a partial replica current without Redis: it follows the control API's long
-poll, and looks up missing documents by name.
-
-A page of changes names every document that changed. Those that are held are replaced; the others
-stay unknown until a decision needs them.
-
-Knows which answers may be trusted. Knows nothing of Redis. `full_replica.poll_loop` stores every
-document of every page; this loop stores only those in use.
-"""
+poll, whose pages name every document that changed. Those that are held are replaced; the others
+stay unknown until a decision needs them."""
 
 import logging
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
@@ -46,12 +40,8 @@ class ControlLoop(LongPollLoop):
         sync: IncrementalSync,
         verify_origin: Callable[[FeedPage], None],
     ) -> None:
-        super().__init__(
-            log,
-            "the control API does not keep the policy set current",
-            "the control API keeps the policy set current again",
-            state,
-        )
+        what = "the control API does not keep the policy set current"
+        super().__init__(log, what, "the control API keeps the policy set current again", state)
         self._state: PartialState = state
         self._working_set = state.working_set
         self._feed = feed

@@ -1,14 +1,8 @@
-"""Switches a partial replica from Redis to the control API's long poll while Redis is away, and
-turns the lookups of several callers into one: one of them reads for all.
+"""Switches a partial replica from Redis (`redis_loop`) to the control API's long poll
+(`control_loop`) while Redis is away, and turns the lookups of several callers into one.
 
-    redis      the usual source: signed heads and heartbeats (`redis_loop`)
-    control    once Redis has confirmed nothing for `AWAY_SECONDS` (`control_loop`)
-
-Both loops write to one working set and one freshness clock. So a switch never goes back to an older
-revision, and the set's age counts from the last confirmation by either loop. Redis is retried all
-the time; its next confirmation ends the long poll.
-
-Knows when to switch. Knows neither Redis commands nor HTTP.
+Both loops write to one working set and one freshness clock, so a switch never goes back to an older
+revision. Redis is retried all the time; its next confirmation ends the long poll.
 """
 
 import asyncio
@@ -34,6 +28,17 @@ MAX_WAITING = 256
 MAX_NAMES = 400
 """The most names in one combined read."""
 
+log = logging.getLogger(__name__)
+
+AWAY_SECONDS = 5.0
+"""Seconds without a confirmation from Redis after which the sidecar follows the control API; half
+the staleness limit if that is less (`CONTRACT.md`, Settings)."""
+JITTER = 0.2
+"""The largest random addition to that time, as a share of it, so that a fleet spreads."""
+FETCH_SECONDS = 2.0
+REDIS_SECONDS = 1.0
+"""The seconds that a decision may wait for documents in all, and for Redis within that time."""
+
 
 @dataclass(slots=True, eq=False)
 class _Lookup:
@@ -47,8 +52,7 @@ class _Lookup:
 
 
 class RequestCoalescer:
-    """Calls `read` with the names of all who wait, while holding `lock`; `read` raises
-    `FeedFailed`."""
+    """Calls `read` for the names of all who wait, under `lock`; `read` raises `FeedFailed`."""
 
     def __init__(self, lock: asyncio.Lock, read: Callable[[set[str]], Awaitable[None]]) -> None:
         self._lock = lock
@@ -56,7 +60,6 @@ class RequestCoalescer:
         self._waiting: dict[_Lookup, None] = {}
 
     async def fetch(self, names: Iterable[str]) -> None:
-        """Return once the names were read, by us or by another caller."""
         # An attacker who tries API keys causes a lookup with each: they must not fill the memory.
         if len(self._waiting) >= MAX_WAITING:
             raise FeedFailed("too many lookups of policy documents are waiting")
@@ -106,19 +109,6 @@ class RequestCoalescer:
         return group, names
 
 
-log = logging.getLogger(__name__)
-
-AWAY_SECONDS = 5.0
-"""Seconds without a confirmation from Redis after which the sidecar follows the control API; half
-the staleness limit if that is less (`CONTRACT.md`, Settings)."""
-JITTER = 0.2
-"""The largest random addition to that time, as a share of it: a fleet that loses its Redis must not
-turn to the control API all at once."""
-FETCH_SECONDS = 2.0
-REDIS_SECONDS = 1.0
-"""The seconds that a decision may wait for documents in all, and for Redis within that time."""
-
-
 def away_after(limit: float, chance: float) -> float:
     """Return the seconds for which Redis may confirm nothing, given a staleness limit of `limit`
     seconds. `chance`, from 0 to 1, spreads the sidecars of a fleet."""
@@ -129,11 +119,7 @@ class Failover:
     """The `Follower` and the `DocumentFetcher` of a partial replica."""
 
     def __init__(
-        self,
-        redis: RedisLoop,
-        control: ControlLoop,
-        freshness: Freshness,
-        clock: Clock,
+        self, redis: RedisLoop, control: ControlLoop, freshness: Freshness, clock: Clock
     ) -> None:
         self.feed: FeedName = "redis"
         self._redis = redis
@@ -169,7 +155,6 @@ class Failover:
         return self._redis.forged
 
     def stop(self) -> None:
-        """See `RedisLoop.stop`."""
         self._redis.stop()
 
     async def run(self) -> None:
@@ -188,7 +173,6 @@ class Failover:
                 self._switch_to("redis", "Redis confirms the policy set again")
 
     async def fetch(self, names: Iterable[str], *, apart: bool = False) -> None:
-        """See `DocumentFetcher.fetch`."""
         coalescer = self._apart if apart else self._coalescer
         try:
             async with asyncio.timeout(FETCH_SECONDS):
@@ -204,15 +188,13 @@ class Failover:
         # After None, the control API is asked: a failure costs time, but never gives a wrong owner.
         if not self._redis.healthy:
             return None
-        try:
+        with suppress(TimeoutError):
             async with asyncio.timeout(REDIS_SECONDS):
                 return await self._redis.claim(session_id)
-        except TimeoutError:
-            self._redis.healthy = False
-            return None
+        self._redis.healthy = False
+        return None
 
     async def _wait_until_away(self) -> None:
-        """Return once Redis has confirmed nothing for too long."""
         away = away_after(self._limit, random.random())  # noqa: S311  # spreads load
         self._redis.confirmed.clear()
         while (left := self._redis.confirmed_at + away - self._monotonic()) > 0:
@@ -256,10 +238,10 @@ class Failover:
                 await self._redis.fetch(names)
         except TornRead:
             raise
+        # Until the next heartbeat, decisions ask the control API first.
         except TimeoutError:
             self._redis.healthy = False
             raise FeedFailed(f"Redis did not answer within {REDIS_SECONDS:g} s") from None
         except FeedFailed:
-            # Until the next heartbeat, decisions ask the control API first.
             self._redis.healthy = False
             raise

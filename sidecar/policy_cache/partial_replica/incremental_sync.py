@@ -1,13 +1,9 @@
-"""Brings the working set to the revision of the policy set in Redis.
-
-Reads the documents that changed, and any others wanted, under one head, and puts them in force
-together. If the heads leave a gap, compares all documents held with the set.
-
-Knows what to read, and which parts to trust. Knows neither Redis commands nor when to look.
-"""
+"""Brings the working set to the revision of the policy set in Redis: reads the documents that
+changed, and any others wanted, under one head, and puts them in force together. If the heads leave
+a gap, it compares all documents held with the set."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from policies.sets.signed_head import SetHead
 from sidecar.policy_cache.feed import FeedFailed, Position
@@ -24,17 +20,12 @@ class SetMoved(Exception):
 
 
 class IncrementalSync:
-    """Reads one change at a time.
-
-    `source` is where to read, None until the tenant is known. `on_put_in_force` is called in the
-    same step of the event loop as each change, with the position before it and the names that
-    changed (None if any may have).
-    """
+    """Reads one change at a time from `source`, None until the tenant is known. `on_put_in_force`
+    is called in the same step of the event loop as each change, with the position before it and the
+    names that changed (None if any may have)."""
 
     def __init__(
-        self,
-        state: PartialState,
-        on_put_in_force: Callable[[Position, set[str] | None], None],
+        self, state: PartialState, on_put_in_force: Callable[[Position, set[str] | None], None]
     ) -> None:
         self.source: RedisReader | None = None
         self._state = state
@@ -47,15 +38,13 @@ class IncrementalSync:
         """Advance to the head in Redis. `heads` are those that the stream has brought. With
         `required`, also fetch the required documents that are not held. Raises `FeedFailed`."""
         async with self._lock:
-            await self._advance(
-                self._source(), set(self._required if required else ()), list(heads)
-            )
+            wanted = set(self._required if required else ())
+            await self._advance(self._source(), wanted, list(heads))
 
     def lacks_required(self) -> bool:
         return len(self._working_set.digests(self._required)) < len(self._required)
 
     async def fetch(self, names: Iterable[str]) -> None:
-        """Advance, and fetch the documents with these names."""
         async with self._lock:
             await self._advance(self._source(), set(names), [])
 
@@ -87,15 +76,15 @@ class IncrementalSync:
                 # Redis was restored from a backup, or fell back to a replica that lags behind.
                 # Without this check, a revoked key could become valid again.
                 if head.revision < position.revision:
-                    raise FeedFailed(
-                        f"policy set `{head.revision}` in Redis is older than "
-                        f"`{position.revision}`, which was already seen"
-                    )
+                    seen = f"`{position.revision}`, which was already seen"
+                    raise FeedFailed(f"policy set `{head.revision}` in Redis is older than {seen}")
                 if head.revision > reached:
                     more = await source.more_heads()
-                    # No more heads: the stream was trimmed or lost. Nothing says what changed in
-                    # between, so compare everything held.
-                    heads = heads + more if more else [_unknown_change(head, position)]
+                    # No more heads: the stream was trimmed or lost. As if one unknown change led
+                    # here, compare everything held.
+                    tenant, since = head.tenant_id, position.revision
+                    gap = SetHead(tenant, head.epoch, since, head.revision, head.root, None)
+                    heads = heads + more if more else [gap]
                 # The heads end before or after the one read, so these may be the wrong names.
                 if head.revision != reached:
                     continue
@@ -116,7 +105,13 @@ class IncrementalSync:
         found: dict[str, HeldDocument] = {}
         if len(names) > CHUNK:
             # Of so many documents, few have changed: find those first, and read only their bodies.
-            names = [name async for name in self._differing(source, names, known, heads)]
+            differing: list[str] = []
+            for at in range(0, len(names), CHUNK):
+                chunk = names[at : at + CHUNK]
+                head, part = await source.read(chunk, known, bodies=False)
+                heads.add(head)
+                differing += [name for name in chunk if part.get(name, ABSENT) is not None]
+            names = differing
         # At least one read: without names, it still returns the head.
         for at in range(0, max(1, len(names)), CHUNK):
             head, part = await source.read(names[at : at + CHUNK], known)
@@ -127,21 +122,6 @@ class IncrementalSync:
             raise SetMoved
         return heads.pop(), found
 
-    async def _differing(
-        self,
-        source: RedisReader,
-        names: Sequence[str],
-        known: Mapping[str, str],
-        heads: set[SetHead],
-    ) -> AsyncIterator[str]:
-        for at in range(0, len(names), CHUNK):
-            chunk = names[at : at + CHUNK]
-            head, part = await source.read(chunk, known, bodies=False)
-            heads.add(head)
-            for name in chunk:
-                if part.get(name, ABSENT) is not None:
-                    yield name
-
     def put_in_force(
         self,
         position: Position,
@@ -150,9 +130,8 @@ class IncrementalSync:
         *,
         alone: bool = False,
     ) -> None:
-        """Put verified documents in force at `position`. `changed` holds the names that changed
-        since the position held, None if any may have. `alone` is as in
-        `WorkingSet.put_in_force`."""
+        """Put verified documents in force at `position`. `changed` are the names that changed since
+        the held one, None if any may have. `alone` is as in `WorkingSet.put_in_force`."""
         former = self._working_set.position
         if position == former and not found:
             return
@@ -161,11 +140,6 @@ class IncrementalSync:
             changed = None
         self._state.apply(changed, position.revision)
         self._on_put_in_force(former, changed)
-
-
-def _unknown_change(head: SetHead, position: Position) -> SetHead:
-    """Return a head as if one unknown change led from `position` to `head`."""
-    return SetHead(head.tenant_id, head.epoch, position.revision, head.revision, head.root, None)
 
 
 def _covered(position: Position, heads: Iterable[SetHead]) -> tuple[set[str] | None, int]:

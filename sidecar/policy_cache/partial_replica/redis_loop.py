@@ -1,13 +1,9 @@
-"""The loop that keeps a partial replica current through Redis: it learns of changes, fetches them,
-and has the set confirmed while nothing changes.
+"""The loop that keeps a partial replica current through Redis.
 
-    changes     a stream of signed heads; each names the revision it follows, and what changed
-    gap         a head that does not follow what we hold: compare everything held with the set
-    challenge   a nonce that only we know; a heartbeat that names it was signed after we asked, so
-                the revision in it is current
-
-Nonces for challenges: a signed heartbeat that names one was made after the nonce was drawn, so
-no clocks have to be compared. Sends nothing.
+changes     a stream of signed heads; each names the revision it follows, and what changed
+gap         a head that does not follow what we hold: compare everything held with the set
+challenge   a nonce that only we know; a heartbeat that names it was signed after we asked, so
+            the revision in it is current, and no clocks have to be compared
 """
 
 import asyncio
@@ -31,11 +27,16 @@ from sidecar.policy_cache.replica import FeedLoop
 
 MAX_INTERVAL = 3.0
 FIRST_INTERVAL = 0.5
-"""The most seconds between challenges are `MAX_INTERVAL` while they are answered, otherwise
-`FIRST_INTERVAL`. This is well below `failover.AWAY_SECONDS`, so that one late answer does not make
-Redis count as away."""
+"""The most seconds between challenges: `FIRST_INTERVAL` until they are answered. Well below
+`failover.AWAY_SECONDS`: one late answer must not make Redis count as away."""
 _NONCE_BYTES = 12
 _MAX_OPEN = 16
+
+log = logging.getLogger(__name__)
+
+KEY_INTERVAL = 2.0
+"""The minimum number of seconds between two questions to the control API about who signs."""
+_MAX_DAMAGED = 16  # the control API reads no more fields of one report
 
 
 class DrawnNonce(NamedTuple):
@@ -65,7 +66,6 @@ class Nonces:
         return bool(self._open) and not self._answered
 
     def draw(self, held: Position) -> str:
-        """Draw the nonce for the next challenge."""
         now = self._clock.monotonic()
         interval = self._interval if self._answered else min(FIRST_INTERVAL, self._interval)
         self.due = now + interval * random.uniform(0.75, 1.0)  # noqa: S311  # spreads load
@@ -89,13 +89,6 @@ class Nonces:
         return max(ours)
 
 
-log = logging.getLogger(__name__)
-
-KEY_INTERVAL = 2.0
-"""The minimum number of seconds between two questions to the control API about who signs."""
-_MAX_DAMAGED = 16  # the control API reads no more fields of one report
-
-
 class RedisLoop(FeedLoop):
     """Applies what a `RedisReader` reads to the working set, and fetches documents on demand. Each
     challenge counts as a poll.
@@ -114,26 +107,19 @@ class RedisLoop(FeedLoop):
         refresh_key: Callable[[], Awaitable[None]],
         random_bytes: Callable[[int], bytes],
     ) -> None:
-        freshness = state.freshness
-        super().__init__(
-            log,
-            "Redis does not keep the policy set current",
-            "Redis keeps the policy set current again",
-            freshness.limit / 8,
-            state.clock.monotonic,
-        )
+        what, back = "Redis does not keep", "Redis keeps the policy set current again"
+        pause, monotonic = state.freshness.limit / 8, state.clock.monotonic
+        what = f"{what} the policy set current"
+        super().__init__(RepeatingOutageLogger(log, what, back, monotonic), pause)
         self.healthy = True
         self.confirmed_at = state.clock.monotonic()
         self.confirmed = asyncio.Event()
         self._connect = connect
         self._refresh_key = refresh_key
         self._key_due, self._forgery_told = 0.0, -inf
-        self._asking = RepeatingOutageLogger(
-            log,
-            "can't ask the control API who signs the policy set",
-            "the control API says who signs the policy set",
-            state.clock.monotonic,
-        )
+        what = "can't ask the control API who signs the policy set"
+        back = "the control API says who signs the policy set"
+        self._asking = RepeatingOutageLogger(log, what, back, monotonic)
         self._state = state
         self._working_set = state.working_set
         self._clock = state.clock
@@ -141,14 +127,13 @@ class RedisLoop(FeedLoop):
         self._stopped = False
         self.sync = IncrementalSync(state, self._on_put_in_force)
         # Several challenges fit into the limit, so one lost answer makes nothing stale.
-        self._nonces = Nonces(state.clock, random_bytes, freshness.limit / 8)
+        self._nonces = Nonces(state.clock, random_bytes, pause)
         self._damaged_fields: tuple[bytes, ...] = ()
         state.restore(state.working_set)
 
     @property
     def forged(self) -> int:
-        """The number of items found in Redis that the log's key did not sign."""
-        return 0 if self._reader is None else self._reader.forged
+        return 0 if self._reader is None else self._reader.check.forged
 
     async def run(self) -> None:
         """Never returns. Retries after every failure; once the set held is too old, every retrieval
@@ -184,7 +169,7 @@ class RedisLoop(FeedLoop):
         now = self._clock.monotonic()
         # What is too large to be in doubt counts already, and is told here.
         self._settle_doubts(self._reader, (), now)
-        if self._reader.doubts and now >= self._key_due:
+        if self._reader.check.doubts and now >= self._key_due:
             await self._learn_key(self._reader, now)
         # Before reading the set: the stream then brings each change that the read misses.
         from_the_end = await self._reader.find_stream_end()
@@ -192,8 +177,7 @@ class RedisLoop(FeedLoop):
             await self._challenge(self._reader)
         if from_the_end or self.sync.lacks_required():
             await self.sync.advance(required=True)
-        until = self._nonces.due - self._clock.monotonic()
-        news = await self._reader.news(max(0.001, until))
+        news = await self._reader.news(max(0.001, (self._nonces.due - self._clock.monotonic())))
         if news.heads:
             await self.sync.advance(news.heads)
         for beat in news.beats:
@@ -203,7 +187,7 @@ class RedisLoop(FeedLoop):
         """Ask the control API who signs: Redis holds a forgery, or the key was rotated."""
         self._key_due = now + KEY_INTERVAL
         # What arrives while we ask may be signed by a key that is newer than the answer.
-        doubts = reader.doubts
+        doubts = reader.check.doubts
         try:
             await self._refresh_key()
         except FeedFailed as error:
@@ -219,16 +203,14 @@ class RedisLoop(FeedLoop):
         self._settle_doubts(reader, doubts, now)
 
     def _settle_doubts(self, reader: RedisReader, doubts: Iterable[bytes], now: float) -> None:
-        wrong = reader.settle_doubts(doubts)
+        wrong = reader.check.settle_doubts(doubts)
         # An attacker chooses how often: the metric counts each, the log needs one.
         if wrong and now - self._forgery_told >= PAUSE_SECONDS:
             self._forgery_told = now
             log.error(
                 "Redis holds what Sluice has not signed, so something else writes there: %s (%d in "
-                "all since the start)",
-                wrong[0],
-                reader.forged,
-            )
+                "all since the start)", wrong[0], reader.check.forged,
+            )  # fmt: skip
 
     async def fetch(self, names: Iterable[str]) -> None:
         """Like `IncrementalSync.fetch`, but reports missing or wrong fields with the next
@@ -244,10 +226,8 @@ class RedisLoop(FeedLoop):
     async def claim(self, session_id: str) -> Claim | None:
         """Return the owner of the session according to Redis; None if Redis does not say, for any
         reason."""
-        if self._reader is None:
-            return None
         try:
-            claim = await self._reader.claim(session_id)
+            claim = await self._reader.claim(session_id) if self._reader is not None else None
         except FeedFailed:
             return None
         # A claim that a former store of the control API published does not hold in the new one.

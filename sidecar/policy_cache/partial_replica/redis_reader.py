@@ -5,16 +5,16 @@
     documents  each accepted only with that digest
 
 One HMGET reads all three as they were at one moment. An attacker who can write to this Redis can
-withhold news, but can't tell us anything that the control API did not say. Knows the Redis
-commands. Knows nothing of what is held here, nor of when to look again.
+withhold news, but can't tell us anything that the control API did not say.
 """
 
 import asyncio
 import hashlib
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import orjson
 from redis.exceptions import NoPermissionError, RedisError
@@ -34,7 +34,6 @@ from policies.sets.redis_keys import (
 )
 from policies.sets.signed_head import Claim, Heartbeat, SetHead, SignatureRejected
 from sidecar.policy_cache.feed import FeedFailed
-from sidecar.policy_cache.partial_replica.signature_check import SignatureCheck
 from sidecar.policy_cache.partial_replica.working_set import ABSENT, HeldDocument
 
 log = logging.getLogger(__name__)
@@ -46,6 +45,16 @@ MAX_CHALLENGES = 10_000
 MAX_DAMAGE_REPORTS = 16
 _BEGINNING = b"0-0"
 
+MAX_DOUBTS = 16
+"""The most items kept until the keys are known. One forged item is enough for an alert."""
+MAX_DOUBT_BYTES = 2 * 1024 * 1024
+"""The largest item that can be in doubt; a larger one counts as forged at once. The largest that is
+ever signed is a head of 1,000 names (`MAX_CHANGED_NAMES`) of two identifiers each (`candidate/…/…`)
+of 256 characters of 4 bytes: under 2,070,000 bytes."""
+_Signed = TypeVar("_Signed", SetHead, Heartbeat, Claim)
+Entries = Iterable[tuple[bytes, Mapping[bytes, bytes]]]
+"""Entries of a stream: the id, and the fields."""
+
 
 class TornRead(FeedFailed):
     """the set does not hold what its head says: it is being written, or something else wrote to it.
@@ -54,6 +63,92 @@ class TornRead(FeedFailed):
     def __init__(self, message: str, fields: Iterable[bytes]) -> None:
         super().__init__(message)
         self.fields = tuple(fields)
+
+
+class SignatureCheck:
+    """The check for one tenant. `forged` counts the items that none of `log_keys` signed. Such an
+    item is in doubt first, since the key may have been rotated; once the keys are known,
+    `settle_doubts` counts it or forgets it. One larger than any that is signed counts at once, and
+    is not kept."""
+
+    def __init__(self, tenant_id: str, log_keys: Callable[[], tuple[bytes, ...]]) -> None:
+        self.forged = 0
+        self._tenant = tenant_id
+        self._log_keys = log_keys
+        self._head: tuple[bytes, SetHead] | None = None
+        self._doubts: dict[bytes, tuple[str, Callable[[], object]]] = {}
+        self._too_large: str | None = None
+
+    @property
+    def doubts(self) -> list[bytes]:
+        return [*self._doubts]
+
+    def settle_doubts(self, doubts: Iterable[bytes]) -> list[str]:
+        """Count those of these items that the keys known now did not sign either. Returns the fault
+        of each, for the log, after that of an item that was too large since the last call."""
+        too_large, self._too_large = self._too_large, None
+        wrong = []
+        for signed in doubts:
+            what, open_again = self._doubts.pop(signed)
+            try:
+                open_again()
+            except SignatureRejected as error:
+                wrong.append(self._fault(what, signed, error))
+        self.forged += len(wrong)
+        return wrong if too_large is None else [too_large, *wrong]
+
+    def head(self, signed: bytes) -> SetHead:
+        """Return the verified head. Raises `SignatureRejected`; the head is then in doubt."""
+        # The stream brings the head that the set then has: verify its signature once.
+        if self._head is None or self._head[0] != signed:
+            try:
+                self._head = signed, self._opened(SetHead, signed)
+            except SignatureRejected:
+                self._doubt("a head", SetHead, signed)
+                raise
+        return self._head[1]
+
+    def heads(self, entries: Entries) -> list[SetHead]:
+        """Return the heads with a valid signature; others count as missing."""
+        opened = []
+        for _, fields in entries:
+            with suppress(SignatureRejected):
+                opened.append(self.head(fields.get(b"h", b"")))
+        return opened
+
+    def heartbeats(self, entries: Entries) -> list[Heartbeat]:
+        """Return the heartbeats with a valid signature; others count as missing."""
+        opened = []
+        for _, fields in entries:
+            signed = fields.get(b"b", b"")
+            try:
+                opened.append(self._opened(Heartbeat, signed))
+            except SignatureRejected:
+                self._doubt("a heartbeat", Heartbeat, signed)
+        return opened
+
+    def claim(self, signed: bytes) -> Claim | None:
+        """Return the verified claim; None if it can't be trusted."""
+        with suppress(SignatureRejected):
+            return self._opened(Claim, signed)
+        return None
+
+    def _doubt(self, what: str, kind: type[_Signed], signed: bytes) -> None:
+        if len(signed) > MAX_DOUBT_BYTES:
+            self.forged += 1
+            self._too_large = self._fault(what, signed, f"none is over {MAX_DOUBT_BYTES}")
+        elif len(self._doubts) < MAX_DOUBTS:
+            self._doubts[signed] = what, lambda: self._opened(kind, signed)
+
+    def _fault(self, what: str, signed: bytes, why: object) -> str:
+        return f"{what} of tenant `{self._tenant}`, {len(signed)} bytes: {why}"
+
+    def _opened(self, kind: type[_Signed], signed: bytes) -> _Signed:
+        # During a key rotation there are several.
+        for public in self._log_keys():
+            with suppress(SignatureRejected):
+                return kind.opened(signed, public, self._tenant)
+        raise SignatureRejected("it is not signed by the log's key, nor by one that it endorses")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,28 +166,13 @@ class RedisReader:
     def __init__(
         self, client: Any, tenant_id: str, log_keys: Callable[[], tuple[bytes, ...]]
     ) -> None:
-        self._check = SignatureCheck(tenant_id, log_keys)
+        self.check = SignatureCheck(tenant_id, log_keys)
         self._client = client
         self._tenant = tenant_id
         self._set = set_key(tenant_id)
         self._changes, self._beats = changes_key(tenant_id), beats_key(tenant_id)
         self._change_id: bytes | None = None
         self._beat_id: bytes | None = None
-
-    @property
-    def forged(self) -> int:
-        """The number of items that the log's key did not sign."""
-        return self._check.forged
-
-    @property
-    def doubts(self) -> list[bytes]:
-        """The items that no key known here has signed: they are forged, or signed by a newer
-        key."""
-        return self._check.doubts
-
-    def settle_doubts(self, doubts: Iterable[bytes]) -> list[str]:
-        """See `SignatureCheck.settle_doubts`."""
-        return self._check.settle_doubts(doubts)
 
     def reset_streams(self) -> None:
         """Forget how far the streams were read: they may not be the same as before."""
@@ -123,9 +203,8 @@ class RedisReader:
             # the stream of challenges.
             await self._report_damage(damaged)
             fields["m"] = "1"
-        await self._call(
-            self._client.xadd(CHALLENGES, fields, maxlen=MAX_CHALLENGES, approximate=True)
-        )
+        request = self._client.xadd(CHALLENGES, fields, maxlen=MAX_CHALLENGES, approximate=True)
+        await self._call(request)
 
     async def _end(self, stream: str) -> bytes:
         last = await self._call(self._client.xrevrange(stream, count=1))
@@ -154,10 +233,10 @@ class RedisReader:
         for stream, entries in found or ():
             if stream == self._beats.encode():
                 self._beat_id = entries[-1][0]
-                beats += self._check.heartbeats(entries)
+                beats += self.check.heartbeats(entries)
             else:
                 self._change_id = entries[-1][0]
-                heads += self._check.heads(entries)
+                heads += self.check.heads(entries)
         return SetNews(tuple(heads), tuple(beats))
 
     async def more_heads(self) -> list[SetHead]:
@@ -166,7 +245,7 @@ class RedisReader:
         request = self._client.xrange(self._changes, b"(" + self._change_id, count=MAX_ENTRIES)
         if entries := await self._call(request):
             self._change_id = entries[-1][0]
-        return self._check.heads(entries)
+        return self.check.heads(entries)
 
     async def read(
         self, names: Sequence[str], known: Mapping[str, str], *, bodies: bool = True
@@ -189,15 +268,21 @@ class RedisReader:
         found: dict[str, HeldDocument | None] = {}
         for name in names:
             # Absence is proven too: leaving a document out must be as detectable as changing it.
-            digest = self._digest(opened, held, name)
+            try:
+                digest = prove(opened.root, held, name)
+            except NotProven as error:
+                raise TornRead(str(error), map(node_field, sorted(nodes_of([name])))) from error
             if digest is None:
                 found[name] = None if known.get(name) == ABSENT.digest else ABSENT
             elif known.get(name) == digest:
                 found[name] = None
             elif bodies:
-                found[name] = HeldDocument(
-                    digest, _verified_body(name, digest, documents.get(name))
-                )
+                body = documents.get(name)
+                if body is None or hashlib.sha256(body).hexdigest() != digest:
+                    wrong = "does not match the digest that was signed"
+                    fault = "is missing" if body is None else wrong
+                    raise TornRead(f"document `{name}` {fault}", [document_field(name)])
+                found[name] = HeldDocument(digest, body)
         return opened, found
 
     async def fields(self, fields: Sequence[bytes]) -> tuple[SetHead, dict[bytes, bytes | None]]:
@@ -209,25 +294,18 @@ class RedisReader:
         """Return the claim to the session that the control API published, or None. Raises
         `FeedFailed`. A claim that can't be trusted counts as missing."""
         found = await self._call(self._client.hget(session_key(self._tenant, session_id), "c"))
-        claim = None if found is None else self._check.claim(found)
+        claim = None if found is None else self.check.claim(found)
         # A signed claim copied to another session's key does not count.
         return claim if claim is not None and claim.session_id == session_id else None
 
     def _head(self, signed: bytes | None) -> SetHead:
         if signed is None:
-            raise FeedFailed(
-                "Redis has no policy set of this tenant: it is not written yet, or lost"
-            )
+            why = "it is not written yet, or lost"
+            raise FeedFailed(f"Redis has no policy set of this tenant: {why}")
         try:
-            return self._check.head(signed)
+            return self.check.head(signed)
         except SignatureRejected as error:
             raise TornRead(f"the head in Redis is not trusted: {error}", [HEAD]) from error
-
-    def _digest(self, head: SetHead, nodes: Mapping[str, bytes | None], name: str) -> str | None:
-        try:
-            return prove(head.root, nodes, name)
-        except NotProven as error:
-            raise TornRead(str(error), map(node_field, sorted(nodes_of([name])))) from error
 
     async def _call(self, request: Any, seconds: float = SECONDS) -> Any:
         try:
@@ -247,13 +325,5 @@ class RedisReader:
             # Garbage can make a parser raise anything, and uvloop raises `RuntimeError` for a write
             # to a broken connection. Close it: leftovers must not pass for the next answer.
             await self._client.aclose()
-            raise FeedFailed(
-                f"Redis sent an answer that can't be read: {type(error).__name__}"
-            ) from error
-
-
-def _verified_body(name: str, digest: str, body: bytes | None) -> bytes:
-    if body is None or hashlib.sha256(body).hexdigest() != digest:
-        why = "is missing" if body is None else "does not match the digest that was signed"
-        raise TornRead(f"document `{name}` {why}", [document_field(name)])
-    return body
+            name = type(error).__name__
+            raise FeedFailed(f"Redis sent an answer that can't be read: {name}") from error

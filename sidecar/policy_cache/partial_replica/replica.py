@@ -1,12 +1,8 @@
-"""Builds a partial replica, and the client for the Redis that it reads from: the documents in use,
-from Redis, or from the control API while Redis is away. Imported only if `redis` is set: the
-library takes megabytes.
+"""Builds a partial replica and its client for Redis, and lists all agents of the tenant for it.
+Imported only if `redis` is set: the library takes megabytes.
 
-Lists all agents of the tenant for a partial replica, which holds only those in use: from Redis,
-or from the control API while Redis is away.
-
-In Redis the nodes below the signed root name every document there is, so an agent that was left out
-shows like one that was changed. What is listed is not kept: a search must not push the documents of
+In Redis the nodes below the signed root name every document, so an agent that was left out shows
+like one that was changed. What is listed is not kept: a search must not push the documents of
 decisions out of the working set.
 """
 
@@ -21,7 +17,6 @@ from policies.sets.redis_keys import document_field, node_field
 from policies.sets.signed_head import Claim, SetHead
 from sidecar.control.client import ControlClient
 from sidecar.control.identity import Identity
-from sidecar.policy_cache.cache_file import CacheFile
 from sidecar.policy_cache.feed import FeedFailed, FeedRejected, Position
 from sidecar.policy_cache.freshness import Freshness
 from sidecar.policy_cache.long_poll import LongPoll
@@ -30,6 +25,7 @@ from sidecar.policy_cache.partial_replica.failover import Failover
 from sidecar.policy_cache.partial_replica.redis_loop import RedisLoop
 from sidecar.policy_cache.partial_replica.redis_reader import RedisReader, TornRead
 from sidecar.policy_cache.partial_replica.working_set import PartialState, WorkingSet
+from sidecar.policy_cache.policy_store import CacheFile
 from sidecar.policy_cache.policy_view import (
     AGENT_PREFIX,
     AgentDocuments,
@@ -45,18 +41,16 @@ from sidecar.settings.model import SidecarSettings
 CHUNK = 100
 """Bodies read at a time."""
 
+REDIS_CONNECT_SECONDS = 2.0
+REDIS_CONNECTIONS = 16
+
 
 class FetchedAgents:
     """The `AgentDocuments` of a partial replica. `least` is true if the control API gives the
     sidecar only its own agent's documents, so that only Redis has the others."""
 
     def __init__(
-        self,
-        redis: RedisLoop,
-        control: ControlLoop,
-        working_set: WorkingSet,
-        *,
-        least: bool = False,
+        self, redis: RedisLoop, control: ControlLoop, working_set: WorkingSet, *, least: bool
     ) -> None:
         self._redis = redis
         self._control = control
@@ -65,7 +59,6 @@ class FetchedAgents:
         self._redis_failed = False
 
     async def read(self) -> AsyncGenerator[Sequence[bytes], None]:
-        """See `AgentDocuments.read`."""
         from_redis = self._redis.healthy and not self._redis_failed
         # Only for the attempt after one that failed: Redis is asked again with the next search.
         self._redis_failed = False
@@ -83,11 +76,8 @@ class FetchedAgents:
             async for nothing in OwnAgentOnly().read():
                 yield nothing
         async for page in self._control.everything():
-            yield [
-                document.body
-                for document in page
-                if document.body is not None and document.name.startswith(AGENT_PREFIX)
-            ]
+            agents = (each for each in page if each.name.startswith(AGENT_PREFIX))
+            yield [each.body for each in agents if each.body is not None]
 
     async def _from_redis(self) -> AsyncGenerator[Sequence[bytes], None]:
         # Decisions have to use the same revision as the listing: go to the head first.
@@ -120,12 +110,14 @@ class _Walk:
             for branch, digest in below_root.items():
                 below_branch = buckets(nodes, branch, digest)
                 _, leaves = await self._nodes(below_branch)
-                yield _agents(leaves, below_branch)
+                found: dict[str, str] = {}
+                for bucket, bucket_digest in below_branch.items():
+                    found |= entries(leaves, bucket, bucket_digest)
+                yield {name: d for name, d in found.items() if name.startswith(AGENT_PREFIX)}
         except NotProven as error:
             raise TornRead(str(error), ()) from error
 
     async def bodies(self, digests: Mapping[str, str]) -> list[bytes]:
-        """Return the documents with these names and digests."""
         if not digests:
             return []
         _, found = await self._fields([document_field(name) for name in digests])
@@ -138,27 +130,15 @@ class _Walk:
         return bodies
 
     async def _nodes(self, names: Iterable[str]) -> tuple[SetHead, dict[str, bytes | None]]:
-        asked = list(names)
-        head, found = await self._fields([node_field(name) for name in asked])
-        return head, {name: found[node_field(name)] for name in asked}
+        wanted = {name: node_field(name) for name in names}
+        head, found = await self._fields([*wanted.values()])
+        return head, {name: found[field] for name, field in wanted.items()}
 
     async def _fields(self, fields: Sequence[bytes]) -> tuple[SetHead, dict[bytes, bytes | None]]:
         head, found = await self._reader.fields(fields)
         if Position(head.epoch, head.revision) != self._position:
             raise ListingInterrupted(ListingInterrupted.__doc__)
         return head, found
-
-
-def _agents(leaves: Mapping[str, bytes | None], digests: Mapping[str, str]) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for bucket, digest in digests.items():
-        documents = entries(leaves, bucket, digest).items()
-        found |= {name: each for name, each in documents if name.startswith(AGENT_PREFIX)}
-    return found
-
-
-REDIS_CONNECT_SECONDS = 2.0
-REDIS_CONNECTIONS = 16
 
 
 def connect_redis(url: RedisUrl) -> Any:
@@ -216,16 +196,8 @@ class PartialReplica(Replica):
         self._agents: FetchedAgents | None = None
 
     def follow(self, on_change: OnChange, on_other_store: Callable[[], None]) -> Follower:
-        state = PartialState(
-            self.policy_set,
-            self._freshness,
-            self._clock,
-            on_change,
-            on_other_store,
-            self._working_set,
-            self._identity.required,
-            self._blocked,
-        )
+        of_any = self.policy_set, self._freshness, self._clock, on_change, on_other_store
+        state = PartialState(*of_any, self._working_set, self._identity.required, self._blocked)
         redis = RedisLoop(state, self._connect, self._refresh_key, self._random_bytes)
         control = ControlLoop(state, self._feed, redis.sync, self._verify_origin)
         self._follower = Failover(redis, control, self._freshness, self._clock)

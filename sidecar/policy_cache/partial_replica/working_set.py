@@ -1,25 +1,19 @@
 """Keeps the documents that this sidecar has used on disk: the content of each, or that it does not
-exist, all at one revision. Of all other names the set knows nothing. `PartialState` is what the
-loops of a partial replica share.
-
-A change is put in force in one write, so the set never mixes two revisions, even after a crash.
-Knows nothing of how documents get here, nor of whether to trust them.
-"""
+exist, all at one revision. A change is put in force in one write, so the set never mixes two
+revisions, even after a crash."""
 
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from sidecar.policy_cache.cache_file import CacheFile
 from sidecar.policy_cache.feed import FeedFailed, Position
-from sidecar.policy_cache.policy_store import PolicyStore
+from sidecar.policy_cache.policy_store import CacheFile, PolicyStore
 from sidecar.policy_cache.policy_view import MissingDocument
 from sidecar.policy_cache.replica import ReplicaState
 
 MAX_DOCUMENTS = 50_000
-"""The maximum number of documents held; the oldest are removed first. Names known not to exist
-count too, since a caller may try any number of them."""
+"""The most documents held, or known not to exist: a caller may try any number of names."""
 
 _CHUNK = 500  # SQLite limits the parameters of one statement
 _FETCH = "SELECT digest, body FROM held WHERE name = ?"
@@ -106,8 +100,7 @@ class WorkingSet(PolicyStore):
 
 
 def _count(connection: sqlite3.Connection) -> int:
-    (count,) = connection.execute("SELECT count(*) FROM held").fetchone()
-    return int(count)
+    return int(connection.execute("SELECT count(*) FROM held").fetchone()[0])
 
 
 def _marks(names: Sequence[str]) -> str:

@@ -1,23 +1,17 @@
-"""Amazon Bedrock's knowledge bases, agents and flows (`protocols/RULES.md`, Bedrock; the operations
-in botocore's model of `bedrock-agent-runtime`), and refusals as Bedrock's errors.
+"""Amazon Bedrock's knowledge bases, agents and flows (`protocols/RULES.md`, Bedrock; botocore's
+model of `bedrock-agent-runtime`), and its errors.
 
-A knowledge base is `bedrock://<alias>/<id>`, wherever a request names it. An agent or a flow reads
-what its owner configured, which the sidecar can't see, so it is a source of its own:
-`bedrock://<alias>/agent/<id>/<alias>`. Requests are signed with the sidecar's own credentials (R9).
-
-The table at the end lists every operation.
-
-Builds the rows of Bedrock's table: the sources that an operation names, and the token that its
-response holds.
+An agent or a flow reads what its owner configured, unseen by the sidecar, so it is a source of its
+own. Requests are signed with the sidecar's own credentials (R9).
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from http import HTTPStatus
 from typing import Any
 
 import orjson
 
-from sidecar.http.request_target import Target
 from sidecar.protocols.bedrock import sources as refs
 from sidecar.protocols.bedrock.sources import (
     BedrockSources,
@@ -42,7 +36,6 @@ from sidecar.protocols.protocol import (
     RefusalResponse,
     RouteClass,
     RoutedRequest,
-    RouteMatch,
     RouteTable,
     SourceProtocol,
     Sources,
@@ -54,10 +47,15 @@ from sidecar.protocols.shared.responses import error_response, levels_of
 from sidecar.protocols.strict_body import optional_json_object
 from sidecar.settings.model import Source
 
+_TYPES = {
+    400: "ValidationException", 403: "AccessDeniedException", 502: "BadGatewayException",
+    503: "ServiceUnavailableException",
+}  # fmt: skip
+_SESSION = b"x-amzn-bedrock-knowledge-base-session-id"
+_EXECUTION = b"x-amz-bedrock-flow-execution-id"
+
 
 def body_token(kind: TokenKind, member: str) -> PlanForward:
-    """Remembers a token from a member of the response's body."""
-
     def plan(
         bedrock: BedrockSources, request: RoutedRequest, sources: Sources, _visibility: Visibility
     ) -> ForwardPlan:
@@ -74,8 +72,6 @@ def body_token(kind: TokenKind, member: str) -> PlanForward:
 
 
 def header_token(kind: TokenKind, name: bytes) -> PlanForward:
-    """Remembers a token from a header field of a response that is streamed."""
-
     def plan(
         bedrock: BedrockSources, request: RoutedRequest, sources: Sources, _visibility: Visibility
     ) -> ForwardPlan:
@@ -97,8 +93,6 @@ def route(
     make_plan: PlanForward | None = None,
     **more: Any,
 ) -> ProtocolRoute:
-    """Return a row for an operation that names its sources as `names` describes."""
-
     def find(bedrock: BedrockSources, request: RoutedRequest) -> Sources:
         return bedrock.find(request, names)
 
@@ -111,15 +105,9 @@ def route(
             return FORWARD_UNCHANGED
         return make_plan(bedrock, request, sources, visibility)
 
-    return ProtocolRoute(
-        methods,
-        path,
-        route_class,
-        without_waiting(find),
-        parse_body=optional_json_object if methods == "POST" else None,
-        plan_forward=plan,
-        **more,
-    )
+    parse_body = optional_json_object if methods == "POST" else None
+    row = ProtocolRoute(methods, path, route_class, without_waiting(find), **more)
+    return replace(row, parse_body=parse_body, plan_forward=plan)
 
 
 def names(
@@ -127,36 +115,11 @@ def names(
 ) -> OperationNames:
     """Return the names of an operation. `members` and `parameters` are names separated by
     spaces."""
-    return OperationNames(
-        path_source, frozenset(members.split()), frozenset(parameters.split()), **more
-    )
-
-
-_TYPES = {
-    400: "ValidationException",
-    403: "AccessDeniedException",
-    502: "BadGatewayException",
-    503: "ServiceUnavailableException",
-}
-_OTHER = "InternalServerException"
-
-
-def render_refusal(refusal: RefusalResponse) -> FetchedResponse:
-    kind = _TYPES.get(refusal.status, _OTHER)
-    return error_response(
-        refusal,
-        {"error": HTTPStatus(refusal.status).phrase, "__type": kind},
-        (b"X-Amzn-ErrorType", kind.encode()),
-    )
-
-
-_SESSION = b"x-amzn-bedrock-knowledge-base-session-id"
-_EXECUTION = b"x-amz-bedrock-flow-execution-id"
+    allowed = frozenset(members.split()), frozenset(parameters.split())
+    return OperationNames(path_source, *allowed, **more)
 
 
 class Bedrock(BedrockSources, SourceProtocol):
-    """The Bedrock runtime of one account in one region."""
-
     signs_requests = True
 
     def __init__(self, source: Source, monotonic: Callable[[], float]) -> None:
@@ -166,10 +129,9 @@ class Bedrock(BedrockSources, SourceProtocol):
     def render_refusal(
         self, _request: RoutedRequest | None, refusal: RefusalResponse
     ) -> FetchedResponse:
-        return render_refusal(refusal)
-
-    def match(self, method: str, target: Target) -> RouteMatch | None:
-        return _TABLE.match(method, target)
+        kind = _TYPES.get(refusal.status, "InternalServerException")
+        own = {"error": HTTPStatus(refusal.status).phrase, "__type": kind}
+        return error_response(refusal, own, (b"X-Amzn-ErrorType", kind.encode()))
 
     async def sign(self, outgoing: OutgoingRequest) -> Fields:
         # The agent's digest may no longer match the body. Of its `x-amz` fields, only the trace id
@@ -181,7 +143,6 @@ class Bedrock(BedrockSources, SourceProtocol):
     def plan_retrieve(
         self, request: RoutedRequest, sources: Sources, visibility: Visibility
     ) -> ForwardPlan:
-        """Sets the user, filters documents by level, and remembers the next page."""
         # Bedrock's metadata are one flat map: a dot is part of a name.
         levels = levels_of(visibility, flat=True)
         body = with_user(request.body, request.attribution.user)
@@ -212,10 +173,8 @@ _FLOW = "/flows/{flow}/aliases/{alias}"
 _EXECUTIONS = f"{_FLOW}/executions"
 _ONE = f"{_EXECUTIONS}/{{execution}}"
 
-_GENERATE = names(
-    members="input retrieveAndGenerateConfiguration sessionConfiguration sessionId",
-    source_required=True,
-)
+_GENERATED = "input retrieveAndGenerateConfiguration sessionConfiguration sessionId"
+_GENERATE = names(members=_GENERATED, source_required=True)
 _INLINE = (
     "actionGroups agentCollaboration agentName bedrockModelConfigurations collaborators "
     "collaboratorConfigurations customOrchestration customerEncryptionKeyArn enableTrace "
@@ -227,9 +186,8 @@ _INVOKE = (
     "bedrockModelConfigurations enableTrace endSession inputText memoryId "
     "promptCreationConfigurations sessionState streamingConfigurations"
 )
-_FLOW_INPUT = names(
-    refs.flow, "enableTrace executionId flowExecutionName inputs modelPerformanceConfiguration"
-)
+_RUN = "enableTrace executionId flowExecutionName inputs modelPerformanceConfiguration"
+_FLOW_INPUT = names(refs.flow, _RUN)
 _AGENTIC = (
     "agenticRetrieveConfiguration generateResponse memoryConfiguration messages nextToken "
     "policyConfiguration retrievalInstructionConfiguration retrievers userContext"
@@ -306,8 +264,7 @@ ROUTES = (
     route("POST", f"{_ONE}/stop", _WRITE, names(refs.flow, tokens=refs.execution)),
     route(
         "GET", "/flows/{flow}/executions", _METADATA,
-        names(lambda values: ("flow", refs.identifier(values[0])), "",
-            "flowAliasIdentifier maxResults nextToken"),
+        names(refs.flow, "", "flowAliasIdentifier maxResults nextToken"),
         body_token("page", "nextToken"),
     ),
     # Agents store sessions for all users, and nothing in a request shows whose session it is.
@@ -321,4 +278,4 @@ ROUTES = (
 )  # fmt: skip
 """Every operation of the model. Any other request is denied as `unclassified_route`."""
 
-_TABLE = RouteTable(ROUTES)
+Bedrock.table = RouteTable(ROUTES)

@@ -1,11 +1,8 @@
-"""Finds the sources of a Bedrock request: those that its path and its body name, at any depth
-(knowledge bases, agents, S3 objects, functions, memories), and those that its tokens stand for.
+"""Finds the sources of a Bedrock request: those that its path and its body name, at any depth, and
+those that its tokens stand for; and changes requests and reads responses accordingly.
 
 A page, session or execution stands for the sources that it was issued for. A session or memory
 whose name the caller chooses belongs to the first user who states it.
-
-Changes Bedrock's requests and reads its responses: sets the user, adds the condition on document
-levels, checks the results against it, and finds the tokens of continuations.
 """
 
 import re
@@ -38,7 +35,6 @@ _SEARCHES = ("vectorSearchConfiguration", "managedSearchConfiguration")
 
 
 def with_user(body: dict[str, Any] | None, user: str) -> dict[str, Any]:
-    """Return `body` on behalf of `user`."""
     # Replaces any user that the caller stated: a knowledge base with access lists returns only what
     # the user in `userContext` may read.
     return {**(body or {}), "userContext": {"userId": user}}
@@ -82,11 +78,8 @@ def filter_results(response: FetchedResponse, levels: DocumentLevels) -> Forward
     """Withholds the results of a `Retrieve` that the agent may not see. Raises `UpstreamFailed`."""
     whole = response_object(response)
     results = expect_list(whole.get("retrievalResults"), "list of results")
-    kept = [
-        each
-        for each in results
-        if levels.may_see(expect_object(each, "result").get("metadata", {}))
-    ]
+    metadata = [expect_object(each, "result").get("metadata", {}) for each in results]
+    kept = [each for each, own in zip(results, metadata, strict=True) if levels.may_see(own)]
     if len(kept) == len(results):
         # Bedrock's own bytes, since nothing was withheld.
         return ForwardedPart(response.body)
@@ -151,14 +144,6 @@ def named_sources(body: Any) -> list[Parts]:
     return found
 
 
-def check_members(body: dict[str, Any], members: frozenset[str]) -> None:
-    """Raises `Malformed` for an unknown member."""
-    # An unknown member may be a new way to name a source.
-    for name in body:
-        if name not in members:
-            raise Malformed(f"unknown member `{name[:64]}` in the body")
-
-
 def _names_in(node: dict[str, Any]) -> Iterator[Parts]:
     # A parser that ignores case would accept these members in any spelling, so match them that way.
     # If one object has two spellings, two parsers may read different ones.
@@ -186,22 +171,18 @@ def _names_in(node: dict[str, Any]) -> Iterator[Parts]:
             case "s3location":
                 yield _object(value.get("uri") if isinstance(value, dict) else None)
             case "s3bucketname":
-                yield _object(
-                    f"s3://{_expect_text(value)}/{_expect_text(members.get('s3objectkey'))}"
-                )
+                key = _expect_text(members.get("s3objectkey"))
+                yield _object(f"s3://{_expect_text(value)}/{key}")
 
 
-def _by_arn(form: Any, value: object) -> Parts:
-    found = form(_expect_text(value))
-    if found is None:
+def _by_arn(form: Callable[[str], re.Match[str] | None], value: object) -> Parts:
+    if (found := form(_expect_text(value))) is None:
         raise Unresolved("a Bedrock resource is named by an ARN of an unknown form")
-    parts: Parts = found.groups()
-    return parts
+    return found.groups()
 
 
 def _object(value: object) -> Parts:
-    found = _S3(_expect_text(value))
-    if found is None:
+    if (found := _S3(_expect_text(value))) is None:
         raise Unresolved("a source is named by an address other than `s3://<bucket>/<key>`")
     # The key's slashes divide the source id, so that policies can allow a folder.
     return ("s3", found[1], *found[2].split("/"))
@@ -217,29 +198,23 @@ def no_source(_values: Values) -> Parts:
     return ()
 
 
-def knowledge_base(values: Values) -> Parts:
-    return (identifier(values[0]),)
+def _identified(*kind: str) -> Callable[[Values], Parts]:
+    """Return a function that names the source of a path by its first two values, after `kind`."""
+    return lambda values: (*kind, *map(identifier, values[:2]))
+
+
+knowledge_base, agent, flow = _identified(), _identified("agent"), _identified("flow")
 
 
 def document(values: Values) -> Parts:
-    return (identifier(values[0]), identifier(values[1]), values[2])
-
-
-def agent(values: Values) -> Parts:
-    return ("agent", identifier(values[0]), identifier(values[1]))
-
-
-def flow(values: Values) -> Parts:
-    return ("flow", *(identifier(value) for value in values[:2]))
+    return (*knowledge_base(values), values[2])
 
 
 def execution(values: Values) -> list[str]:
-    """Return the token in the path of an execution."""
     return [f"execution:{values[2]}"]
 
 
 def conversation(values: Values, statement: dict[str, Any]) -> list[str]:
-    """Return an agent's session and memory."""
     # The caller chooses their names, so another user could choose the same ones, and responses may
     # repeat what was said in them. A path with two values names an agent and its alias, but no
     # session.
@@ -274,16 +249,10 @@ TokenKind = Literal["page", "session", "execution"]
 
 # The members and parameters that hold a token of an earlier response. A token is remembered with
 # its kind, so a page's token can't be presented as a session's.
-_TOKENS: dict[str, TokenKind] = {
-    "nextToken": "page",
-    "sessionId": "session",
-    "executionId": "execution",
-}
+_TOKENS = {"nextToken": "page", "sessionId": "session", "executionId": "execution"}
 
 
 class BedrockSources:
-    """The sources of one account in one region."""
-
     def __init__(self, source: Source, monotonic: Callable[[], float]) -> None:
         self._naming = SourceNames(source)
         self._issued = Continuations(monotonic)
@@ -291,17 +260,18 @@ class BedrockSources:
     def find(self, request: RoutedRequest, names: OperationNames) -> Sources:
         """Return the sources of a request. Raises `Malformed` and `Unresolved`."""
         query, body = parse_query(request.target.query), request.body or {}
-        # An unknown parameter may name a source, just like an unknown member.
+        # An unknown parameter or member may be a new way to name a source.
         if not names.parameters.issuperset(query):
             raise Malformed("the query holds an unknown parameter")
-        check_members(body, names.members)
+        for name in body:
+            if name not in names.members:
+                raise Malformed(f"unknown member `{name[:64]}` in the body")
         check_search(body)
         named = [*named_sources(query), *named_sources(body)]
         # In a session, Bedrock may continue with the sources of an earlier request.
         if names.source_required and not named and "sessionId" not in body:
             raise Unresolved("the request does not name a source that it reads")
-        path_source = names.path_source(request.path_params)
-        if path_source:
+        if path_source := names.path_source(request.path_params):
             named.insert(0, path_source)
         sources = [self._naming.of(*parts) for parts in named]
         for token in (*_tokens(query), *_tokens(body), *names.tokens(request.path_params)):
@@ -322,7 +292,6 @@ class BedrockSources:
     def issue(
         self, kind: TokenKind, token: str | None, request: RoutedRequest, sources: Sources
     ) -> None:
-        """Remember a token from a response, if there is one."""
         if token:
             self._issued.remember(f"{kind}:{token}", request.attribution, sources)
 
@@ -330,8 +299,7 @@ class BedrockSources:
 def _tokens(statement: dict[str, Any]) -> list[str]:
     tokens = []
     for name, kind in _TOKENS.items():
-        value = statement.get(name)
-        if value is not None:
+        if (value := statement.get(name)) is not None:
             if not isinstance(value, str):
                 raise Malformed(f"`{name}` must be a string")
             tokens.append(f"{kind}:{value}")

@@ -1,10 +1,9 @@
 """Filters what Chroma returns: records by their own level, and lists that the agent may see only in
 part.
 
-A query for records gets a condition that withholds what the agent may not see, and every record of
-the response is checked. A response holds ids, documents, metadata and so on as parallel arrays (one
-set per query). A list is fetched page by page, and the original text of the visible elements is
-joined, so that they reach the agent exactly as Chroma wrote them.
+A response holds ids, documents, metadata and so on as parallel arrays (one set per query). A list
+is fetched page by page, and the original text of the visible elements is joined, so that they reach
+the agent exactly as Chroma wrote them.
 """
 
 import json
@@ -40,6 +39,17 @@ _PARALLEL = ("ids", "documents", "metadatas", "distances", "uris", "embeddings")
 _KNOWN = frozenset((*_PARALLEL, "include"))
 _METADATA = "metadatas"
 
+LIST_PAGE = 256  # a power of 4: `fetch_pages` divides it by 4, down to 1
+MAX_LIST_BYTES = 16 * 1024 * 1024
+"""The maximum size of a composed list. The agent has to request a longer one with a `limit`."""
+
+Visible = Callable[[Any], bool]
+
+_WHITE = re.compile(r"[ \t\r\n]*").match
+# Nine digits are more than any list needs, and fit every server's integers.
+_NUMBER = re.compile(r"[0-9]{1,9}").fullmatch
+_decode = json.JSONDecoder().raw_decode
+
 
 def plan_query(
     _chroma: object, request: RoutedRequest, _sources: Sources, visibility: Visibility
@@ -72,9 +82,8 @@ def _plan(request: RoutedRequest, visibility: Visibility, *, nested: bool) -> Fo
     added = isinstance(include, list) and _METADATA not in include
     if added:
         body["include"] = [*body["include"], _METADATA]
-    return ForwardPlan(
-        orjson.dumps(body), partial(filter_records, levels, nested=nested, added=added)
-    )
+    read = partial(filter_records, levels, nested=nested, added=added)
+    return ForwardPlan(orjson.dumps(body), read)
 
 
 def filter_records(
@@ -84,14 +93,11 @@ def filter_records(
     the metadata. Raises `UpstreamFailed` for a response that can't be checked."""
     found = response_object(response)
     # An array that this module doesn't know may hold documents too.
-    unknown = found.keys() - _KNOWN
-    if unknown:
-        raise UpstreamFailed(
-            f"the data source's response has the unknown member `{min(unknown)[:64]}`"
-        )
-    arrays = {
-        name: expect_list(found[name], name) for name in _PARALLEL if found.get(name) is not None
-    }
+    if unknown := found.keys() - _KNOWN:
+        name = min(unknown)[:64]
+        raise UpstreamFailed(f"the data source's response has the unknown member `{name}`")
+    given = (name for name in _PARALLEL if found.get(name) is not None)
+    arrays = {name: expect_list(found[name], name) for name in given}
     record_sets = [arrays]
     if nested:
         count = len(arrays.get("ids", ()))
@@ -128,18 +134,6 @@ def _withhold(records: dict[str, list[Any]], levels: DocumentLevels) -> int:
     return count - len(shown)
 
 
-LIST_PAGE = 256  # a power of 4: `fetch_pages` divides it by 4, down to 1
-MAX_LIST_BYTES = 16 * 1024 * 1024
-"""The maximum size of a composed list. The agent has to request a longer one with a `limit`."""
-
-Visible = Callable[[Any], bool]
-
-_WHITE = re.compile(r"[ \t\r\n]*").match
-# Nine digits are more than any list needs, and fit every server's integers.
-_NUMBER = re.compile(r"[0-9]{1,9}").fullmatch
-_decode = json.JSONDecoder().raw_decode
-
-
 class FilteredPage(NamedTuple):
     """One page. `visible` holds the text of each visible element. It is None if the data source
     didn't answer with a list; `response` is then passed on."""
@@ -152,8 +146,7 @@ Pages = AsyncIterator[FilteredPage]
 
 
 def list_window(query: str | None) -> tuple[int, int | None]:
-    """Return the start and stop of the visible elements that a query's `offset` and `limit`
-    select."""
+    """Return the start and stop of the elements that a query's `offset` and `limit` select."""
     # Chroma never gets these two: a page that is too short because something was cut from it would
     # reveal that something is hidden, and where. Like Chroma, ignore unknown parameters.
     found: dict[str, int] = {}
@@ -199,8 +192,10 @@ async def fetch_pages(
         offset += len(found)
 
 
-async def collect_list(pages: Pages, start: int, stop: int | None) -> FetchedResponse:
-    """Return the list of the visible elements from `start` to `stop`."""
+async def collect_list(
+    pages: Pages, start: int, stop: int | None, *, count: bool = False
+) -> FetchedResponse:
+    """Return the visible elements from `start` to `stop`, or with `count` their number."""
     kept: list[str] = []
     seen = size = 0
     first: FetchedResponse | None = None
@@ -210,39 +205,22 @@ async def collect_list(pages: Pages, start: int, stop: int | None) -> FetchedRes
         # The composed list gets the header fields of the first page.
         first = first or response
         for text in texts:
-            if seen >= start and (stop is None or seen < stop):
+            if not count and seen >= start and (stop is None or seen < stop):
                 kept.append(text)
                 size += len(text.encode())
             seen += 1
         # Checked per page, so the list exceeds the limit by one page at most.
         if size > MAX_LIST_BYTES:
-            raise UpstreamFailed(
-                f"the list is longer than {MAX_LIST_BYTES} bytes: request it with a `limit`"
-            )
+            longer = f"the list is longer than {MAX_LIST_BYTES} bytes"
+            raise UpstreamFailed(f"{longer}: request it with a `limit`")
         # The rest of the list can't be on the page, so it isn't fetched.
         if stop is not None and seen >= stop:
             break
     assert first is not None
-    return _compose(first, f"[{','.join(kept)}]")
-
-
-async def count_list(pages: Pages) -> FetchedResponse:
-    """Return the number of visible elements."""
     # Chroma's own count would include the hidden ones.
-    seen = 0
-    first: FetchedResponse | None = None
-    async for response, texts in pages:
-        if texts is None:
-            return response
-        first = first or response
-        seen += len(texts)
-    assert first is not None
-    return _compose(first, str(seen))
-
-
-def _compose(response: FetchedResponse, text: str) -> FetchedResponse:
-    fields = without_whole_body_fields(response.fields)
-    return FetchedResponse(response.status, response.reason, fields, text.encode())
+    text = str(seen) if count else f"[{','.join(kept)}]"
+    fields = without_whole_body_fields(first.fields)
+    return FetchedResponse(first.status, first.reason, fields, text.encode())
 
 
 def _elements(body: bytes) -> list[tuple[str, Any]]:

@@ -1,16 +1,14 @@
-"""Chroma's HTTP API, version 2 (`protocols/RULES.md`, Chroma; chromadb 1.5.9), and refusals as its
-errors.
+"""Chroma's HTTP API, version 2 (`protocols/RULES.md`, Chroma; chromadb 1.5.9), and its errors.
 
-`collections/{name}` takes a name where its sibling routes take an id. LangChain's
-`Chroma(client=…, collection_name=…)` opens every collection with get-or-create: if writes are
-denied, that becomes a look-up of an existing collection. The table at the end lists every route
-that Chroma has. Knows Chroma's routes; decides nothing.
+`collections/{name}` takes a name where its sibling routes take an id. LangChain's `Chroma(client=…,
+collection_name=…)` opens every collection with get-or-create: if writes are denied, that becomes a
+look-up of an existing collection.
 """
 
 from collections.abc import Callable
 
 from policies.ground.errors import UpstreamFailed
-from sidecar.http.request_target import Target, canonical, encode_segment
+from sidecar.http.request_target import canonical, encode_segment
 from sidecar.protocols.chroma.filter import plan_get, plan_query
 from sidecar.protocols.chroma.sources import ChromaSources, collections_path, expect_name
 from sidecar.protocols.protocol import (
@@ -22,7 +20,6 @@ from sidecar.protocols.protocol import (
     RefusalResponse,
     RouteClass,
     RoutedRequest,
-    RouteMatch,
     RouteTable,
     SourceProtocol,
     SourceRef,
@@ -34,19 +31,9 @@ from sidecar.protocols.strict_body import json_object
 from sidecar.settings.model import Source
 
 _ERROR_NAMES = {
-    400: "InvalidArgumentError",
-    403: "AuthorizationError",
-    404: "NotFoundError",
+    400: "InvalidArgumentError", 403: "AuthorizationError", 404: "NotFoundError",
     413: "BatchSizeExceededError",
-}
-# Any other error is the sidecar's or the data source's, and no fault of the request.
-_OTHER_ERROR = "InternalError"
-
-
-def render_refusal(refusal: RefusalResponse) -> FetchedResponse:
-    return error_response(refusal, {"error": _ERROR_NAMES.get(refusal.status, _OTHER_ERROR)})
-
-
+}  # fmt: skip
 _NOT_THERE_YET = (
     "collection `{}` does not exist, and `writes` is `deny` for this source: create it beforehand, "
     "open it without creating it (LangChain: `create_collection_if_not_exists=False`), or set "
@@ -82,14 +69,12 @@ async def existing_source(
 
 
 def lookup_target(_chroma: ChromaSources, request: RoutedRequest) -> str:
-    """Return the target of a look-up of the collection that the body names."""
     # A GET creates nothing. Nor can the request's metadata replace the collection's, as they would
     # with get-or-create in some versions of Chroma.
     return f"{collections_path(*request.path_params)}/{encode_segment(_created_name(request))}"
 
 
 def hint_created(chroma: ChromaSources, request: RoutedRequest) -> SourceRef | None:
-    """Return the collection, for the record of a denied creation."""
     name = request.body.get("name")
     return chroma.naming.of(*request.path_params, name) if isinstance(name, str) and name else None
 
@@ -99,8 +84,6 @@ def _created_name(request: RoutedRequest) -> str:
 
 
 class Chroma(ChromaSources, SourceProtocol):
-    """One Chroma server."""
-
     def __init__(self, source: Source, monotonic: Callable[[], float]) -> None:
         super().__init__(source, monotonic)
         self._writes = source.writes == "allow"
@@ -108,10 +91,9 @@ class Chroma(ChromaSources, SourceProtocol):
     def render_refusal(
         self, _request: RoutedRequest | None, refusal: RefusalResponse
     ) -> FetchedResponse:
-        return render_refusal(refusal)
-
-    def match(self, method: str, target: Target) -> RouteMatch | None:
-        return _TABLE.match(method, target)
+        # Any other error is the sidecar's or the data source's, and no fault of the request.
+        error = _ERROR_NAMES.get(refusal.status, "InternalError")
+        return error_response(refusal, {"error": error})
 
     def refine_creation(self, request: RoutedRequest) -> ProtocolRoute:
         """Return the row of a creation. If writes are denied, get-or-create (which LangChain sends
@@ -137,16 +119,10 @@ _shown, _change = Chroma.response_source, Chroma.forget_names
 
 def _retrieval(verb: str, plan: PlanForward | None = None) -> ProtocolRoute:
     return ProtocolRoute(
-        "POST",
-        f"{_ONE}/{verb}",
-        _RETRIEVE,
-        _by_id,
-        parse_body=json_object,
-        plan_forward=plan,
+        "POST", f"{_ONE}/{verb}", _RETRIEVE, _by_id, find_sources_now=_cached,
+        parse_body=json_object, plan_forward=plan, filters_documents=plan is not None,
         forwards_unchanged=True,
-        filters_documents=plan is not None,
-        find_sources_now=_cached,
-    )
+    )  # fmt: skip
 
 
 # INVARIANT: a literal segment comes before a `{parameter}` in the same position, as in Chroma's own
@@ -179,24 +155,13 @@ ROUTES = (
     # Names are forgotten before the request, so that no earlier look-up is cached, and after it,
     # since a look-up that began in between may have seen the old name.
     ProtocolRoute(
-        "PUT",
-        _ONE,
-        _WRITE,
-        Chroma.by_rename,
-        _hint,
-        parse_body=json_object,
-        before_forward=_change,
+        "PUT", _ONE, _WRITE, Chroma.by_rename, _hint, json_object, before_forward=_change,
         after_forward=_change,
     ),
     # This segment, too, is a name and not an id.
     ProtocolRoute(
-        "DELETE",
-        f"{_NAMES}/{{name}}",
-        _WRITE,
-        _by_name,
-        Chroma.hint_by_name,
-        before_forward=_change,
-        after_forward=_change,
+        "DELETE", f"{_NAMES}/{{name}}", _WRITE, _by_name, Chroma.hint_by_name,
+        before_forward=_change, after_forward=_change,
     ),
     # A fork is a new collection, and a function writes into another one. Reads of these would be
     # judged by the names of the copies.
@@ -218,28 +183,16 @@ ROUTES = (
     ProtocolRoute(_READ, f"{_API}/auth/identity", _OPEN),
     ProtocolRoute(_READ, f"{_API}/tenants/{{tenant}}", _OPEN),
     ProtocolRoute(_READ, _DB, _OPEN),
-)
+)  # fmt: skip
 
 _CREATE = ProtocolRoute(
-    "POST",
-    _NAMES,
-    _WRITE,
-    created_source,
-    hint_created,
-    parse_body=json_object,
-    response_source=_shown,
+    "POST", _NAMES, _WRITE, created_source, hint_created, json_object, response_source=_shown,
     before_forward=_change,
-)
+)  # fmt: skip
 # Forwarded as a GET: it changes no name, so nothing is forgotten.
 _GET_OR_CREATE = ProtocolRoute(
-    "POST",
-    _NAMES,
-    _RESOLVE,
-    hint_source=hint_created,
-    parse_body=json_object,
-    find_visible_sources=existing_source,
-    replacement_target=lookup_target,
-    response_source=_shown,
-)
+    "POST", _NAMES, _RESOLVE, hint_source=hint_created, parse_body=json_object,
+    find_visible_sources=existing_source, replacement_target=lookup_target, response_source=_shown,
+)  # fmt: skip
 
-_TABLE = RouteTable(ROUTES)
+Chroma.table = RouteTable(ROUTES)

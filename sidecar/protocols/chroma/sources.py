@@ -1,10 +1,6 @@
-"""Finds the collections that a Chroma request concerns, and composes the lists of collections that
-an agent may see.
-
-Requests address a collection by its id; policies name it by tenant, database and name. Which
-collection an id stands for is learnt from Chroma's own responses, and cached for at most 30
-seconds. Knows no routes.
-"""
+"""Finds the collections that a Chroma request concerns, and composes lists of them. Requests
+address a collection by its id; policies name it by tenant, database and name. What an id stands for
+is learnt from Chroma's own responses, and cached for at most 30 seconds."""
 
 import re
 from collections.abc import Callable
@@ -19,7 +15,6 @@ from sidecar.protocols.chroma.filter import (
     Pages,
     Visible,
     collect_list,
-    count_list,
     fetch_pages,
     list_window,
 )
@@ -52,8 +47,7 @@ class KnownCollection(NamedTuple):
 
 
 class ChromaSources:
-    """Finds the collections of one Chroma server, and remembers which collection each id stands
-    for."""
+    """Finds the collections of one Chroma server, and remembers which one each id stands for."""
 
     def __init__(self, source: Source, monotonic: Callable[[], float]) -> None:
         self.naming = SourceNames(source)
@@ -63,7 +57,6 @@ class ChromaSources:
         self._collections: DigestCache[KnownCollection] = DigestCache(monotonic)
 
     async def by_id(self, request: RoutedRequest) -> Sources:
-        """Return the collection whose id is in the path."""
         return ((await self._collection(request)).source,)
 
     def cached_by_id(self, request: RoutedRequest) -> Sources | None:
@@ -72,7 +65,6 @@ class ChromaSources:
         return None if source is None else (source,)
 
     async def by_name(self, request: RoutedRequest) -> Sources:
-        """Return the collection that the path names."""
         return (self.naming.of(*request.path_params),)
 
     async def by_crn(self, request: RoutedRequest) -> Sources:
@@ -105,8 +97,7 @@ class ChromaSources:
         self._collections.clear()
 
     def response_source(self, _request: RoutedRequest) -> Callable[[bytes], SourceRef | None]:
-        """Return a function that reads which collection a response describes, and remembers its
-        id."""
+        """Return a function that reads which collection a response describes; it learns its id."""
         # Start before the request goes out: a response that a rename overtook must not be cached.
         started = self._collections.start_lookup()
 
@@ -120,13 +111,11 @@ class ChromaSources:
         return read
 
     async def list_collections(self, request: RoutedRequest, permits: Permits) -> FetchedResponse:
-        """Return the collections that the agent may see."""
         start, stop = list_window(request.target.query)
         return await collect_list(self._pages(request, permits), start, stop)
 
     async def count_collections(self, request: RoutedRequest, permits: Permits) -> FetchedResponse:
-        """Return the number of collections that the agent may see."""
-        return await count_list(self._pages(request, permits))
+        return await collect_list(self._pages(request, permits), 0, None, count=True)
 
     def _pages(self, request: RoutedRequest, permits: Permits) -> Pages:
         def begin() -> Visible:
@@ -142,8 +131,7 @@ class ChromaSources:
             raise Unresolved("the collection's id is not a UUID")
         # INVARIANT: a cached id is judged as the collection that it stands for. The tenant and
         # database in the path are not compared, because Chroma ignores them in requests by id.
-        known = self._collections.get(identity.bytes)
-        if known is not None:
+        if (known := self._collections.get(identity.bytes)) is not None:
             return known
         # On this route Chroma does check tenant and database, and finds nothing if they are wrong.
         path = f"{collections_path(tenant, database)}/by-id/{identity}"
@@ -160,23 +148,19 @@ class ChromaSources:
         except (UpstreamFailed, orjson.JSONDecodeError) as error:
             raise Unresolved(f"collection `{identity}` can't be looked up: {error}") from error
         if response.status != 404:
-            raise Unresolved(
-                f"collection `{identity}` can't be looked up: the data source answered with status "
-                f"{response.status}"
-            )
+            why = f"the data source answered with status {response.status}"
+            raise Unresolved(f"collection `{identity}` can't be looked up: {why}")
         # In the words of Chroma, which clients look for.
-        raise UnknownObject(
-            f"Collection `{identity}` does not exist", *self.naming.below(tenant, database)
-        )
+        missing = f"Collection `{identity}` does not exist"
+        raise UnknownObject(missing, *self.naming.below(tenant, database))
 
     def _learn(self, found: Any, started: LookupStart) -> KnownCollection:
         try:
             identity = UUID(found["id"])
             tenant, database, name = found["tenant"], found["database"], found["name"]
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise UpstreamFailed(
-                "the data source describes a collection in an unknown form"
-            ) from error
+            why = "the data source describes a collection in an unknown form"
+            raise UpstreamFailed(why) from error
         if not all(isinstance(part, str) and part for part in (tenant, database, name)):
             raise UpstreamFailed("the data source describes a collection without a name")
         source = self.naming.of(tenant, database, name)
@@ -187,10 +171,8 @@ class ChromaSources:
 
 
 def collections_path(tenant: str, database: str) -> str:
-    """Return the path of a database's collections."""
-    return (
-        f"/api/v2/tenants/{encode_segment(tenant)}/databases/{encode_segment(database)}/collections"
-    )
+    tenant, database = encode_segment(tenant), encode_segment(database)
+    return f"/api/v2/tenants/{tenant}/databases/{database}/collections"
 
 
 def expect_name(value: object, field: str) -> str:

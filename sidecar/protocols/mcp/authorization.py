@@ -1,14 +1,12 @@
-"""The routes of an MCP server's own authorization server (MCP, basic/authorization; RFC 8414,
-RFC 9728, RFC 7591, RFC 6749).
-
-Discovery is open: it reveals no data. What registers a client or issues a token is judged as
-`mcp://<alias>/authorization`. Both are forwarded with known header fields only, so that none of the
-agent's other credentials arrive. Knows no message of the protocol.
-"""
+"""The routes of an MCP server's own authorization server (MCP, basic/authorization; RFC 8414, RFC
+9728, RFC 7591, RFC 6749). Discovery is open: it reveals no data. What registers a client or issues
+a token is judged as `mcp://<alias>/authorization`. Both are forwarded with known header fields
+only, so that none of the agent's other credentials arrive."""
 
 from base64 import b64decode
 from binascii import Error
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol
 from urllib.parse import parse_qsl, unquote_plus
@@ -21,13 +19,13 @@ from sidecar.protocols.protocol import (
     FieldIterable,
     Fields,
     ForwardPlan,
+    PlanForward,
     ProtocolRoute,
     RouteClass,
     RoutedRequest,
     RouteMatch,
     SourceRef,
     Sources,
-    Visibility,
     without_waiting,
 )
 from sidecar.protocols.strict_body import Budget, json_object
@@ -128,9 +126,8 @@ def _form(raw: bytes) -> Pairs:
     if b";" in raw:
         raise Malformed("the form has a bare `;`: write it as `%3B`")
     try:
-        pairs = parse_qsl(
-            raw.decode("ascii"), True, True, errors="strict", max_num_fields=_MOST_FIELDS
-        )
+        text = raw.decode("ascii")
+        pairs = parse_qsl(text, True, True, errors="strict", max_num_fields=_MOST_FIELDS)
     except ValueError as error:
         raise Malformed("the form can't be read in one way only") from error
     once = [name for name, _ in pairs if name not in _REPEATED]
@@ -164,7 +161,6 @@ def _refuse_key(values: Iterable[str], where: str) -> None:
 
 
 def _basic(fields: FieldIterable) -> list[str]:
-    """Return the name and password of HTTP Basic."""
     found: list[str] = []
     for name, value in fields:
         if name.lower() == b"authorization" and _is_basic(value):
@@ -184,36 +180,25 @@ def _is_basic(value: bytes) -> bool:
 def _chosen(fields: FieldIterable, *, client: bool) -> Fields:
     """Return the header fields that are forwarded; with `client`, the client's own authentication
     too."""
-    return [
-        (name, value)
-        for name, value in fields
-        if name.lower() in _HEADERS
-        or (client and name.lower() == b"authorization" and _is_basic(value))
-    ]
+    named = [(name.lower(), (name, value)) for name, value in fields]
+    basic = client and b"authorization"
+    return [f for name, f in named if name in _HEADERS or (name == basic and _is_basic(f[1]))]
 
 
-def _plan(client: bool) -> Callable[..., ForwardPlan]:
+def _plan(*, client: bool) -> PlanForward:
     plan = ForwardPlan(forward_fields=partial(_chosen, client=client))
-
-    def planned(_mcp: Any, _request: RoutedRequest, _sources: Sources, _sees: Visibility) -> Any:
-        return plan
-
-    return planned
+    return lambda _mcp, _request, _sources, _visibility: plan
 
 
 def _row(
     method: str, path: str, find: Callable[[Any, RoutedRequest], Sources], **more: Any
 ) -> RouteMatch:
-    plan = _plan(client=path == "/token")
-    row = ProtocolRoute(
-        method, path, RouteClass.METADATA, without_waiting(find), plan_forward=plan, **more
-    )
-    return RouteMatch(row, ())
+    row = ProtocolRoute(method, path, RouteClass.METADATA, without_waiting(find), **more)
+    return RouteMatch(replace(row, plan_forward=_plan(client=path == "/token")), ())
 
 
-_DISCOVERY = RouteMatch(
-    ProtocolRoute("GET", f"/{_WELL_KNOWN}", RouteClass.OPEN, plan_forward=_plan(client=False)), ()
-)
+_ROW = ProtocolRoute("GET", f"/{_WELL_KNOWN}", RouteClass.OPEN, plan_forward=_plan(client=False))
+_DISCOVERY = RouteMatch(_ROW, ())
 _ROUTES = {
     ("GET", "/authorize"): _row("GET", "/authorize", _of_query),
     ("POST", "/register"): _row("POST", "/register", _of_body, parse_body=_registration),

@@ -1,9 +1,5 @@
-"""Checks that a message's header fields agree with its body (MCP 2026-07-28, streamable HTTP,
-"server validation").
-
-Renders refusals as an MCP client reads them: JSON-RPC errors with the code and the status that
-the specification has for each (JSON-RPC 2.0 section 5.1; MCP 2026-07-28, streamable HTTP).
-"""
+"""Checks that a message's header fields agree with its body, and renders refusals as JSON-RPC
+errors (MCP 2026-07-28, streamable HTTP, "server validation"; JSON-RPC 2.0 section 5.1)."""
 
 import re
 from base64 import b64decode, b64encode
@@ -78,7 +74,9 @@ def fault(
     # Without the header, a server assumes an older version, in which the rest is not checked.
     versions = headers.get(_VERSION)
     version = versions[0] if versions else None
-    inner = _version_of(message)
+    params = message.get("params")
+    meta = params.get("_meta") if isinstance(params, dict) else None
+    inner = meta.get(_VERSION_KEY) if isinstance(meta, dict) else None
     if version is not None and version != MODERN and version not in OLDER_VERSIONS:
         known = {"supported": supported, "requested": version}
         return HeaderFault(UNSUPPORTED_VERSION, "this protocol version is not supported", known)
@@ -95,18 +93,10 @@ def fault(
     return _request_fault(headers, message)
 
 
-def version_of(fields: FieldIterable) -> str | None:
-    """Return the version that a request states in its header. Only valid after `fault` found that
-    it states at most one."""
-    versions = _mcp_fields(fields).get(_VERSION)
-    return versions[0] if versions else None
-
-
 def session_id(fields: FieldIterable) -> str | None:
     """Return the session that a request states. Only valid after `fault` found that it states at
     most one."""
-    sessions = _mcp_fields(fields).get(SESSION)
-    return sessions[0] if sessions else None
+    return next(iter(_mcp_fields(fields).get(SESSION, ())), None)
 
 
 def _fault_without_response(
@@ -115,9 +105,8 @@ def _fault_without_response(
     """Return the fault of a message that gets no response: a response itself, or a notification,
     whose fields the specification leaves open."""
     if "method" not in message:
-        return HeaderFault(
-            INVALID_REQUEST, f"version {MODERN} does not allow posting a response", {}
-        )
+        why = f"version {MODERN} does not allow posting a response"
+        return HeaderFault(INVALID_REQUEST, why, {})
     if any(method != message["method"] for method in headers.get(_METHOD, ())):
         return _mismatch(f"the header `{_METHOD}` and the body's method differ")
     return None
@@ -173,7 +162,6 @@ def decoded(value: str) -> str | None:
 
 
 def _mcp_fields(fields: FieldIterable) -> dict[str, list[str]]:
-    """Return the protocol's fields by lower-case name."""
     # `Mcp_Name` counts as `Mcp-Name`, since CGI and WSGI don't tell them apart.
     found: dict[str, list[str]] = {}
     # Keep all values of a field that occurs several times: the callers refuse those.
@@ -182,12 +170,6 @@ def _mcp_fields(fields: FieldIterable) -> dict[str, list[str]]:
             plain = name.lower().replace(b"_", b"-").decode("latin-1")
             found.setdefault(plain, []).append(value.decode("latin-1").strip(" \t"))
     return found
-
-
-def _version_of(message: dict[str, Any]) -> Any:
-    params = message.get("params")
-    meta = params.get("_meta") if isinstance(params, dict) else None
-    return meta.get(_VERSION_KEY) if isinstance(meta, dict) else None
 
 
 def _argument_values(arguments: Any) -> set[str]:
@@ -219,11 +201,7 @@ INTERNAL = -32603
 PARSE_ERROR = -32700
 
 _JSON = (b"Content-Type", b"application/json")
-_OAUTH_ERRORS = {
-    400: "invalid_request",
-    403: "access_denied",
-    503: "temporarily_unavailable",
-}
+_OAUTH_ERRORS = {400: "invalid_request", 403: "access_denied", 503: "temporarily_unavailable"}
 
 
 class NotJson(NamedTuple):
@@ -253,12 +231,9 @@ def unreadable(
 ) -> FetchedResponse:
     """Return the response to a message that can't be read, or whose header fields disagree with
     it."""
-    code = PARSE_ERROR if isinstance(message, NotJson) else INVALID_REQUEST
-    data: dict[str, Any] = {**refusal.decision}
-    if fault is not None:
-        code = fault.code
-        data.update(fault.data)
-    return _error(400, code, refusal.message, data, message)
+    unread = PARSE_ERROR if isinstance(message, NotJson) else INVALID_REQUEST
+    code, data = (unread, {}) if fault is None else (fault.code, fault.data)
+    return _error(400, code, refusal.message, {**refusal.decision, **data}, message)
 
 
 def unknown_method(
@@ -266,7 +241,8 @@ def unknown_method(
 ) -> FetchedResponse:
     """Return the response to a request with a closed method: 404 where the specification says so.
     In older versions a 404 ends the session, so there it is 200."""
-    status = 404 if version_of(fields) == MODERN else 200
+    # `fault` has found that there is at most one version.
+    status = 404 if _mcp_fields(fields).get(_VERSION) == [MODERN] else 200
     return _error(status, METHOD_NOT_FOUND, refusal.message, {**refusal.decision}, message)
 
 
@@ -302,8 +278,7 @@ def _error(
     status: int, code: int, text: str, data: dict[str, Any], message: Any
 ) -> FetchedResponse:
     identity = message.get("id") if isinstance(message, dict) else None
-    if type(identity) not in (str, int):
-        identity = None
+    known = identity if type(identity) in (str, int) else None
     error = {"code": code, "message": text, "data": data}
-    whole = {"jsonrpc": "2.0", "id": identity, "error": error}
+    whole = {"jsonrpc": "2.0", "id": known, "error": error}
     return FetchedResponse(status, "", [_JSON], orjson.dumps(whole))

@@ -1,10 +1,8 @@
 """Checks the form of MCP messages, so that every parser reads them alike, and finds the sources
-that a request names, resources by the canonical form of their URI (`protocols/RULES.md`, MCP).
+that a request names (`protocols/RULES.md`, MCP).
 
-A server may treat a URI as plain text, parse it by RFC 3986, or parse it as a browser does (WHATWG
-URL). Spellings that any of these takes for the same URI get one form here or are refused.
-
-Pure. Knows requests; knows no responses.
+A server may treat a URI as plain text, parse it by RFC 3986, or as a browser does (WHATWG URL).
+Spellings that any of these takes for the same URI get one form here or are refused.
 """
 
 import re
@@ -39,13 +37,10 @@ _ESCAPED_AGAIN = re.compile(r"%[0-9A-Fa-f]{2}").search
 
 
 def canonical_uri(text: object) -> str:
-    """Return the canonical form of a URI. Raises `Unresolved` if two parsers could disagree on its
-    meaning.
-
-    A canonical URI is returned unchanged. Case is significant, except in the scheme, and in the
-    host of a special scheme such as `http`.
-    """
-    if not isinstance(text, str) or not text or len(text) > MAX_LENGTH:
+    """Return the canonical form of a URI, which may be `text` itself. Raises `Unresolved` if two
+    parsers could disagree on its meaning. Case is significant, except in the scheme, and in the
+    host of a special scheme such as `http`."""
+    if not isinstance(text, str) or not 0 < len(text) <= MAX_LENGTH:
         raise Unresolved(f"the uri must be a string of 1 to {MAX_LENGTH} characters")
     found = _FORM(text)
     if found is None or _UNREADABLE(text) or text != text.strip():
@@ -88,8 +83,7 @@ def _canonical_authority(scheme: str, authority: str) -> str:
 
 
 def _is_unusual_ipv4(host: str) -> bool:
-    """Return whether a browser reads the host as an IPv4 address in an unusual spelling, like
-    `0x7f.1`."""
+    """Return whether a browser reads the host as an IPv4 address in a spelling like `0x7f.1`."""
     if not _NUMBER(host.rpartition(".")[2]):
         return False
     try:
@@ -115,9 +109,8 @@ def _canonical_query(query: str) -> str:
     if "+" in query or ";" in query:
         raise Malformed("the query holds a `+` or `;`: write `%20`, `%2B` or `%3B`")
     pairs = [pair.partition("=") for pair in query.split("&")]
-    return "?" + "&".join(
-        _canonical_text(name) + equals + _canonical_text(value) for name, equals, value in pairs
-    )
+    written = (_canonical_text(name) + equals + _canonical_text(v) for name, equals, v in pairs)
+    return "?" + "&".join(written)
 
 
 def _canonical_text(text: str) -> str:
@@ -134,9 +127,9 @@ def _canonical_text(text: str) -> str:
 
 # The members that decisions depend on. Others pass in any spelling.
 _MESSAGE = frozenset(("jsonrpc", "id", "method", "params", "result", "error"))
-_PARAMS = frozenset(
-    ("_meta", "name", "arguments", "uri", "ref", "taskId", "requestState", "notifications")
-)
+_PARAMS = frozenset((
+    "_meta", "name", "arguments", "uri", "ref", "taskId", "requestState", "notifications",
+))  # fmt: skip
 _REF = frozenset(("type", "name", "uri"))
 _FILTER = frozenset(("resourceSubscriptions", "taskIds"))
 
@@ -154,13 +147,10 @@ SERVER_NOTIFICATIONS = frozenset((
 ))  # fmt: skip
 # The members of a result that can be filtered without knowing which call it answers.
 LISTS = ("tools", "prompts", "resources", "resourceTemplates", "tasks")
-LIST_RESULT = frozenset(("_meta", "resultType", "nextCursor", "ttlMs", "cacheScope", *LISTS)) | {
-    "protocolVersion",
-    "supportedVersions",
-    "capabilities",
-    "serverInfo",
-    "instructions",
-}
+LIST_RESULT = frozenset((
+    "_meta", "resultType", "nextCursor", "ttlMs", "cacheScope", *LISTS, "protocolVersion",
+    "supportedVersions", "capabilities", "serverInfo", "instructions",
+))  # fmt: skip
 # The members of a result that are filtered by the names in them, or describe the message itself.
 FILTERED_MEMBERS = frozenset((*LISTS, "contents", "_meta"))
 # Each of these names a task, so it is judged by the task's sources.
@@ -179,9 +169,8 @@ def check_message(message: dict[str, Any]) -> None:
         raise Malformed("the message's `id` must be a string or an integer")
     if "method" in message:
         if not isinstance(message["method"], str) or "result" in message or "error" in message:
-            raise Malformed(
-                "a message with `method` must name one, and hold no `result` or `error`"
-            )
+            needs = "must name one, and hold no `result` or `error`"
+            raise Malformed(f"a message with `method` {needs}")
     # With neither a method nor exactly one result, readers differ on what the message is.
     elif "id" not in message or ("result" in message) == ("error" in message):
         raise Malformed("the message is neither a request nor a response")
@@ -222,12 +211,10 @@ class McpObjects:
         return self._naming.of("prompt", _expect_text(name, "prompt"))
 
     def resource(self, uri: object) -> SourceRef:
-        """Return the source of a resource, or of a resource template."""
         # Named as a path: its slashes divide the source id, so that policies can allow a folder.
         return self._naming.of_path("/resource/" + canonical_uri(uri))
 
     def authorization(self) -> SourceRef:
-        """Return the source of the server's own authorization server."""
         return self._naming.of("authorization")
 
     def vendor(self, method: object) -> SourceRef:
@@ -267,11 +254,9 @@ def params_of(message: dict[str, Any]) -> dict[str, Any]:
 
 def expect_texts(value: object, what: str) -> list[str]:
     """Return the strings in a list; empty if it is absent. Raises `Unresolved`."""
-    if value is None:
-        return []
-    if not isinstance(value, list):
+    if not isinstance(value, list | None):
         raise Unresolved(f"`{what}` must be a list")
-    return [_expect_text(each, what) for each in value]
+    return [_expect_text(each, what) for each in value or ()]
 
 
 def _expect_text(value: object, what: str) -> str:
@@ -281,7 +266,6 @@ def _expect_text(value: object, what: str) -> str:
 
 
 def _argument_names(params: dict[str, Any], path: list[str]) -> list[str]:
-    """Return the names at `path` in the arguments."""
     node: Any = params.get("arguments")
     dotted = ".".join(path)
     for step in path:

@@ -1,8 +1,8 @@
-"""The methods of the Model Context Protocol: what class each has, which sources a message of it
-concerns, and how what the server sends in return is filtered.
+"""The methods of the Model Context Protocol: their classes, their sources, and the filters of what
+the server sends in return.
 
-The older transport of MCP (HTTP+SSE, version 2024-11-05): a GET of `/sse` opens a stream, whose
-first event names the address to which messages are posted. Their responses come on the stream.
+The older transport (HTTP+SSE, version 2024-11-05): a GET of `/sse` opens a stream, whose first
+event names the address to which messages are posted. Their responses come on the stream.
 """
 
 from collections.abc import Callable
@@ -41,14 +41,18 @@ PATH = "/sse"
 
 FilterMessage = Callable[[bytes], ForwardedPart | None]
 
+POSTED = ForwardPlan(
+    filter_response=lambda _response: ForwardedPart(b""), filter_event=lambda _event: None
+)
+"""The plan of a message, whose response comes on the stream and not to the POST."""
+
+
+_RETRIEVE, _METADATA, _OPEN = RouteClass.RETRIEVE, RouteClass.METADATA, RouteClass.OPEN
+
 
 class _Session(NamedTuple):
-    user: str
-    session: str | None
+    owner: tuple[str, str | None]
     insert: InsertEvent
-
-    def is_for(self, who: Attribution) -> bool:
-        return (self.user, self.session) == (who.user, who.session)
 
 
 class SseSessions:
@@ -66,24 +70,22 @@ class SseSessions:
         """Return the name of the session whose messages are posted to `target`; None if no stream
         of this user and session has named it."""
         found = self._open.get(target.forwarded)
-        return f"sse {target.forwarded}" if found is not None and found.is_for(who) else None
+        ours = found is not None and found.owner == (who.user, who.session)
+        return f"sse {target.forwarded}" if ours else None
 
     def answer(self, target: Target, who: Attribution, response: bytes) -> bool:
         """Writes a JSON-RPC response to the stream that named `target`. False if there is none, or
         if its agent doesn't take what was written before."""
         found = self._open.get(target.forwarded)
-        if found is None or not found.is_for(who):
+        if found is None or found.owner != (who.user, who.session):
             return False
         return found.insert(b"event: message\ndata: " + response + b"\n\n")
 
     def plan(self, who: Attribution, filter_of: Callable[[str], FilterMessage]) -> ForwardPlan:
         """Filters a stream; `filter_of` takes the name of its session."""
         stream = _Stream(self, who, filter_of)
-        return ForwardPlan(
-            filter_response=_refuse_whole,
-            filter_event=stream.filter_event,
-            on_events=stream.begin,
-        )
+        plan = ForwardPlan(filter_response=_refuse_whole, filter_event=stream.filter_event)
+        return plan._replace(on_events=stream.begin)
 
     def named(self, data: bytes) -> tuple[Target, bytes]:
         """Return the target that the server names in its first event, and the event as the agent
@@ -112,15 +114,13 @@ class SseSessions:
         """Opens `target` for this user and session. Raises `UpstreamFailed` if it is taken."""
         if target.forwarded in self._open:
             raise UpstreamFailed("the data source names the address of another stream")
-        self._open[target.forwarded] = _Session(who.user, who.session, insert)
+        self._open[target.forwarded] = _Session((who.user, who.session), insert)
 
     def remove(self, target: Target) -> None:
         del self._open[target.forwarded]
 
 
 class _Stream:
-    """One stream."""
-
     def __init__(
         self, sessions: SseSessions, who: Attribution, filter_of: Callable[[str], FilterMessage]
     ) -> None:
@@ -142,12 +142,12 @@ class _Stream:
             return self._filter(data)
         if not data.strip():
             return ForwardedPart(data)
-        target, told = self._sessions.named(data)
+        target, event = self._sessions.named(data)
         assert self._insert is not None
         self._sessions.add(target, self._who, self._insert)
         self._target = target
         self._filter = self._filter_of(f"sse {target.forwarded}")
-        return ForwardedPart(told)
+        return ForwardedPart(event)
 
     def _end(self) -> None:
         if self._target is not None:
@@ -156,22 +156,6 @@ class _Stream:
 
 def _refuse_whole(_response: FetchedResponse) -> ForwardedPart:
     raise UpstreamFailed("the data source's response is not a stream of events")
-
-
-def _without_body(_response: FetchedResponse) -> ForwardedPart:
-    return ForwardedPart(b"")
-
-
-def _dropped(_data: bytes) -> None:
-    return None
-
-
-POSTED = ForwardPlan(filter_response=_without_body, filter_event=_dropped)
-"""The plan of a message: its response comes on the stream, so the response to the POST is not
-needed."""
-
-
-_RETRIEVE, _METADATA, _OPEN = RouteClass.RETRIEVE, RouteClass.METADATA, RouteClass.OPEN
 
 
 class McpMethods(SourceProtocol):
@@ -187,7 +171,6 @@ class McpMethods(SourceProtocol):
         self._sse = SseSessions(source)
 
     def authorization_source(self) -> SourceRef:
-        """Return the source that a decision about the server's own tokens is about."""
         return self._objects.authorization()
 
     def row_of(self, message: dict[str, Any]) -> ProtocolRoute | None:
@@ -231,14 +214,12 @@ class McpMethods(SourceProtocol):
         return tuple(sources)
 
     def of_task(self, params: dict[str, Any], request: RoutedRequest) -> Sources:
-        """Return the sources that the task was issued for."""
         [task] = expect_texts([params.get("taskId")], "task")
         return self._tokens.tasks.sources_of(task, request.attribution)
 
     def plan_response(
         self, request: RoutedRequest, sources: Sources, visibility: Visibility
     ) -> ForwardPlan:
-        """Filters the response, whether it comes in one piece or as a stream."""
         posted = self._sse.session_of(request.target, request.attribution)
         session = posted or headers.session_id(request.fields)
         call = None
@@ -247,16 +228,12 @@ class McpMethods(SourceProtocol):
             call = AllowedCall(message["id"], sources)
             if session is not None and sources:
                 # The connection may break, and another request may fetch the response.
-                self._tokens.calls.remember(
-                    call_token(session, message["id"]), request.attribution, sources
-                )
+                token = call_token(session, message["id"])
+                self._tokens.calls.remember(token, request.attribution, sources)
         if posted is not None:
             return POSTED
-        response_filter = self.response_filter(request, visibility, session, call)
-        return ForwardPlan(
-            filter_response=response_filter.filter_response,
-            filter_event=response_filter.filter_message,
-        )
+        read = self.response_filter(request, visibility, session, call)
+        return ForwardPlan(filter_response=read.filter_response, filter_event=read.filter_message)
 
     def response_filter(
         self,
@@ -267,21 +244,13 @@ class McpMethods(SourceProtocol):
     ) -> ResponseFilter:
         """Filters the responses of one request or stream; `call` is the request itself, if it gets
         a response."""
-        return ResponseFilter(
-            self._objects,
-            self._tokens,
-            visibility,
-            request.attribution,
-            session,
-            call,
-            self._versions,
-        )
+        known = self._objects, self._tokens, visibility, request.attribution
+        return ResponseFilter(*known, session, call, self._versions)
 
     def of_vendor(self, _params: dict[str, Any], request: RoutedRequest) -> Sources:
         return (self.vendor_source(request),)
 
     def vendor_source(self, request: RoutedRequest) -> SourceRef:
-        """Return the source of a method that the configuration adds."""
         return self._objects.vendor(request.body["method"])
 
     def _state_sources(self, params: dict[str, Any], request: RoutedRequest) -> Sources:
@@ -302,10 +271,8 @@ def _row(method: str, class_: RouteClass, find: _FindByParams | None = None) -> 
     push a message of any kind in any stream."""
     find_sources = None if find is None else without_waiting(partial(_distinct_sources, find))
     named = class_ is _RETRIEVE  # the elements of a list are named by the response alone
-    plan = McpMethods.plan_response
-    return ProtocolRoute(
-        "POST", method, class_, find_sources, plan_forward=plan, forwards_unchanged=named
-    )
+    row = ProtocolRoute("POST", method, class_, find_sources, forwards_unchanged=named)
+    return replace(row, plan_forward=McpMethods.plan_response)
 
 
 def _distinct_sources(find: _FindByParams, mcp: McpMethods, request: RoutedRequest) -> Sources:
@@ -313,7 +280,6 @@ def _distinct_sources(find: _FindByParams, mcp: McpMethods, request: RoutedReque
 
 
 def _vendor_row(method: VendorMethod) -> ProtocolRoute:
-    """Return the row of a method that the configuration adds, for requests and notifications."""
     row = _row(method.name, RouteClass(method.class_), McpMethods.of_vendor)
     return replace(row, hint_source=McpMethods.vendor_source)
 

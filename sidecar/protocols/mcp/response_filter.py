@@ -1,12 +1,9 @@
-"""Filters an MCP server's messages (`protocols/RULES.md`, MCP), by the tokens that stand for
-earlier calls, tasks and results (R5) where a message names no more.
-
-It withholds list elements and resources that the agent may not see, and drops requests and
-notifications of unknown kinds. A message that needs no change is passed byte for byte. Decides
-nothing: `Visibility.permits` decides, anew for each message.
-"""
+"""Filters an MCP server's messages (`protocols/RULES.md`, MCP), by the tokens of earlier calls,
+tasks and results (R5) where a message names no more. A message that needs no change is passed byte
+for byte. `Visibility.permits` decides, anew for each message."""
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import orjson
@@ -35,6 +32,8 @@ from sidecar.protocols.shared.caches import Continuations
 from sidecar.protocols.shared.responses import to_json
 from sidecar.protocols.strict_body import json_object
 
+_MAX_DEPTH = 100
+
 
 class Tokens(NamedTuple):
     """The tokens that the server issued through this sidecar, each with the sources that it stands
@@ -60,31 +59,17 @@ def call_token(session: str, identity: str | int) -> str:
     return f"{session} {orjson.dumps(identity).decode()}"
 
 
-_MAX_DEPTH = 100
-
-
+@dataclass(slots=True)
 class ResponseFilter:
-    """Filters the response to one request, or one stream of messages."""
-
-    def __init__(
-        self,
-        objects: McpObjects,
-        tokens: Tokens,
-        visibility: Visibility,
-        attribution: Attribution,
-        session: str | None,
-        call: AllowedCall | None = None,
-        versions: ServerVersions | None = None,
-    ) -> None:
-        self._objects = objects
-        self._tokens = tokens
-        self._permits = visibility.permits
-        self._attribution = attribution
-        self._session = session
-        self._call = call
-        self._versions = versions or ServerVersions()
-        self._withheld = 0
-        self._changed = False
+    objects: McpObjects
+    tokens: Tokens
+    visibility: Visibility
+    attribution: Attribution
+    session: str | None
+    call: AllowedCall | None = None
+    versions: ServerVersions = field(default_factory=ServerVersions)
+    _withheld: int = field(default=0, init=False)
+    _changed: bool = field(default=False, init=False)
 
     def filter_response(self, response: FetchedResponse) -> ForwardedPart:
         """Filters a response that is not a stream. The response to a notification is empty."""
@@ -114,36 +99,32 @@ class ResponseFilter:
         return ForwardedPart(to_json(message) if self._changed else data, self._withheld)
 
     def _may_send(self, message: dict[str, Any]) -> bool:
-        """Return whether the server may send this request or notification to the agent."""
         method, params = message["method"], params_of(message)
         if not isinstance(method, str) or not isinstance(params, dict):
             return False
-        if method in self._objects.vendors:
-            return self._may_see(self._objects.vendor, method) and self._withhold_resources(params)
+        if method in self.objects.vendors:
+            return self._may_see(self.objects.vendor, method) and self._withhold_resources(params)
         if "id" in message:
             return method in SERVER_REQUESTS and self._withhold_resources(params)
         if method == "notifications/resources/updated":
-            return self._may_see(self._objects.resource, params.get("uri"))
+            return self._may_see(self.objects.resource, params.get("uri"))
         if method in TASK_NOTIFICATIONS:
-            return self._may_see_token(
-                self._tokens.tasks, params.get("taskId")
-            ) and self._withhold_resources(params)
+            seen = self._may_see_token(self.tokens.tasks, params.get("taskId"))
+            return seen and self._withhold_resources(params)
         return method in SERVER_NOTIFICATIONS and self._withhold_resources(params)
 
     def _filter_result(self, message: dict[str, Any]) -> None:
         result, identity = message["result"], message.get("id")
         if not isinstance(result, dict):
             raise UpstreamFailed("the data source's result is not an object")
-        call = self._call
+        call = self.call
         # `1`, `"1"`, `1.0` and `True` are different ids, though Python finds three of them equal.
         if call is not None and (type(call.identity), call.identity) == (type(identity), identity):
             self._remember(result, call.sources)
         elif not result.keys() <= LIST_RESULT and not self._call_from_session(identity, result):
             # A resumed stream replays earlier results: only those of this user's own calls pass.
-            self._refuse(
-                message,
-                "the call of this result was not made here, or its sources are no longer allowed",
-            )
+            not_here = "the call of this result was not made here"
+            self._refuse(message, f"{not_here}, or its sources are no longer allowed")
             return
         self._cut_versions(result)
         for key, may_see in self._list_checks():
@@ -160,19 +141,19 @@ class ResponseFilter:
     def _cut_versions(self, result: dict[str, Any]) -> None:
         """Leaves the versions in the list that the sidecar can judge."""
         listed = result.get("supportedVersions")
-        if listed is not None and (known := self._versions.learn(listed)) != listed:
+        if listed is not None and (known := self.versions.learn(listed)) != listed:
             result["supportedVersions"] = known
             self._changed = True
 
     def _call_from_session(self, identity: Any, result: dict[str, Any]) -> bool:
         """Return whether this result answers an earlier call of the same session, and the policies
         still allow the sources of that call."""
-        if self._session is None or type(identity) not in (str, int):
+        if self.session is None or type(identity) not in (str, int):
             return False
-        token = call_token(self._session, identity)
-        if not self._may_see_token(self._tokens.calls, token):
+        token = call_token(self.session, identity)
+        if not self._may_see_token(self.tokens.calls, token):
             return False
-        self._remember(result, self._tokens.calls.sources_of(token, self._attribution))
+        self._remember(result, self.tokens.calls.sources_of(token, self.attribution))
         return True
 
     # Called before the agent gets the message, since the agent may use a token at once.
@@ -183,19 +164,19 @@ class ResponseFilter:
         task = result.get("task")
         for issued in (result, task if isinstance(task, dict) else {}):
             if isinstance(issued.get("taskId"), str):
-                self._tokens.tasks.remember(issued["taskId"], self._attribution, sources)
+                self.tokens.tasks.remember(issued["taskId"], self.attribution, sources)
         if isinstance(result.get("requestState"), str):
-            self._tokens.states.remember(result["requestState"], self._attribution, sources)
+            self.tokens.states.remember(result["requestState"], self.attribution, sources)
 
     def _list_checks(self) -> tuple[tuple[str, Callable[[dict[str, Any]], bool]], ...]:
-        objects, may_see = self._objects, self._may_see
+        objects, may_see = self.objects, self._may_see
         return (
             ("tools", lambda each: may_see(objects.tool, each.get("name"))),
             ("prompts", lambda each: may_see(objects.prompt, each.get("name"))),
             ("resources", lambda each: may_see(objects.resource, each.get("uri"))),
             ("resourceTemplates", lambda each: may_see(objects.resource, each.get("uriTemplate"))),
             ("contents", lambda each: may_see(objects.resource, each.get("uri"))),
-            ("tasks", lambda each: self._may_see_token(self._tokens.tasks, each.get("taskId"))),
+            ("tasks", lambda each: self._may_see_token(self.tokens.tasks, each.get("taskId"))),
         )
 
     def _filter_list(self, elements: Any, may_see: Callable[[dict[str, Any]], bool]) -> list[Any]:
@@ -209,37 +190,28 @@ class ResponseFilter:
     def _withhold_resources(self, node: Any, depth: int = 0) -> bool:
         """Withhold the resources that the agent may not read from every list in `node`. Returns
         False if such a resource is not in a list, so that it can't be left out."""
+        if not isinstance(node, dict | list):
+            return True
         # Bounds the recursion: Python's own stack allows about a thousand calls.
         if depth > _MAX_DEPTH:
             raise UpstreamFailed(f"the data source's response has more than {_MAX_DEPTH} levels")
         if isinstance(node, dict):
-            if not self._may_see_block(node):
-                return False
-            return all(
-                self._withhold_resources(each, depth + 1)
-                for each in node.values()
-                if isinstance(each, dict | list)
-            )
-        if isinstance(node, list):
-            kept = [
-                each
-                for each in node
-                if not isinstance(each, dict | list) or self._withhold_resources(each, depth + 1)
-            ]
-            self._count_withheld(len(node) - len(kept))
-            node[:] = kept
+            below = (self._withhold_resources(each, depth + 1) for each in node.values())
+            return self._may_see_block(node) and all(below)
+        kept = [each for each in node if self._withhold_resources(each, depth + 1)]
+        self._count_withheld(len(node) - len(kept))
+        node[:] = kept
         return True
 
     def _may_see_block(self, node: dict[str, Any]) -> bool:
-        """Return whether the agent may see `node`. Only content blocks of resources may be
-        hidden."""
+        """Return whether the agent may see `node`: all but a block of a hidden resource."""
         kind = node.get("type")
         if kind == "resource_link":
-            return self._may_see(self._objects.resource, node.get("uri"))
+            return self._may_see(self.objects.resource, node.get("uri"))
         if kind == "resource" and "resource" in node:
             inner = node["resource"]
             uri = inner.get("uri") if isinstance(inner, dict) else None
-            return self._may_see(self._objects.resource, uri)
+            return self._may_see(self.objects.resource, uri)
         return True
 
     def _may_see(self, source_of: Callable[[object], SourceRef], name: object) -> bool:
@@ -249,16 +221,16 @@ class ResponseFilter:
             # Without a source, no policy can be asked, so the element is withheld.
             return False
         # Already allowed and recorded, for this very request.
-        if self._call is not None and source in self._call.sources:
+        if self.call is not None and source in self.call.sources:
             return True
-        return self._permits(source)
+        return self.visibility.permits(source)
 
     def _may_see_token(self, tokens: Continuations, token: object) -> bool:
         """Return whether the policies still allow all sources behind a token."""
         if not isinstance(token, str):
             return False
         try:
-            return all(map(self._permits, tokens.sources_of(token, self._attribution)))
+            return all(map(self.visibility.permits, tokens.sources_of(token, self.attribution)))
         except Unresolved:
             # The token is unknown, or belongs to another user: this agent may not see it.
             return False

@@ -1,13 +1,8 @@
 """The Model Context Protocol over streamable HTTP (`protocols/RULES.md`, MCP; its versions
-2025-06-18, 2025-11-25 and 2026-07-28).
-
-Every message is JSON-RPC to one endpoint, and its method is the route (`methods.py`). Responses,
-and the messages that a server pushes or replays, are filtered one by one (`response_filter.py`).
-Knows paths; decides nothing.
-"""
+2025-06-18, 2025-11-25 and 2026-07-28). Every message is JSON-RPC to one endpoint, and its method is
+the route (`methods.py`). Responses and pushed messages are filtered (`response_filter.py`)."""
 
 from collections.abc import Callable
-from typing import Any
 
 from policies.ground.errors import Malformed
 from sidecar.http.request_target import Target
@@ -33,8 +28,6 @@ _METADATA, _OPEN = RouteClass.METADATA, RouteClass.OPEN
 
 
 class Mcp(McpMethods):
-    """One MCP server."""
-
     def __init__(self, source: Source, monotonic: Callable[[], float]) -> None:
         super().__init__(source, monotonic)
         self._endpoint, by_method = source.endpoint, Mcp.refine_by_method
@@ -72,14 +65,12 @@ class Mcp(McpMethods):
         return self._sse.plan(request.attribution, filter_of)
 
     def refine_posted(self, request: RoutedRequest) -> ProtocolRoute | None:
-        """Return the row of a message to a stream; None if this caller has no stream that takes the
-        message."""
+        """Return the row of a message to a stream; None if no stream of the caller takes it."""
         if self._sse.session_of(request.target, request.attribution) is None:
             return None
         return self.refine_by_method(request)
 
     def refine_by_method(self, request: RoutedRequest) -> ProtocolRoute | None:
-        """Return the row of the message's method."""
         # `message_body` has refused an array, which only versions up to 2025-03-26 read as a batch.
         message = request.body
         if isinstance(message, NotJson):
@@ -87,7 +78,7 @@ class Mcp(McpMethods):
         check_message(message)
         # Decisions depend on the body alone. But a server or gateway behind this sidecar may route
         # by the header fields, so the two must agree.
-        fault = self._fault(request, message)
+        fault = headers.fault(request.fields, message, self._versions.supported)
         if fault is not None:
             raise Malformed(fault.message)
         return self.row_of(message)
@@ -135,9 +126,6 @@ class Mcp(McpMethods):
             return headers.unknown_method(refusal, message, request.fields)
         return headers.refused(refusal, message)
 
-    def _fault(self, request: RoutedRequest, message: dict[str, Any]) -> headers.HeaderFault | None:
-        return headers.fault(request.fields, message, self._versions.supported)
-
     def _readable_fault(self, request: RoutedRequest) -> headers.HeaderFault | None:
         """Return the contradiction between the header fields and a well-formed message; None if
         they agree, or if the message is not well formed."""
@@ -147,10 +135,9 @@ class Mcp(McpMethods):
             check_message(request.body)
         except Malformed:
             return None
-        return self._fault(request, request.body)
+        return headers.fault(request.fields, request.body, self._versions.supported)
 
 
 # INVARIANT: `refine` replaces this row with the method's own, or denies the request.
-_POSTED = RouteMatch(
-    ProtocolRoute("POST", "/**", _OPEN, parse_body=message_body, refine=Mcp.refine_posted), ()
-)
+_ROW = ProtocolRoute("POST", "/**", _OPEN, parse_body=message_body, refine=Mcp.refine_posted)
+_POSTED = RouteMatch(_ROW, ())

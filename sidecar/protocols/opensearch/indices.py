@@ -22,8 +22,7 @@ from sidecar.protocols.shared.source_names import SourceNames
 from sidecar.protocols.strict_body import MAX_SOURCES, OverBudget
 
 MAX_NAMES = 2 * MAX_SOURCES
-"""The maximum number of names in one index expression. More than the maximum of sources, since
-several names may be aliases of one index."""
+"""The most names in one index expression: several may be aliases of one source."""
 
 ALL_INDICES = "*"
 
@@ -140,8 +139,7 @@ class Indices:
         plain = not is_pattern(name)
         # No entry has an empty key, so a pattern is never found in the cache.
         key = digest_of_fields(name, _identity_fields(request)) if plain else b""
-        known = self._known.get(key)
-        if known is not None:
+        if (known := self._known.get(key)) is not None:
             return known
         # Start before the request: a change during the look-up must prevent caching.
         started = self._known.start_lookup()
@@ -176,17 +174,14 @@ async def resolve(name: str, request: RoutedRequest, expand_wildcards: str | Non
         path += f"?expand_wildcards={expand_wildcards}"
     try:
         response = await request.fetch(path)
-    except UpstreamFailed as error:
-        raise Unresolved(f"can't look up index `{name}`: {error}") from error
-    # 404 means a plain name that doesn't exist.
-    if response.status == 404:
-        return {each: [] for each in _LISTS}
-    if response.status != 200:
-        raise Unresolved(f"can't look up index `{name}`: status {response.status}")
-    try:
-        return parse_resolution(orjson.loads(response.body))
+        # 404 means a plain name that doesn't exist.
+        if response.status == 404:
+            return {each: [] for each in _LISTS}
+        if response.status == 200:
+            return parse_resolution(orjson.loads(response.body))
     except (orjson.JSONDecodeError, UpstreamFailed) as error:
         raise Unresolved(f"can't look up index `{name}`: {error}") from error
+    raise Unresolved(f"can't look up index `{name}`: status {response.status}")
 
 
 def parse_resolution(body: Any) -> Resolution:
@@ -203,10 +198,8 @@ def parse_resolution(body: Any) -> Resolution:
 
 
 def _has_local_name(entry: Any) -> bool:
-    """Return whether an entry has a name that isn't in another cluster."""
-    return (
-        isinstance(entry, dict) and isinstance(entry.get("name"), str) and ":" not in entry["name"]
-    )
+    name = entry.get("name") if isinstance(entry, dict) else None
+    return isinstance(name, str) and ":" not in name
 
 
 def source_name(index: dict[str, Any]) -> str:

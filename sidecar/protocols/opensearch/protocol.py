@@ -1,11 +1,8 @@
 """The protocol of OpenSearch and Elasticsearch: finds a request's route, denies the APIs that are
 denied as a whole (`protocols/RULES.md`, Classes), and renders refusals as the servers' errors.
 
-A source is an index or a data stream. No setting says which of the two a server is: where they
-differ, their paths differ too. Denied as a whole, whatever the rest of the path, is what controls
-the cluster, copies a source, or reads everything at once. A request that neither that table nor the
-one in `routes.py` covers is denied as `unclassified_route`, so that an upgrade of the server opens
-nothing.
+A source is an index or a data stream. No setting says which of the two servers it is: where they
+differ, their paths differ too. A request in neither table is denied as `unclassified_route`.
 """
 
 from sidecar.http.request_target import Target
@@ -23,17 +20,6 @@ from sidecar.protocols.protocol import (
 from sidecar.protocols.shared.responses import error_response
 
 _TYPES = {400: "illegal_argument_exception", 403: "security_exception"}
-# The servers' type of an error that is described by its status alone.
-_OTHER = "status_exception"
-
-
-def render_refusal(refusal: RefusalResponse) -> FetchedResponse:
-    cause = {"type": _TYPES.get(refusal.status, _OTHER), "reason": refusal.message}
-    # Clients show the first of the causes.
-    return error_response(
-        refusal, {"error": {"root_cause": [cause], **cause}, "status": refusal.status}
-    )
-
 
 # APIs by the first segment of their paths.
 _BULK_APIS = frozenset((
@@ -75,10 +61,9 @@ def blocked(method: str, target: Target) -> RouteMatch | None:
     if name in _PLUGIN_PREFIXES and len(target.segments) > 1:
         name = target.segments[1]
         path, bulk, admin = f"{path}/{name}", _BULK_PLUGINS, _ADMIN_PLUGINS
-    if name in bulk:
-        return RouteMatch(ProtocolRoute(method, f"{path}/**", RouteClass.BULK), ())
-    if name in admin:
-        return RouteMatch(ProtocolRoute(method, f"{path}/**", RouteClass.ADMIN), ())
+    for names, route_class in ((bulk, RouteClass.BULK), (admin, RouteClass.ADMIN)):
+        if name in names:
+            return RouteMatch(ProtocolRoute(method, f"{path}/**", route_class), ())
     return None
 
 
@@ -88,22 +73,21 @@ class OpenSearch(OpenSearchServer):
     def render_refusal(
         self, _request: RoutedRequest | None, refusal: RefusalResponse
     ) -> FetchedResponse:
-        return render_refusal(refusal)
+        # The servers' type of an error that is described by its status alone.
+        type_ = _TYPES.get(refusal.status, "status_exception")
+        cause = {"type": type_, "reason": refusal.message}
+        # Clients show the first of the causes.
+        own = {"error": {"root_cause": [cause], **cause}, "status": refusal.status}
+        return error_response(refusal, own)
 
     def match(self, method: str, target: Target) -> RouteMatch | None:
-        found = _TABLE.match(method, target)
+        found = self.table.match(method, target)
         # The table comes first: some APIs are denied as a whole, except for a few rows in it.
-        if found is None or not _has_index(found):
+        if found is None:
             return blocked(method, target)
-        return found
+        # No index begins with `_`: as `{index}`, it is a part of the API that the table lacks.
+        index = found.path_params[0] if found.route.pattern.startswith("/{index}") else ""
+        return blocked(method, target) if (index.startswith("_") and index != "_all") else found
 
 
-def _has_index(found: RouteMatch) -> bool:
-    """Return whether the segment matched by `{index}` can be an index. No index begins with `_`, so
-    such a segment is a part of the API that the table doesn't have."""
-    if not found.route.pattern.startswith("/{index}"):
-        return True
-    return found.path_params[0][:1] != "_" or found.path_params[0] == "_all"
-
-
-_TABLE = RouteTable(ROUTES)
+OpenSearch.table = RouteTable(ROUTES)

@@ -1,12 +1,12 @@
 """Adds a condition to a search that withholds documents by their levels, if the search allows it,
-and the level to the fields that the search returns (`_source`).
+and the level to the fields that the search returns (`_source`). `result_filter.py` checks the
+response.
 
 A search that may reveal documents its query doesn't match is not filtered: it is judged at
-`critical`, as if it returned the most sensitive document. Pure. `result_filter.py` checks the
-response.
+`critical`, as if it returned the most sensitive document.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
@@ -54,7 +54,6 @@ def shown_fields(given: Any, field: str) -> ShownFields | None:
 
 
 def include_field(given: Any, field: str) -> Any:
-    """Return `_source` with `field` included."""
     if isinstance(given, dict):
         key = "includes" if "includes" in given else "include"
         return {**given, key: [*(_names(given[key]) or ()), field]}
@@ -62,11 +61,9 @@ def include_field(given: Any, field: str) -> Any:
 
 
 def _names(value: Any) -> list[str] | None:
-    if isinstance(value, str):
-        return [value]
-    if isinstance(value, list) and all(isinstance(each, str) for each in value):
-        return value
-    return None
+    names = [value] if isinstance(value, str) else value
+    texts = isinstance(names, list) and all(isinstance(each, str) for each in names)
+    return names if texts else None
 
 
 def _covers(name: str, field: str) -> bool:
@@ -143,17 +140,11 @@ def _stays_within(at: tuple[int, dict[str, Any]]) -> bool:
     if type(minimum) is not int or minimum < 1:
         return False
     # Inner hits show their level only if the request doesn't select their fields.
-    for key in ("inner_hits", "top_hits"):
-        for inner in _each_object(node.get(key)):
-            if not {"_source", "stored_fields"}.isdisjoint(inner):
+    for inner in (node.get("inner_hits"), node.get("top_hits")):
+        for each in inner if isinstance(inner, list) else [inner]:
+            if isinstance(each, dict) and not {"_source", "stored_fields"}.isdisjoint(each):
                 return False
     return True
-
-
-def _each_object(value: Any) -> Iterator[dict[str, Any]]:
-    for each in value if isinstance(value, list) else [value]:
-        if isinstance(each, dict):
-            yield each
 
 
 def add_filter(body: dict[str, Any], visibility: Visibility) -> tuple[dict[str, Any], ShownFields]:
@@ -163,15 +154,14 @@ def add_filter(body: dict[str, Any], visibility: Visibility) -> tuple[dict[str, 
     filtered = dict(body)
     condition = level_condition(visibility.field, visibility.levels)
     if "retriever" in body:
-        filtered["retriever"] = _filter_retriever(body["retriever"], condition)
+        # It has one member, as `_retrievers_keep_filter` has checked. Its `filter` is like `knn`'s,
+        # and applies to all within.
+        [(kind, inner)] = body["retriever"].items()
+        filtered["retriever"] = {kind: _filter_knn(inner, condition)}
     elif "knn" in body:
         # One vector search, or several. They run beside the query and not within it, so the
         # condition around the query doesn't cover them.
-        knn = body["knn"]
-        if isinstance(knn, list):
-            filtered["knn"] = [_filter_knn(each, condition) for each in knn]
-        else:
-            filtered["knn"] = _filter_knn(knn, condition)
+        filtered["knn"] = _each_filtered(_filter_knn, body["knn"], condition)
     # A search without any of the three matches every document.
     if "query" in body or not ("retriever" in body or "knn" in body):
         filtered["query"] = filter_query(body.get("query"), condition)
@@ -196,7 +186,6 @@ def level_condition(field: str, levels: tuple[str, ...]) -> dict[str, Any]:
 
 
 def filter_query(query: Any, condition: dict[str, Any]) -> dict[str, Any]:
-    """Return `query`, limited to documents that `condition` matches."""
     if isinstance(query, dict) and list(query) == ["hybrid"] and isinstance(query["hybrid"], dict):
         # A hybrid query must be outermost (OpenSearch, hybrid search) and can't contain another,
         # so the condition goes around each of its parts instead.
@@ -233,13 +222,16 @@ def _filter_vectors(query: Any, condition: dict[str, Any], depth: int = 0) -> An
         filtered["bool"] = dict(clauses)
         # Not `must_not`, where the condition would change which documents are excluded.
         for key in clauses.keys() & {"must", "should", "filter"}:
-            inner = clauses[key]
-            filtered["bool"][key] = (
-                [_filter_vectors(each, condition, depth + 1) for each in inner]
-                if isinstance(inner, list)
-                else _filter_vectors(inner, condition, depth + 1)
-            )
+            inner = _each_filtered(_filter_vectors, clauses[key], condition, depth + 1)
+            filtered["bool"][key] = inner
     return filtered
+
+
+def _each_filtered(filter_one: Callable[..., Any], clauses: Any, *arguments: Any) -> Any:
+    """Return one filtered clause, or each of a list."""
+    if isinstance(clauses, list):
+        return [filter_one(each, *arguments) for each in clauses]
+    return filter_one(clauses, *arguments)
 
 
 def _filter_knn(clause: Any, condition: dict[str, Any]) -> Any:
@@ -257,14 +249,6 @@ def _filter_opensearch_knn(clause: Any, condition: dict[str, Any]) -> Any:
     own = clause.get("filter")
     both = condition if own is None else {"bool": {"filter": [own, condition]}}
     return {**clause, "filter": both}
-
-
-def _filter_retriever(retriever: dict[str, Any], condition: dict[str, Any]) -> dict[str, Any]:
-    """Return `retriever` with the condition in its `filter`, which applies to every retriever
-    within."""
-    # It has one member, as `_retrievers_keep_filter` has checked. Its `filter` is like `knn`'s.
-    [(kind, inner)] = retriever.items()
-    return {kind: _filter_knn(inner, condition)}
 
 
 def _retrievers_keep_filter(body: dict[str, Any]) -> bool:

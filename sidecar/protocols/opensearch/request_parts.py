@@ -1,11 +1,9 @@
-"""Reads the parts of a request to OpenSearch and Elasticsearch: the query string as they read it,
-the body, and the indices that a body names at any depth (`protocols/RULES.md`, OpenSearch).
+"""Reads the query string of a request to OpenSearch and Elasticsearch as they read it, its body,
+and the indices that a body names at any depth (`protocols/RULES.md`, OpenSearch).
 
-A parameter may replace a missing part of the path (`/_search?index=secret`) or the body (`source`),
-so a parameter that is not listed here is refused. Their clients use media types of their own for
-JSON. A query may look up terms, a shape or a stored document in any index. A document's field
-called `index` may be taken for the index of a look-up, but never the reverse. A body that becomes a
-query only on the server, such as a template or an encoded query, is `Unresolved`. Pure.
+A parameter that is not listed here is refused: it may replace a part of the path
+(`/_search?index=secret`) or the body. A body that becomes a query only on the server, such as a
+template, is `Unresolved`.
 """
 
 import re
@@ -88,16 +86,9 @@ METADATA_PARAMETERS = _COMMON | _PATTERNS | frozenset((
 ))  # fmt: skip
 """For requests about indices."""
 
-CAT_PARAMETERS = METADATA_PARAMETERS - {"filter_path"} | {
-    "bytes",
-    "format",
-    "h",
-    "health",
-    "pri",
-    "s",
-    "time",
-    "v",
-}
+CAT_PARAMETERS = METADATA_PARAMETERS - {"filter_path"} | frozenset(
+    ("bytes", "format", "h", "health", "pri", "s", "time", "v")
+)
 """For `_cat`. `help` is missing: the response would list columns instead of indices."""
 
 WRITE_PARAMETERS = _COMMON | _PATTERNS | _QUERY | _DOCUMENT | frozenset((
@@ -134,7 +125,6 @@ def optional_json(raw: bytes, media_type: str | None, budget: Budget) -> dict[st
 
 
 def ndjson(raw: bytes, media_type: str | None, budget: Budget) -> list[dict[str, Any]]:
-    """Return one JSON object per line."""
     return json_lines(raw, _standard(media_type), budget)
 
 
@@ -161,11 +151,8 @@ _DEFAULT_SHAPE_INDEX = "shapes"
 
 # Queries that become another query on the server if they have this member; None means always.
 _RENDERED_ON_SERVER = {
-    "wrapper": "query",
-    "agentic": "query_text",
-    "phrase": "collate",
-    "template": None,
-}
+    "wrapper": "query", "agentic": "query_text", "phrase": "collate", "template": None,
+}  # fmt: skip
 
 
 def names_in_search(body: dict[str, Any] | None, budget: Budget) -> set[str]:
@@ -211,11 +198,8 @@ def _names_in_object(node: dict[str, Any], budget: Budget) -> Iterator[str]:
         # The index of a runtime field of type `lookup` (Elasticsearch).
         elif key == "target_index":
             yield from _names_in_value(value, budget)
-        elif key == "indexed_shape":
-            if isinstance(value, dict) and "index" not in value:
-                yield _DEFAULT_SHAPE_INDEX
-            elif isinstance(value, dict):
-                yield from _names_in_value(value["index"], budget)
+        elif key == "indexed_shape" and isinstance(value, dict):
+            yield from _names_in_value(value.get("index", _DEFAULT_SHAPE_INDEX), budget)
         elif key in _RENDERED_ON_SERVER and isinstance(value, dict):
             member = _RENDERED_ON_SERVER[key]
             if member is None or member in value:

@@ -1,8 +1,8 @@
-"""Filters a response: withholds the documents whose level the agent may not see.
+"""Withholds the documents of a response whose level the agent may not see: a check that the
+response keeps to the condition of `query_filter.py`.
 
-The search already had the condition (`query_filter.py`); this checks that the response keeps to it.
 A document with no level, several or an unknown one counts as `critical`. A response that isn't
-understood, or whose counts include withheld documents, is not passed on. Pure.
+understood, or whose counts include withheld documents, is not passed on.
 """
 
 from typing import Any
@@ -19,8 +19,6 @@ _UNREADABLE = "the data source's answer has an unknown form, so its documents ca
 
 
 class ResultFilter:
-    """Filters the documents of one response."""
-
     def __init__(self, visibility: Visibility) -> None:
         assert visibility.levels is not None
         self._levels = frozenset(visibility.levels)

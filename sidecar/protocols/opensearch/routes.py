@@ -1,13 +1,9 @@
 """All routes of OpenSearch and Elasticsearch that are authorized (`protocols/RULES.md`, OpenSearch;
 opensearch-api-specification, the servers' REST handlers, and the clients opensearch-py 3.2 and
-elasticsearch 9.5). APIs that are denied as a whole are in `blocked_routes.py`.
+elasticsearch 9.5)."""
 
-Builds the rows of OpenSearch's table, by their kind.
-"""
-
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 from policies.ground.errors import Malformed
 from sidecar.protocols.opensearch import request_parts
@@ -17,10 +13,9 @@ from sidecar.protocols.opensearch.request_parts import ndjson, optional_json
 from sidecar.protocols.opensearch.server import OpenSearchServer, hint_source, path_names
 from sidecar.protocols.protocol import (
     FORWARD_UNCHANGED,
-    FetchedResponse,
+    ComposeResponse,
     FindSources,
     ForwardPlan,
-    Permits,
     PlanForward,
     ProtocolRoute,
     RouteClass,
@@ -29,21 +24,15 @@ from sidecar.protocols.protocol import (
     Visibility,
 )
 
-ComposeResponse = Callable[[Any, RoutedRequest, Permits], Coroutine[Any, Any, FetchedResponse]]
+_RETRIEVE, _METADATA, _WRITE = RouteClass.RETRIEVE, RouteClass.METADATA, RouteClass.WRITE
+_BULK, _ADMIN, _OPEN = RouteClass.BULK, RouteClass.ADMIN, RouteClass.OPEN
 
 
 def read_route(
     methods: str, pattern: str, find_sources: FindSources, plan: PlanForward | None = None
 ) -> ProtocolRoute:
-    return ProtocolRoute(
-        methods,
-        pattern,
-        RouteClass.RETRIEVE,
-        find_sources,
-        parse_body=optional_json,
-        plan_forward=plan,
-        forwards_unchanged=True,
-    )
+    row = ProtocolRoute(methods, pattern, _RETRIEVE, find_sources, parse_body=optional_json)
+    return replace(row, plan_forward=plan, forwards_unchanged=True)
 
 
 def filtered(row: ProtocolRoute, plan: PlanForward) -> ProtocolRoute:
@@ -53,11 +42,10 @@ def filtered(row: ProtocolRoute, plan: PlanForward) -> ProtocolRoute:
     def forward(
         server: OpenSearchServer, request: RoutedRequest, sources: Sources, visibility: Visibility
     ) -> ForwardPlan:
-        if visibility.levels is not None:
-            return plan(server, request, sources, visibility)
-        if unfiltered is not None:
-            return unfiltered(server, request, sources, visibility)
-        return FORWARD_UNCHANGED
+        chosen = unfiltered if visibility.levels is None else plan
+        if chosen is None:
+            return FORWARD_UNCHANGED
+        return chosen(server, request, sources, visibility)
 
     return replace(row, plan_forward=forward, filters_documents=True)
 
@@ -90,12 +78,11 @@ def language_route(pattern: str, find_sources: FindSources) -> ProtocolRoute:
 
 
 def metadata_route(methods: str, pattern: str, find_sources: FindSources) -> ProtocolRoute:
-    return ProtocolRoute(methods, pattern, RouteClass.METADATA, find_sources)
+    return ProtocolRoute(methods, pattern, _METADATA, find_sources)
 
 
 def composed_route(methods: str, pattern: str, compose: ComposeResponse) -> ProtocolRoute:
-    """Return the row of a list, filtered by what the agent may see."""
-    return ProtocolRoute(methods, pattern, RouteClass.METADATA, compose_response=compose)
+    return ProtocolRoute(methods, pattern, _METADATA, compose_response=compose)
 
 
 def listing_route(pattern: str) -> ProtocolRoute:
@@ -115,30 +102,22 @@ def listing_route(pattern: str) -> ProtocolRoute:
 def write_route(
     methods: str, pattern: str, find_sources: FindSources = reads_and_writes.sources_of_write
 ) -> ProtocolRoute:
-    return ProtocolRoute(methods, pattern, RouteClass.WRITE, find_sources, hint_source)
+    return ProtocolRoute(methods, pattern, _WRITE, find_sources, hint_source)
 
 
 def renaming_route(methods: str, pattern: str) -> ProtocolRoute:
-    """Return the row of a write that creates or deletes a name."""
     # Forget names before and after: a look-up in between could have cached either meaning.
-    return replace(
-        write_route(methods, pattern),
-        before_forward=OpenSearchServer.forget_names,
-        after_forward=OpenSearchServer.forget_names,
-    )
+    forget = OpenSearchServer.forget_names
+    return replace(write_route(methods, pattern), before_forward=forget, after_forward=forget)
 
 
 def release_route(pattern: str) -> ProtocolRoute:
     """Return the row of a request that gives continuations back to the server."""
     # Open, since it reads no source. `release` checks that the continuations are the caller's own.
-    return ProtocolRoute(
-        "DELETE", pattern, RouteClass.OPEN, search.release, parse_body=optional_json
-    )
+    return ProtocolRoute("DELETE", pattern, _OPEN, search.release, parse_body=optional_json)
 
 
 _I = "/{index}"
-_RETRIEVE, _METADATA, _WRITE = RouteClass.RETRIEVE, RouteClass.METADATA, RouteClass.WRITE
-_BULK, _ADMIN, _OPEN = RouteClass.BULK, RouteClass.ADMIN, RouteClass.OPEN
 _GP = "GET POST"
 _ANY = "GET HEAD POST PUT DELETE"
 _SCROLL = "/_search/scroll"
@@ -187,22 +166,16 @@ ROUTES = (
     # Continuations come before searches, since `scroll` is in a place where a name could be.
     *map(release_route, _RELEASES),
     *(
-        filtered(
-            read_route(_GP, pattern, search.sources_of_scroll, search.remember),
-            search.filter_page,
+        filtered(read_route(methods, pattern, find, search.remember), search.filter_page)
+        for methods, pattern, find in (
+            (_GP, _SCROLL, search.sources_of_scroll),
+            (_GP, f"{_SCROLL}/{{scroll}}", search.sources_of_scroll),
+            ("GET", "/_async_search/{id}", search.sources_of_id),
+            ("GET", "/_plugins/_asynchronous_search/{id}", search.sources_of_id),
         )
-        for pattern in (_SCROLL, f"{_SCROLL}/{{scroll}}")
     ),
-    *(
-        filtered(
-            read_route("GET", pattern, search.sources_of_id, search.remember), search.filter_page
-        )
-        for pattern in ("/_async_search/{id}", "/_plugins/_asynchronous_search/{id}")
-    ),
-    *(
-        read_route("GET", pattern, search.sources_of_id, search.remember)
-        for pattern in ("/_sql/async/{id}", "/_query/async/{id}")
-    ),
+    read_route("GET", "/_sql/async/{id}", search.sources_of_id, search.remember),
+    read_route("GET", "/_query/async/{id}", search.sources_of_id, search.remember),
     metadata_route("GET", "/_async_search/status/{id}", search.sources_of_id),
     metadata_route("GET", "/_sql/async/status/{id}", search.sources_of_id),
     # A search pipeline is not a continuation.
@@ -222,9 +195,7 @@ ROUTES = (
             replace(
                 read_route(_GP, f"{start}/_msearch", multi_search.sources_of_searches),
                 parse_body=ndjson,
-            ),
-            multi_search.filter_searches,
-            multi_search.can_filter_searches,
+            ), multi_search.filter_searches, multi_search.can_filter_searches,
         )
         for start in ("", _I)
     ),
@@ -270,10 +241,7 @@ ROUTES = (
     language_route("/_query", multi_search.sources_of_esql),
     language_route("/_query/async", multi_search.sources_of_esql),
     ProtocolRoute(
-        "POST",
-        "/_query/async/{id}/stop",
-        _RETRIEVE,
-        search.sources_of_id,
+        "POST", "/_query/async/{id}/stop", _RETRIEVE, search.sources_of_id,
         plan_forward=search.remember,
     ),
     *(
@@ -285,21 +253,14 @@ ROUTES = (
     # Opening a point in time reads nothing yet, but its id stands for the indices from now on.
     *(
         ProtocolRoute(
-            "POST",
-            f"{_I}/{what}",
-            _METADATA,
-            reads_and_writes.sources_of_query,
-            parse_body=optional_json,
-            plan_forward=search.remember,
-            forwards_unchanged=True,
+            "POST", f"{_I}/{what}", _METADATA, reads_and_writes.sources_of_query,
+            parse_body=optional_json, plan_forward=search.remember, forwards_unchanged=True,
         )
         for what in ("_search/point_in_time", "_pit")
     ),
     *(listing_route(f"{_I}{what}") for what in _INDEX_LISTS),
-    *(
-        composed_route("GET", what, reads_and_writes.list_by_index)
-        for what in (*_INDEX_LISTS, "/_aliases")
-    ),
+    *(composed_route("GET", each, reads_and_writes.list_by_index) for each in _INDEX_LISTS),
+    composed_route("GET", "/_aliases", reads_and_writes.list_by_index),
     replace(
         composed_route(_GP, "/_resolve/index/{name}", reads_and_writes.list_resolution),
         parse_body=optional_json,
@@ -311,10 +272,7 @@ ROUTES = (
         composed_route("GET", f"/_cat/{what}", reads_and_writes.list_cat_table)
         for what in ("indices", "indices/{index}", "aliases", "aliases/{name}")
     ),
-    *(
-        metadata_route("GET", pattern, reads_and_writes.sources_of_metadata)
-        for pattern in _STATISTICS
-    ),
+    *(metadata_route("GET", each, reads_and_writes.sources_of_metadata) for each in _STATISTICS),
     write_route("POST", f"{_I}/_doc"),
     write_route("PUT POST DELETE", f"{_I}/_doc/{{id}}"),
     write_route("PUT POST", f"{_I}/_create/{{id}}"),
@@ -330,22 +288,17 @@ ROUTES = (
     # A bulk body may name any index, so the path alone is no hint.
     *(
         ProtocolRoute(
-            "PUT POST",
-            f"{start}/_bulk",
-            _WRITE,
-            reads_and_writes.sources_of_bulk,
+            "PUT POST", f"{start}/_bulk", _WRITE, reads_and_writes.sources_of_bulk,
             parse_body=ndjson,
         )
         for start in ("", _I)
     ),
     *(write_route(_GP, f"{_I}/{what}") for what in ("_refresh", "_flush")),
-    *(
-        ProtocolRoute(_GP, f"/{what}", _WRITE, reads_and_writes.sources_of_write)
-        for what in ("_refresh", "_flush")
-    ),
+    ProtocolRoute(_GP, "/_refresh", _WRITE, reads_and_writes.sources_of_write),
+    ProtocolRoute(_GP, "/_flush", _WRITE, reads_and_writes.sources_of_write),
     renaming_route("PUT DELETE", "/_data_stream/{name}"),
     *(ProtocolRoute("PUT POST", f"{_I}/{what}/{{target}}", _BULK) for what in _COPIES),
     *(ProtocolRoute(_ANY, f"{_I}/{what}", _ADMIN) for what in _ADMIN_APIS),
     listing_route(_I),
     renaming_route("PUT DELETE", _I),
-)
+)  # fmt: skip

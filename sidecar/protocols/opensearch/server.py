@@ -1,6 +1,5 @@
-"""One OpenSearch or Elasticsearch server, with what the sidecar has learnt about it (the meaning of
-its names, and the sources of its continuations), and the functions that its handlers read requests
-with. Knows no routes."""
+"""One OpenSearch or Elasticsearch server, with what the sidecar has learnt about it, and the
+functions that its handlers read requests with."""
 
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -41,8 +40,6 @@ _LEVEL_ADDED = "\x00mark"
 
 
 class OpenSearchServer(SourceProtocol):
-    """One server. Every handler takes it as the first argument."""
-
     def __init__(self, source: Source, monotonic: Callable[[], float]) -> None:
         self.source_names = SourceNames(source)
         self.indices = Indices(self.source_names, monotonic)
@@ -69,7 +66,10 @@ class OpenSearchServer(SourceProtocol):
     ) -> None:
         """Records which sources the continuations in a response stand for. `level_added` also
         records that the sidecar, not the caller, requested the level in later pages."""
-        for token in _tokens(response):
+        # A response without any of these ends its continuation, or never had one.
+        members = response if isinstance(response, dict) else {}
+        found = [members.get(each) for each in _TOKEN_MEMBERS]
+        for token in (each for each in found if isinstance(each, str) and each):
             self.continuations.remember(token, request.attribution, sources)
             if level_added:
                 self.continuations.remember(token + _LEVEL_ADDED, request.attribution, sources)
@@ -85,16 +85,7 @@ class OpenSearchServer(SourceProtocol):
         return True
 
 
-def _tokens(response: Any) -> list[str]:
-    if not isinstance(response, dict):
-        return []
-    # A response without any of these ends its continuation, or never had one.
-    found = (response.get(member) for member in _TOKEN_MEMBERS)
-    return [token for token in found if isinstance(token, str) and token]
-
-
 def path_names(request: RoutedRequest) -> tuple[str, ...]:
-    """Return the index names in the pattern's first parameter."""
     return parse_names(request.path_params[0])
 
 
@@ -148,8 +139,7 @@ def union(one: Sources, other: Sources) -> Sources:
 
 
 def object_list(body: Any, member: str, error: type[Exception] = Malformed) -> list[dict[str, Any]]:
-    """Return a member that must be a list of objects. In a request it may be absent, which means
-    empty."""
+    """Return a member that must be a list of objects; in a request, an absent one is empty."""
     found = body.get(member) if isinstance(body, dict) else None
     if found is None and error is Malformed:
         return []

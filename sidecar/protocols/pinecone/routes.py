@@ -1,9 +1,8 @@
-"""Pinecone's data plane (`protocols/RULES.md`, Pinecone; API 2026-07 and its client 10.2), and
-refusals as Pinecone's errors, whose codes are those of gRPC.
+"""Pinecone's data plane (`protocols/RULES.md`, Pinecone; API 2026-07 and its client 10.2), and its
+errors, whose codes are those of gRPC.
 
 An index has its own host, so the configured alias stands for the index. A request reads one of its
-namespaces, named in the path, the query or the body. The table lists the routes of the data
-plane and of assistants. Knows routes; decides nothing.
+namespaces, named in the path, the query or the body.
 """
 
 from collections.abc import Callable
@@ -13,7 +12,6 @@ from typing import Any
 
 import orjson
 
-from sidecar.http.request_target import Target
 from sidecar.protocols.pinecone.sources import (
     FETCH,
     FETCH_BY_METADATA,
@@ -35,7 +33,6 @@ from sidecar.protocols.protocol import (
     RefusalResponse,
     RouteClass,
     RoutedRequest,
-    RouteMatch,
     RouteTable,
     SourceProtocol,
     Sources,
@@ -49,35 +46,21 @@ from sidecar.protocols.strict_body import json_object, optional_json_object
 from sidecar.settings.model import Source
 
 _CODES = {
-    400: "INVALID_ARGUMENT",
-    403: "PERMISSION_DENIED",
-    408: "DEADLINE_EXCEEDED",
-    413: "INVALID_ARGUMENT",
-    502: "UNAVAILABLE",
-    503: "UNAVAILABLE",
-}
-_OTHER = "INTERNAL"
-
-
-def render_refusal(refusal: RefusalResponse) -> FetchedResponse:
-    error = {"code": _CODES.get(refusal.status, _OTHER), "message": refusal.message}
-    return error_response(refusal, {"error": error, "status": refusal.status})
+    400: "INVALID_ARGUMENT", 403: "PERMISSION_DENIED", 408: "DEADLINE_EXCEEDED",
+    413: "INVALID_ARGUMENT", 502: "UNAVAILABLE", 503: "UNAVAILABLE",
+}  # fmt: skip
 
 
 class Pinecone(PineconeSources, SourceProtocol):
-    """One index."""
-
     def __init__(self, source: Source, monotonic: Callable[[], float]) -> None:
         super().__init__(source, monotonic)
-        self._table = _TABLE_WITHOUT_LEVELS if source.sensitivity_field is None else _TABLE
+        self.table = _TABLE_WITHOUT_LEVELS if source.sensitivity_field is None else _TABLE
 
     def render_refusal(
         self, _request: RoutedRequest | None, refusal: RefusalResponse
     ) -> FetchedResponse:
-        return render_refusal(refusal)
-
-    def match(self, method: str, target: Target) -> RouteMatch | None:
-        return self._table.match(method, target)
+        error = {"code": _CODES.get(refusal.status, "INTERNAL"), "message": refusal.message}
+        return error_response(refusal, {"error": error, "status": refusal.status})
 
     def plan_filtered(
         self, form: QueryForm, request: RoutedRequest, sources: Sources, visibility: Visibility
@@ -108,7 +91,9 @@ class Pinecone(PineconeSources, SourceProtocol):
 
         def step(whole: Body) -> tuple[int, bool]:
             found = expect_list(whole.get("namespaces") or [], "list")
-            whole["namespaces"] = [each for each in found if self._may_see(_name(each), visibility)]
+            names = [expect_object(each, "list").get("name") for each in found]
+            named = zip(found, names, strict=True)
+            whole["namespaces"] = [each for each, own in named if self._may_see(own, visibility)]
             # The total covers all pages, including the namespaces that the agent may not see.
             whole.pop("total_count", None)
             return 0, True
@@ -127,9 +112,8 @@ class Pinecone(PineconeSources, SourceProtocol):
                 return 0, False
             # Totals over every namespace would reveal how much is in the hidden ones.
             whole["namespaces"] = seen
-            whole["totalVectorCount"] = sum(
-                expect_object(each, "response").get("vectorCount") or 0 for each in seen.values()
-            )
+            counts = (expect_object(each, "response").get("vectorCount") for each in seen.values())
+            whole["totalVectorCount"] = sum(count or 0 for count in counts)
             whole.pop("indexFullness", None)
             return 0, True
 
@@ -144,13 +128,8 @@ class Pinecone(PineconeSources, SourceProtocol):
             raise Unresolved("statistics with a `filter` concern every namespace at once")
         return _STATS
 
-    def _may_see(self, name: str, visibility: Visibility) -> bool:
-        return visibility.permits(self._of(name))
-
-
-def _name(element: Any) -> str:
-    name = expect_object(element, "list").get("name")
-    return name if isinstance(name, str) else ""
+    def _may_see(self, name: object, visibility: Visibility) -> bool:
+        return visibility.permits(self._of(name if isinstance(name, str) else ""))
 
 
 _RETRIEVE, _METADATA = RouteClass.RETRIEVE, RouteClass.METADATA
@@ -168,26 +147,16 @@ def _row(
     methods: str, path: str, class_: RouteClass, find: FindSources, hint: Any = None, **more: Any
 ) -> ProtocolRoute:
     """Return a row whose sources are found in the request itself, without a look-up."""
-    return ProtocolRoute(
-        methods, path, class_, without_waiting(find), hint, find_sources_now=find, **more
-    )
+    found = without_waiting(find)
+    return ProtocolRoute(methods, path, class_, found, hint, find_sources_now=find, **more)
 
 
 def _unfiltered_route(
     methods: str, path: str, find: FindSources, *, paged: bool = False
 ) -> ProtocolRoute:
-    """Return the row of a retrieval that doesn't filter records."""
+    row = _row(methods, path, _RETRIEVE, find, forwards_unchanged=True)
     parse_body = None if methods == "GET" else json_object
-    plan = Pinecone.plan_paged if paged else None
-    return _row(
-        methods,
-        path,
-        _RETRIEVE,
-        find,
-        parse_body=parse_body,
-        plan_forward=plan,
-        forwards_unchanged=True,
-    )
+    return replace(row, parse_body=parse_body, plan_forward=Pinecone.plan_paged if paged else None)
 
 
 def _filtered_route(unfiltered: ProtocolRoute, form: QueryForm) -> ProtocolRoute:
@@ -207,9 +176,8 @@ def _filtered_route(unfiltered: ProtocolRoute, form: QueryForm) -> ProtocolRoute
 
 
 # Statistics of the whole index. The filter of the response decides which namespaces they show.
-_STATS = ProtocolRoute(
-    "GET POST", "/describe_index_stats", _METADATA, plan_forward=Pinecone.plan_stats
-)
+_plan = Pinecone.plan_stats
+_STATS = ProtocolRoute("GET POST", "/describe_index_stats", _METADATA, plan_forward=_plan)
 
 _SEARCHES: tuple[tuple[str, str, FindSources, QueryForm], ...] = (
     ("POST", "/query", PineconeSources.of_queries, QUERY),

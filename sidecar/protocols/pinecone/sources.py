@@ -1,9 +1,6 @@
-"""Finds the namespaces that a Pinecone request concerns, and remembers the namespaces that each
-page token was issued for.
-
-Filters Pinecone's records by their own level: adds a condition to the caller's `filter`,
-requests the level's field, and checks every record of the response.
-"""
+"""Finds the namespaces that a Pinecone request concerns, and remembers those of each page token;
+and filters records by their own level: adds a condition to the caller's `filter`, requests the
+level's field, and checks every record of the response."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -33,6 +30,12 @@ Body = dict[str, Any]
 # The members of a scoring clause that state what to search for and refer to no stored record.
 _CLAUSE = frozenset(("type", "query", "field", "fields", "values", "sparse_values"))
 
+ResponseStep = Callable[[Body], tuple[int, bool]]
+"""One pass over a response. Returns how many records it withheld, and whether it changed any."""
+
+# The structured members that a response may hold apart from its records.
+_OTHER_MEMBERS = frozenset(("usage", "pagination"))
+
 
 class FilteredQuery(NamedTuple):
     """A request as it is forwarded, and how to undo the effect of the changes on each record of
@@ -44,17 +47,7 @@ class FilteredQuery(NamedTuple):
     """Removes from a record what the agent didn't ask for. Returns whether it was there."""
 
 
-ResponseStep = Callable[[Body], tuple[int, bool]]
-"""One pass over a response. Returns how many records it withheld, and whether it changed the
-response."""
-
-# The structured members that a response may hold apart from its records.
-_OTHER_MEMBERS = frozenset(("usage", "pagination"))
-
-
 class QueryForm(NamedTuple):
-    """One kind of request and its response."""
-
     narrow: Callable[[Any, DocumentLevels], FilteredQuery]
     records_at: tuple[str, ...]
     """The path of the records in the response."""
@@ -69,7 +62,6 @@ class QueryForm(NamedTuple):
 
 
 def withhold(form: QueryForm, levels: DocumentLevels, forwarded: FilteredQuery) -> ResponseStep:
-    """Return a step that withholds the records that the agent may not see."""
     *outer, last = form.records_at
 
     def step(whole: Body) -> tuple[int, bool]:
@@ -124,10 +116,6 @@ def _narrow_query(body: Body, levels: DocumentLevels) -> FilteredQuery:
     return FilteredQuery(narrowed, _strip_nothing if requested else _strip_metadata)
 
 
-def _narrow_by_metadata(body: Body, levels: DocumentLevels) -> FilteredQuery:
-    return FilteredQuery(_with_condition(body, levels), _strip_nothing)
-
-
 def _narrow_search(body: Body, levels: DocumentLevels) -> FilteredQuery:
     narrowed = {**body, "query": _with_condition(body["query"], levels)}
     if narrowed.get("fields") is None:
@@ -137,23 +125,16 @@ def _narrow_search(body: Body, levels: DocumentLevels) -> FilteredQuery:
 
 
 def _narrow_document_search(body: Body, levels: DocumentLevels) -> FilteredQuery:
-    """Narrow a search of documents, which returns no fields by default."""
     narrowed = _with_condition(body, levels)
     return _requesting_level(narrowed, "include_fields", levels, lambda document: document)
 
 
 def _narrow_document_fetch(body: Body, levels: DocumentLevels) -> FilteredQuery:
-    """Narrow a fetch of documents by id or by filter, which returns every field by default."""
     # A fetch by ids takes no filter, so only the check of the response withholds documents.
     narrowed = dict(body) if body.get("filter") is None else _with_condition(body, levels)
     if not narrowed.get("include_fields"):
         return FilteredQuery(narrowed, _strip_nothing)
     return _requesting_level(narrowed, "include_fields", levels, lambda document: document)
-
-
-# A fetch by ids in the query takes no condition: only the check of its response withholds records.
-def _keep_request(_body: Any, _levels: DocumentLevels) -> FilteredQuery:
-    return FilteredQuery(None, _strip_nothing)
 
 
 def _with_condition(body: Body, levels: DocumentLevels) -> Body:
@@ -190,9 +171,9 @@ def _strip_metadata(record: Body) -> bool:
     return record.pop("metadata", None) is not None
 
 
-def _by_value(body: Body) -> bool:
+def _by_value(body: Any) -> bool:
     # A query by a record's id reveals what that record is similar to.
-    return body.get("id") is None and body.get("queries") is None
+    return isinstance(body, dict) and body.get("id") is None and body.get("queries") is None
 
 
 def _scored_by_value(body: Body) -> bool:
@@ -203,35 +184,32 @@ def _scored_by_value(body: Body) -> bool:
     )
 
 
-def _searched_by_value(body: Body) -> bool:
-    query = body.get("query")
-    return isinstance(query, dict) and _by_value(query)
-
-
 QUERY = QueryForm(_narrow_query, ("matches",), "metadata", filterable=_by_value)
-FETCH = QueryForm(_keep_request, ("vectors",), "metadata", by_id=True)
-FETCH_BY_METADATA = QueryForm(_narrow_by_metadata, ("vectors",), "metadata", by_id=True, paged=True)
-SEARCH = QueryForm(_narrow_search, ("result", "hits"), "fields", filterable=_searched_by_value)
+# A fetch by ids in the query takes no condition: only the check of its response withholds records.
+FETCH = QueryForm(
+    lambda _body, _levels: FilteredQuery(None, _strip_nothing), ("vectors",), "metadata", by_id=True
+)
+FETCH_BY_METADATA = QueryForm(
+    lambda body, levels: FilteredQuery(_with_condition(body, levels), _strip_nothing),
+    ("vectors",), "metadata", by_id=True, paged=True,
+)  # fmt: skip
+SEARCH = QueryForm(
+    _narrow_search, ("result", "hits"), "fields",
+    filterable=lambda body: _by_value(body.get("query")),
+)  # fmt: skip
 SEARCH_DOCUMENTS = QueryForm(
     _narrow_document_search, ("matches",), None, filterable=_scored_by_value
 )
 FETCH_DOCUMENTS = QueryForm(_narrow_document_fetch, ("documents",), None, by_id=True, paged=True)
 
 
-DEFAULT_NAMESPACE = "__default__"
-ASSISTANT = "assistant"
-
-
 class PineconeSources:
-    """One index, and the page tokens that it issued."""
-
     def __init__(self, source: Source, monotonic: Callable[[], float]) -> None:
         self._naming = SourceNames(source)
         self._pages = Continuations(monotonic)
 
     def of_path(self, request: RoutedRequest) -> Sources:
-        """Return the namespace that the path names."""
-        return (self._of(request.path_params[0]),)
+        return (self.hint(request),)
 
     def of_query(self, request: RoutedRequest) -> Sources:
         """Return the namespace that the query names, and those of its page token."""
@@ -262,7 +240,6 @@ class PineconeSources:
         return _distinct(*map(self._of, names))
 
     def of_records(self, request: RoutedRequest) -> Sources:
-        """Return the namespace of a search of records."""
         [query] = read_members(request.body, "query")
         if not isinstance(query, dict):
             raise Malformed("`query` must be an object")
@@ -278,35 +255,30 @@ class PineconeSources:
         return _distinct(self._of(request.path_params[0]), *self._page_sources(request, token))
 
     def of_created(self, request: RoutedRequest) -> Sources:
-        """Return the namespace that the body creates."""
         [name] = read_members(request.body, "name")
         return (self._of(name),)
 
     def of_assistant(self, request: RoutedRequest) -> Sources:
         """Return the assistant that the path names, which stands for all its files."""
-        return (self._naming.of(ASSISTANT, request.path_params[0]),)
+        return (self.hint_of_assistant(request),)
 
-    def hint(self, request: RoutedRequest) -> SourceRef | None:
+    def hint(self, request: RoutedRequest) -> SourceRef:
         return self._of(request.path_params[0])
 
-    def hint_of_assistant(self, request: RoutedRequest) -> SourceRef | None:
-        return self._naming.of(ASSISTANT, request.path_params[0])
+    def hint_of_assistant(self, request: RoutedRequest) -> SourceRef:
+        return self._naming.of("assistant", request.path_params[0])
 
     def _of(self, name: object) -> SourceRef:
         # To Pinecone, the empty namespace and `__default__` are the same.
-        if name is None or name == "":
-            name = DEFAULT_NAMESPACE
-        if not isinstance(name, str):
+        if not isinstance(name, str | None):
             raise Malformed("`namespace` must be a string")
-        return self._naming.of(name)
+        return self._naming.of(name or "__default__")
 
     def _page_sources(self, request: RoutedRequest, token: object) -> Sources:
         # An empty token asks for the first page.
-        if token is None or token == "":
-            return ()
-        if not isinstance(token, str):
+        if not isinstance(token, str | None):
             raise Malformed("the page token must be a string")
-        return self._pages.sources_of(token, request.attribution)
+        return self._pages.sources_of(token, request.attribution) if token else ()
 
     def _remember_page(
         self, request: RoutedRequest, sources: Sources, whole: Body

@@ -1,8 +1,6 @@
 """Filters Qdrant's points by their own level: adds a condition to the query, requests the level's
-field in the payload, and checks every point of the response. Pure; knows no routes.
-
-The condition alone is not enough: in Qdrant, a payload of `["low", "critical"]` matches `low`.
-"""
+field in the payload, and checks every point of the response. The condition alone is not enough: in
+Qdrant, a payload of `["low", "critical"]` matches `low`."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -48,12 +46,8 @@ class PayloadFilter:
         self.changed = False
 
     def points(self, value: Any, request: FilteredRequest) -> list[Any]:
-        """Return the visible points or records of a list."""
-        return [
-            point
-            for point in expect_list(value, "list of points")
-            if self._admit(expect_object(point, "point"), request.payload)
-        ]
+        points = [expect_object(each, "point") for each in expect_list(value, "list of points")]
+        return [each for each in points if self._admit(each, request.payload)]
 
     def page(self, value: Any, request: FilteredRequest) -> dict[str, Any]:
         """Return the visible part of `{"points": […]}`."""
@@ -73,9 +67,8 @@ class PayloadFilter:
                 continue
             record = group.get("lookup")
             # The record is from another collection, and has a level of its own.
-            if record is not None and not self._admit(
-                expect_object(record, "record"), request.lookup
-            ):
+            found = None if record is None else expect_object(record, "record")
+            if found is not None and not self._admit(found, request.lookup):
                 del group["lookup"]
             visible.append(group)
         return {**whole, "groups": visible}
@@ -94,8 +87,6 @@ class PayloadFilter:
 
 
 class RequestForm(NamedTuple):
-    """One kind of request, and the way to filter its result."""
-
     filter_result: Callable[[PayloadFilter, Any, FilteredRequest], Any]
     payload_by_default: bool = False
     """True if Qdrant returns payloads to a request without `with_payload`."""
@@ -140,9 +131,8 @@ def response_filter(
             results = expect_list(whole.get("result"), "result")
         # Only their order matches results to requests, so a missing one would shift the rest.
         if len(results) != len(forwarded):
-            raise UpstreamFailed(
-                f"the data source returned {len(results)} results for {len(forwarded)} requests"
-            )
+            count = f"{len(results)} results for {len(forwarded)} requests"
+            raise UpstreamFailed(f"the data source returned {count}")
         payload_filter = PayloadFilter(levels)
         pairs = zip(results, forwarded, strict=True)
         visible = [form.filter_result(payload_filter, *pair) for pair in pairs]
@@ -157,11 +147,9 @@ def response_filter(
 def _only(value: Any, *members: str) -> dict[str, Any]:
     """Return an object that must have no other members: an unknown one might hold points."""
     checked = expect_object(value, "result")
-    unknown = checked.keys() - set(members)
-    if unknown:
-        raise UpstreamFailed(
-            f"the data source's result has the unknown member `{min(unknown)[:64]}`"
-        )
+    if unknown := checked.keys() - set(members):
+        name = min(unknown)[:64]
+        raise UpstreamFailed(f"the data source's result has the unknown member `{name}`")
     return checked
 
 

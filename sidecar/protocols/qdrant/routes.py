@@ -1,19 +1,13 @@
 """Qdrant's HTTP API (`protocols/RULES.md`, Qdrant; Qdrant 1.19's OpenAPI description and
-`src/actix/api`), and refusals as Qdrant's errors, whose text its clients read from `status.error`.
-
-A request names a collection in its path, and may name more in its body, to look up vectors or
-records there (`sources.py`).
-
-The table at the end lists every described route, and those that Qdrant serves without describing
-them. Knows Qdrant's routes; decides nothing.
-"""
+`src/actix/api`), with the routes that it serves without describing them, and its errors, whose text
+clients read from `status.error`. A request names a collection in its path, and may name more in its
+body, to look up vectors or records there (`sources.py`)."""
 
 from collections.abc import Callable
 from dataclasses import replace
 
 import orjson
 
-from sidecar.http.request_target import Target
 from sidecar.protocols.protocol import (
     FORWARD_UNCHANGED,
     FetchedResponse,
@@ -22,7 +16,6 @@ from sidecar.protocols.protocol import (
     RefusalResponse,
     RouteClass,
     RoutedRequest,
-    RouteMatch,
     RouteTable,
     SourceProtocol,
     Visibility,
@@ -43,7 +36,6 @@ from sidecar.protocols.qdrant.sources import (
     discovers_by_point,
     is_batch,
     list_filter,
-    never_by_point,
     queries_by_point,
     recommends_by_point,
     requests_of,
@@ -53,25 +45,16 @@ from sidecar.protocols.strict_body import json_object, optional_json_object
 from sidecar.settings.model import Source
 
 
-def render_refusal(refusal: RefusalResponse) -> FetchedResponse:
-    own = {"status": {"error": refusal.message}, "time": 0.0, "result": None}
-    return error_response(refusal, own)
-
-
 class Qdrant(QdrantSources, SourceProtocol):
-    """One Qdrant server."""
-
     def __init__(self, source: Source, monotonic: Callable[[], float]) -> None:
         super().__init__(source, monotonic)
-        self._table = _TABLE_WITHOUT_LEVELS if source.sensitivity_field is None else _TABLE
+        self.table = _TABLE_WITHOUT_LEVELS if source.sensitivity_field is None else _TABLE
 
     def render_refusal(
         self, _request: RoutedRequest | None, refusal: RefusalResponse
     ) -> FetchedResponse:
-        return render_refusal(refusal)
-
-    def match(self, method: str, target: Target) -> RouteMatch | None:
-        return self._table.match(method, target)
+        own = {"status": {"error": refusal.message}, "time": 0.0, "result": None}
+        return error_response(refusal, own)
 
     def refine_creation(self, request: RoutedRequest) -> ProtocolRoute:
         """Return the row of a creation. A collection made from another (`init_from`) is a copy,
@@ -81,7 +64,7 @@ class Qdrant(QdrantSources, SourceProtocol):
 
 
 def _retrieval(
-    path: str, form: RequestForm, uses_point: UsesPoint = never_by_point
+    path: str, form: RequestForm, uses_point: UsesPoint = lambda _request: False
 ) -> ProtocolRoute:
     """Return a row that filters documents. A request that uses a stored point as a vector gets an
     unfiltered row, which is judged at `critical`."""
@@ -96,14 +79,12 @@ def _retrieval(
         bodies = [each.body for each in forwarded]
         batch = is_batch(request)
         body = {**request.body, "searches": bodies} if batch else bodies[0]
-        return ForwardPlan(
-            orjson.dumps(body), response_filter(levels, form, forwarded, batch=batch)
-        )
+        read = response_filter(levels, form, forwarded, batch=batch)
+        return ForwardPlan(orjson.dumps(body), read)
 
     unfiltered = _unfiltered(path)
-    filtered = replace(
-        unfiltered, plan_forward=plan, forwards_unchanged=True, filters_documents=True
-    )
+    filtered = replace(unfiltered, plan_forward=plan, filters_documents=True)
+    filtered = replace(filtered, forwards_unchanged=True)
 
     def refine(_qdrant: Qdrant, request: RoutedRequest) -> ProtocolRoute:
         # One such search in a batch is enough: the batch has a single decision.
@@ -113,21 +94,8 @@ def _retrieval(
 
 
 def _unfiltered(path: str) -> ProtocolRoute:
-    """Return the row of a retrieval that doesn't filter documents."""
-    return ProtocolRoute(
-        "POST",
-        path,
-        _RETRIEVE,
-        Qdrant.of_body,
-        parse_body=json_object,
-        find_sources_now=Qdrant.of_body_now,
-    )
-
-
-def _without_levels(route: ProtocolRoute) -> ProtocolRoute:
-    """Return the row for a data source without `sensitivity_field`. Nothing is filtered there, so
-    the row needs no `refine`."""
-    return _unfiltered(route.pattern) if route.filters_documents else route
+    row = ProtocolRoute("POST", path, _RETRIEVE, Qdrant.of_body, parse_body=json_object)
+    return replace(row, find_sources_now=Qdrant.of_body_now)
 
 
 def _list(path: str, member: str, name: str) -> ProtocolRoute:
@@ -137,9 +105,8 @@ def _list(path: str, member: str, name: str) -> ProtocolRoute:
     def plan(
         qdrant: Qdrant, _request: RoutedRequest, _sources: object, visibility: Visibility
     ) -> ForwardPlan:
-        return ForwardPlan(
-            filter_response=list_filter(member, name, qdrant.source_names, visibility)
-        )
+        read = list_filter(member, name, qdrant.source_names, visibility)
+        return ForwardPlan(filter_response=read)
 
     return ProtocolRoute("GET", path, _METADATA, plan_forward=plan)
 
@@ -158,13 +125,8 @@ _S = f"{_C}/shards/{{shard}}"
 
 # These two rows change what a name means, so cached names are forgotten before and after: a look-up
 # in between may have seen either meaning.
-_CREATE = replace(
-    _write("PUT", _C),
-    parse_body=optional_json_object,
-    before_forward=_change,
-    after_forward=_change,
-)
 _DELETE = replace(_write("DELETE", _C), before_forward=_change, after_forward=_change)
+_CREATE = replace(_DELETE, methods="PUT", parse_body=optional_json_object)
 _COPY = ProtocolRoute("PUT", _C, _BULK)
 
 
@@ -226,9 +188,7 @@ ROUTES = (
         ProtocolRoute(methods, f"{start}/snapshots{rest}", _BULK)
         for start in (_C, _S)
         for methods, rest in (
-            ("GET POST", ""),
-            ("POST", "/upload"),
-            ("PUT", "/recover"),
+            ("GET POST", ""), ("POST", "/upload"), ("PUT", "/recover"),
             ("GET DELETE", "/{snapshot}"),
         )
     ),
@@ -256,7 +216,10 @@ ROUTES = (
     # The version, and whether the server is up.
     ProtocolRoute("GET", "/", _OPEN),
     *(ProtocolRoute("GET", f"/{what}", _OPEN) for what in ("healthz", "livez", "readyz")),
-)
+)  # fmt: skip
 
 _TABLE = RouteTable(ROUTES)
-_TABLE_WITHOUT_LEVELS = RouteTable(map(_without_levels, ROUTES))
+# Without `sensitivity_field` nothing is filtered, and no row has anything to refine.
+_TABLE_WITHOUT_LEVELS = RouteTable(
+    _unfiltered(each.pattern) if each.filters_documents else each for each in ROUTES
+)

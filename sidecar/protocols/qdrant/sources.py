@@ -1,10 +1,9 @@
-"""Finds the collections and points that a Qdrant request names, and filters Qdrant's lists of
-collections and aliases. A name may be an alias, so the sidecar asks Qdrant which collection it
-stands for.
+"""Finds the collections and points that a Qdrant request names, and filters lists of collections
+and aliases. A name may be an alias, so the sidecar asks Qdrant which collection it stands for.
 
 Qdrant's parser (serde) accepts an array in place of an object, with the members in order: it reads
 `"lookup_from": ["secret"]` as `{"collection": "secret"}`. So a value that should be an object and
-isn't one is refused, whatever Qdrant would make of it. Knows paths and bodies; knows no routes.
+isn't one is refused, whatever Qdrant would make of it.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -47,7 +46,6 @@ _WITHOUT_POINTS = frozenset((
 
 
 def is_batch(request: RoutedRequest) -> bool:
-    """Return whether the body is a list of requests."""
     # The path alone says so: each route accepts only one form.
     return request.target.segments[-1] == "batch"
 
@@ -79,9 +77,7 @@ def parts(request: Request) -> Iterator[Request]:
 def prefetches(part: Request) -> list[Any]:
     """Return the requests directly in a part's `prefetch`, which is one request or a list."""
     found = part.get("prefetch")
-    if found is None:
-        return []
-    return found if isinstance(found, list) else [found]
+    return found if isinstance(found, list) else [] if found is None else [found]
 
 
 def collections(request: Request, budget: Budget) -> Iterator[str]:
@@ -128,10 +124,6 @@ def _check_payload(value: Any) -> None:
         raise Malformed("`with_payload` must be a boolean, a list of names, or a selector")
 
 
-def never_by_point(_request: Request) -> bool:
-    return False
-
-
 def queries_by_point(request: Request) -> bool:
     """Return whether a `points/query` uses a stored point, itself or in any `prefetch`."""
     return any(_query_uses_point(part.get("query")) for part in parts(request))
@@ -146,11 +138,9 @@ def recommends_by_point(value: Any) -> bool:
 
 def discovers_by_point(value: Any) -> bool:
     """Return whether a `points/discover`, or `discover` in a query, uses a stored point."""
-    return (
-        not isinstance(value, dict)
-        or _is_point(value.get("target"))
-        or _pairs_have_point(value.get("context"))
-    )
+    if not isinstance(value, dict):
+        return True
+    return _is_point(value.get("target")) or _pairs_have_point(value.get("context"))
 
 
 def _query_uses_point(query: Any) -> bool:
@@ -164,26 +154,20 @@ def _query_uses_point(query: Any) -> bool:
 
 
 def _is_point(value: Any) -> bool:
-    """Return whether `value` is a point's id where a vector is allowed too."""
     # An id is a number or a UUID; a vector is a list, or an object if it is sparse or a document
     # to embed.
     return value is not None and not isinstance(value, (list, dict))
 
 
 def _has_point(value: Any) -> bool:
-    if value is None:
-        return False
-    return not isinstance(value, list) or any(_is_point(each) for each in value)
+    return value is not None and (not isinstance(value, list) or any(map(_is_point, value)))
 
 
 def _pairs_have_point(value: Any) -> bool:
-    if value is None:
-        return False
+    pairs = value if isinstance(value, list) else [] if value is None else [value]
     return any(
-        not isinstance(pair, dict)
-        or _is_point(pair.get("positive"))
-        or _is_point(pair.get("negative"))
-        for pair in (value if isinstance(value, list) else [value])
+        not isinstance(pair, dict) or any(_is_point(pair.get(e)) for e in ("positive", "negative"))
+        for pair in pairs
     )
 
 
@@ -207,12 +191,11 @@ _USES_POINT: dict[str, Callable[[Any], bool]] = {
 
 def parse_aliases(response: Any) -> dict[str, str]:
     """Alias -> collection, from the response to `GET /aliases`. Raises `UpstreamFailed`."""
-    result = expect_object(
-        expect_object(response, "list of aliases").get("result"), "list of aliases"
-    )
+    what = "list of aliases"
+    result = expect_object(expect_object(response, what).get("result"), what)
     return {
         expect_text(each, "alias_name"): expect_text(each, "collection_name")
-        for each in expect_list(result.get("aliases"), "list of aliases")
+        for each in expect_list(result.get("aliases"), what)
     }
 
 
@@ -225,11 +208,9 @@ def list_filter(
         whole = response_object(response)
         result = expect_object(whole.get("result"), "result")
         elements = expect_list(result.get(member), "list")
-        visible = [
-            each
-            for each in elements
-            if visibility.permits(source_names.of(expect_text(each, name)))
-        ]
+        sources = [source_names.of(expect_text(each, name)) for each in elements]
+        pairs = zip(elements, sources, strict=True)
+        visible = [each for each, source in pairs if visibility.permits(source)]
         # If nothing is hidden, the agent gets Qdrant's own bytes.
         if len(visible) == len(elements):
             return ForwardedPart(response.body)
@@ -239,19 +220,15 @@ def list_filter(
 
 
 class QdrantSources:
-    """One Qdrant server, and its cached aliases."""
-
     def __init__(self, source: Source, monotonic: Callable[[], float]) -> None:
         self.source_names = SourceNames(source)
         self._aliases = Aliases(monotonic, "/aliases", parse_aliases)
 
     async def of_path(self, request: RoutedRequest) -> Sources:
-        """Return the collection that the path names."""
         # The path's second parameter is a point, a field or a vector.
         return self._sources(request.path_params[:1], await self._aliases.fetch(request))
 
     async def of_body(self, request: RoutedRequest) -> Sources:
-        """Return the collections that the path and the body name."""
         # Read the body before the look-up: a malformed one then costs Qdrant no request.
         names = _names(request)
         return self._sources(names, await self._aliases.fetch(request))

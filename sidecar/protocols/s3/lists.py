@@ -1,16 +1,18 @@
-"""Filters S3's lists of keys and buckets, and reads a request's list of keys to delete.
+"""Parses XML as S3 writes it, filters its lists of keys and buckets, and reads a request's list of
+keys to delete. Hidden entries are cut out of the text; the rest stays as S3 wrote it, byte for
+byte."""
 
-Hidden entries are cut out of the text; the rest stays as S3 wrote it, byte for byte. Knows
-elements; knows nothing of agents."""
-
+import re
 from base64 import b64decode
 from binascii import Error as NotBase64
 from collections.abc import Callable
+from html import escape
+from typing import Any, NamedTuple
 from urllib.parse import unquote_to_bytes
+from xml.parsers.expat import ExpatError, ParserCreate
 
 from policies.ground.errors import Malformed, UpstreamFailed
 from sidecar.protocols.protocol import ForwardedPart
-from sidecar.protocols.s3.xml import Element, UnreadableXml, content_span, read, span
 from sidecar.protocols.strict_body import (
     MAX_BRACKETS,
     MAX_KEYS,
@@ -19,6 +21,140 @@ from sidecar.protocols.strict_body import (
     has_too_many_brackets,
 )
 
+# Attributes' values may hold a `>`.
+_TAG = re.compile(rb"""<[^"'>]*(?:"[^"]*"[^"'>]*|'[^']*'[^"'>]*)*>""").match
+# S3's lists have four levels.
+_MAX_DEPTH = 8
+_BOM = b"\xef\xbb\xbf"
+_NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+class Element(NamedTuple):
+    """An element: its position in the body, its own text, and its children."""
+
+    name: str
+    start: int
+    """The offset at which the start tag begins."""
+    close: int
+    """The offset at which the end tag begins, if there is one."""
+    text: str
+    children: list["Element"]
+    attributes: tuple[str, ...] = ()
+    """The names of its attributes, without those that declare a namespace."""
+
+    def one(self, name: str) -> "Element | None":
+        """Return the child of this name, if there is exactly one."""
+        # Readers differ on which of two counts.
+        found = [child for child in self.children if child.name == name]
+        return found[0] if len(found) == 1 else None
+
+
+class UnreadableXml(Exception):
+    """the text is not XML as S3 writes it"""
+
+
+def read(body: bytes) -> Element:
+    """Return the root element. Raises `UnreadableXml`."""
+    return _ElementBuilder(body).root()
+
+
+def span(body: bytes, element: Element) -> tuple[int, int]:
+    """Return the offsets in `body`, the parsed text, where the element begins and ends."""
+    _, close = content_span(body, element)
+    return element.start, close if _is_empty(body, element) else _tag_end(body, close)
+
+
+def content_span(body: bytes, element: Element) -> tuple[int, int]:
+    """Return the offsets at which the element's content begins and ends."""
+    start = _tag_end(body, element.start)
+    return start, start if _is_empty(body, element) else element.close
+
+
+def _is_empty(body: bytes, element: Element) -> bool:
+    # `<a/>` has no end tag: expat reports its end at the position after it.
+    return body.startswith(b"/>", _tag_end(body, element.start) - 2)
+
+
+def _tag_end(body: bytes, at: int) -> int:
+    # expat has accepted this tag, so the expression matches it.
+    found = _TAG(body, at)
+    assert found is not None
+    return found.end()
+
+
+def error_response(code: str, message: str, decision: dict[str, str]) -> bytes:
+    """Return an error in S3's form, the only one its clients read. `decision` may be empty."""
+
+    def element(name: str, text: str) -> str:
+        # XML 1.0 can't hold these characters, not even escaped.
+        return f"<{name}>{escape(_NOT_XML.sub('?', text), quote=False)}</{name}>"
+
+    whole = element("Code", code) + element("Message", message)
+    if decision:
+        decision_xml = "".join(element(name, text) for name, text in decision.items())
+        whole += element("RequestId", decision["event_id"]) + f"<Decision>{decision_xml}</Decision>"
+    return f'<?xml version="1.0" encoding="UTF-8"?>\n<Error>{whole}</Error>'.encode()
+
+
+class _ElementBuilder:
+    """Builds elements from expat's events. Offsets are in bytes of the UTF-8 text."""
+
+    def __init__(self, body: bytes) -> None:
+        self._body = body
+        self._open: list[tuple[str, int, list[str], list[Element], tuple[str, ...]]] = []
+        self._root: Element | None = None
+        parser = self._parser = ParserCreate("UTF-8")
+        parser.buffer_text = True
+        parser.XmlDeclHandler = self._on_declaration
+        parser.StartDoctypeDeclHandler = self._on_doctype
+        parser.StartElementHandler = self._on_start
+        parser.EndElementHandler = self._on_end
+        parser.CharacterDataHandler = self._on_text
+
+    def root(self) -> Element:
+        try:
+            # expat detects UTF-16 by its first bytes, even when told that the text is UTF-8.
+            if "\0" in self._body.decode("utf-8") or self._body.startswith(_BOM):
+                raise UnreadableXml("it is not UTF-8 without a byte order mark")
+            self._parser.Parse(self._body, True)
+        except (ExpatError, UnicodeDecodeError) as error:
+            raise UnreadableXml(str(error)) from None
+        assert self._root is not None
+        return self._root
+
+    def _on_declaration(self, version: str, encoding: str | None, _standalone: int) -> None:
+        # XML 1.1 has more line ends, so its readers would find other texts.
+        if version != "1.0":
+            raise UnreadableXml(f"it declares XML {version[:64]}, not 1.0")
+        # expat reads UTF-8 whatever is declared, but the agent's parser may go by the declaration.
+        if encoding is not None and encoding.lower() != "utf-8":
+            raise UnreadableXml(f"it declares the encoding `{encoding[:64]}`, not UTF-8")
+
+    def _on_doctype(self, *_of: Any) -> None:
+        # Without a document type there are only XML's own entities, so nothing expands ("billion
+        # laughs") and nothing is fetched.
+        raise UnreadableXml("it declares a document type")
+
+    def _on_start(self, name: str, attributes: dict[str, str]) -> None:
+        if len(self._open) >= _MAX_DEPTH:
+            raise UnreadableXml(f"it is nested more than {_MAX_DEPTH} levels deep")
+        others = tuple(each for each in attributes if each.partition(":")[0] != "xmlns")
+        self._open.append((name, self._parser.CurrentByteIndex, [], [], others))
+
+    def _on_end(self, name: str) -> None:
+        _, start, text, children, attributes = self._open.pop()
+        close = self._parser.CurrentByteIndex
+        element = Element(name, start, close, "".join(text), children, attributes)
+        if self._open:
+            self._open[-1][3].append(element)
+        else:
+            self._root = element
+
+    def _on_text(self, text: str) -> None:
+        if self._open:
+            self._open[-1][2].append(text)
+
+
 Visible = Callable[[str], bool]
 
 Cut = tuple[int, int, bytes]
@@ -26,24 +162,19 @@ Cut = tuple[int, int, bytes]
 
 # The elements of a list's entries, and the element in each that holds the name.
 _ENTRIES = {
-    "Contents": "Key",
-    "CommonPrefixes": "Prefix",
-    "Version": "Key",
-    "DeleteMarker": "Key",
+    "Contents": "Key", "CommonPrefixes": "Prefix", "Version": "Key", "DeleteMarker": "Key",
     "Upload": "Key",
-}
+}  # fmt: skip
 _LISTS = frozenset(("ListBucketResult", "ListVersionsResult", "ListMultipartUploadsResult"))
 _BUCKET_LISTS = frozenset(("ListAllMyBucketsResult", "ListAllMyDirectoryBucketsResult"))
 _BUCKET_LIST_MEMBERS = frozenset(("Owner", "ContinuationToken", "Prefix"))
 # The elements that describe the list itself. Many repeat the request, which reveals nothing new.
-_LIST_MEMBERS = frozenset(
-    (
-        "Name", "Bucket", "Prefix", "Delimiter", "Marker", "StartAfter", "ContinuationToken",
-        "KeyMarker", "VersionIdMarker", "UploadIdMarker", "MaxKeys", "MaxUploads", "KeyCount",
-        "IsTruncated", "EncodingType", "NextMarker", "NextKeyMarker", "NextVersionIdMarker",
-        "NextUploadIdMarker", "NextContinuationToken",
-    )
-)  # fmt: skip
+_LIST_MEMBERS = frozenset((
+    "Name", "Bucket", "Prefix", "Delimiter", "Marker", "StartAfter", "ContinuationToken",
+    "KeyMarker", "VersionIdMarker", "UploadIdMarker", "MaxKeys", "MaxUploads", "KeyCount",
+    "IsTruncated", "EncodingType", "NextMarker", "NextKeyMarker", "NextVersionIdMarker",
+    "NextUploadIdMarker", "NextContinuationToken",
+))  # fmt: skip
 _MARKERS = ("NextMarker", "NextKeyMarker")
 _UNKNOWN_OBJECT = "the body describes an object to delete in an unknown form"
 _OBJECT_MEMBERS = frozenset(("Key", "VersionId", "ETag", "LastModifiedTime", "Size"))
@@ -76,9 +207,8 @@ def filter_keys(body: bytes, visible: Visible) -> ForwardedPart:
     stuck = bool(cuts) and not kept and _has_next_page(root) is None
     if stuck or _next_page_reveals(root, visible, hidden, url=url):
         # Cutting the marker out would end the list here, and the agent would miss the rest.
-        raise UpstreamFailed(
-            "the list's next page starts at a name that you may not see: ask for a longer prefix"
-        )
+        hidden_start = "starts at a name that you may not see: ask for a longer prefix"
+        raise UpstreamFailed(f"the list's next page {hidden_start}")
     withheld = len(cuts)
     count = root.one("KeyCount")
     if cuts and count is not None:
@@ -88,8 +218,7 @@ def filter_keys(body: bytes, visible: Visible) -> ForwardedPart:
 
 
 def filter_buckets(body: bytes, visible: Visible) -> bytes:
-    """Return the list of buckets without those that the agent may not see. Raises
-    `UpstreamFailed`."""
+    """Return the list without the buckets that the agent may not see. Raises `UpstreamFailed`."""
     cuts: list[Cut] = []
     for child in _parse(body, _BUCKET_LISTS).children:
         if child.name != "Buckets":
@@ -120,9 +249,9 @@ def keys_to_delete(raw: bytes, _media: str | None, budget: Budget) -> list[str]:
         # It only asks for a shorter response.
         if child.name == "Quiet":
             _expect_text(child)
-            continue
-        keys.append(_key_to_delete(child))
-        budget.charge_key()
+        else:
+            keys.append(_key_to_delete(child))
+            budget.charge_key()
     if not keys:
         raise Malformed(f"the body must name 1 to {MAX_KEYS} keys")
     return keys
@@ -168,13 +297,9 @@ def _possible_names(text: str, *, url: bool) -> set[str]:
 
 
 def _next_page_reveals(root: Element, visible: Visible, hidden: set[str], *, url: bool) -> bool:
-    """Return whether the marker or token of the next page reveals a hidden name."""
-    for marker in _MARKERS:
-        found = root.one(marker)
-        if found is not None and not all(
-            visible(each) for each in _possible_names(found.text, url=url)
-        ):
-            return True
+    markers = [found for found in map(root.one, _MARKERS) if found is not None]
+    if not all(visible(n) for each in markers for n in _possible_names(each.text, url=url)):
+        return True
     token = root.one("NextContinuationToken")
     if token is None:
         return False
@@ -199,8 +324,7 @@ def _has_next_page(root: Element) -> bool | None:
     more = root.one("IsTruncated")
     if more is None or more.text.strip() != "true":
         return False
-    said = any(root.one(each) for each in (*_MARKERS, "NextContinuationToken"))
-    return True if said else None
+    return any(map(root.one, (*_MARKERS, "NextContinuationToken"))) or None
 
 
 def _parse(body: bytes, roots: frozenset[str]) -> Element:

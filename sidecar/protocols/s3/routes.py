@@ -1,12 +1,8 @@
 """Amazon S3 and compatible servers (`protocols/RULES.md`, S3; the operations in botocore's model).
 
 The operation of a request follows from its method, from whether its path names a key, a bucket or
-neither, and from the names of its query's parameters (`?acl`). A query that no row below describes
-in full is denied.
-
-A read is judged by the key, `s3://<alias>/<bucket>/<key>`, and a list by the requested prefix.
-Names that the agent may not read are cut from a list. Requests are signed with the sidecar's own
-credentials (R9). Knows S3's routes; decides nothing.
+neither, and from the names of its query's parameters (`?acl`). A read is judged by the key, and a
+list by the requested prefix. Requests are signed with the sidecar's own credentials (R9).
 """
 
 from collections.abc import Callable, Iterable
@@ -26,9 +22,8 @@ from sidecar.protocols.protocol import (
     RouteMatch,
     SourceProtocol,
 )
-from sidecar.protocols.s3.lists import keys_to_delete
+from sidecar.protocols.s3.lists import error_response, keys_to_delete
 from sidecar.protocols.s3.sources import S3Sources, grants_access, passes
-from sidecar.protocols.s3.xml import error_response
 from sidecar.protocols.shared.aws_signing import AwsSigner
 from sidecar.protocols.shared.strict_queries import parse_query
 from sidecar.settings.model import Source
@@ -36,11 +31,7 @@ from sidecar.settings.model import Source
 S3Resource = Literal["service", "bucket", "object"]
 """The kind of resource that the path of a request names."""
 
-_PATTERNS: dict[S3Resource, str] = {
-    "service": "/",
-    "bucket": "/{bucket}",
-    "object": "/{bucket}/{key}",
-}
+_PATTERNS = {"service": "/", "bucket": "/{bucket}", "object": "/{bucket}/{key}"}
 
 
 class S3Operation(NamedTuple):
@@ -98,16 +89,11 @@ class S3Operations:
 
 
 _ERROR_CODES = {
-    400: "InvalidRequest",
-    403: "AccessDenied",
-    408: "RequestTimeout",
-    503: "ServiceUnavailable",
-}
+    400: "InvalidRequest", 403: "AccessDenied", 408: "RequestTimeout", 503: "ServiceUnavailable",
+}  # fmt: skip
 
 
 class S3(S3Sources, SourceProtocol):
-    """One S3 endpoint."""
-
     signs_requests = True
     # A virtual-hosted request names its bucket in `Host`.
     uses_host = True
@@ -158,7 +144,6 @@ class S3(S3Sources, SourceProtocol):
         return FetchedResponse(refusal.status, "", [(b"Content-Type", b"application/xml")], body)
 
     def _lacks_body(self, request: RoutedRequest | None) -> bool:
-        """Return whether the request was refused because its list of keys can't be read."""
         if request is None or request.body is not None:
             return False
         found = self.match(request.method, request.target)

@@ -1,9 +1,6 @@
 """Finds the buckets and keys that an S3 request concerns, in its path, in the header with the copy
-source, or in the list of keys to delete; checks AWS's header fields, and filters lists of names.
-
-A name in a header or a body must follow the same rules as one in a path (`protocols/RULES.md`,
-Paths). Knows header fields, queries and bodies; knows no routes.
-"""
+source, or in the list of keys to delete; and checks AWS's header fields. A name in a header or a
+body must follow the same rules as one in a path (`protocols/RULES.md`, Paths)."""
 
 import re
 from typing import NamedTuple
@@ -39,14 +36,9 @@ COPY_SOURCE = b"x-amz-copy-source"
 
 # Headers by which an ordinary write changes who may read, or what a name stands for.
 _GRANTING = (
-    b"x-amz-grant-",
-    b"x-amz-tagging",
-    b"x-amz-object-lock-",
-    b"x-amz-bypass-governance-retention",
-    b"x-amz-mfa",
-    b"x-amz-website-redirect-location",
-    b"x-amz-rename-source",
-)
+    b"x-amz-grant-", b"x-amz-tagging", b"x-amz-object-lock-", b"x-amz-bypass-governance-retention",
+    b"x-amz-mfa", b"x-amz-website-redirect-location", b"x-amz-rename-source",
+)  # fmt: skip
 _HARMLESS_ACL = (b"private", b"bucket-owner-full-control")
 
 # The other headers that S3 reads. An unknown one is refused: it may be a new way to name a source.
@@ -60,14 +52,9 @@ _KNOWN = frozenset((
     b"x-amz-user-agent", b"x-amz-write-offset-bytes",
 ))  # fmt: skip
 _KNOWN_FAMILIES = (
-    b"x-amz-meta-",
-    b"x-amz-checksum-",
-    b"x-amz-server-side-encryption",
-    b"x-amz-copy-source-if-",
-    b"x-amz-copy-source-range",
-    b"x-amz-copy-source-server-side-encryption-",
-    b"x-amz-if-match-",
-)
+    b"x-amz-meta-", b"x-amz-checksum-", b"x-amz-server-side-encryption", b"x-amz-copy-source-if-",
+    b"x-amz-copy-source-range", b"x-amz-copy-source-server-side-encryption-", b"x-amz-if-match-",
+)  # fmt: skip
 # Headers that pass with one value only, which changes neither the operation nor what it names. SDKs
 # for C++ and others state the only version of S3's API; those for Java and Ruby ask for a digest
 # behind an object's bytes.
@@ -98,12 +85,8 @@ def expect_key(text: str) -> str:
 
 def passes(name: bytes) -> bool:
     """Return whether an `x-amz…` field is forwarded to S3. `name` is in lower case."""
-    return (
-        name in _KNOWN
-        or name in _KNOWN_VALUES
-        or name == b"x-amzn-trace-id"
-        or name.startswith(_KNOWN_FAMILIES)
-    )
+    known = name in _KNOWN or name in _KNOWN_VALUES or name == b"x-amzn-trace-id"
+    return known or name.startswith(_KNOWN_FAMILIES)
 
 
 def check_fields(fields: FieldIterable, *, writes: bool = False) -> None:
@@ -120,10 +103,8 @@ def check_fields(fields: FieldIterable, *, writes: bool = False) -> None:
             name.startswith(b"x-amz-") and not (passes(name) or grants_access(name, value))
         ):
             raise Malformed(f"the header `{name.decode()[:64]}` is not allowed here")
-        if value != _KNOWN_VALUES.get(name, value):
-            raise Malformed(
-                f"the header `{name.decode()}` must be `{_KNOWN_VALUES[name].decode()}`"
-            )
+        if value != (only := _KNOWN_VALUES.get(name, value)):
+            raise Malformed(f"the header `{name.decode()}` must be `{only.decode()}`")
         # S3 may take either of the two.
         if name in seen:
             raise Malformed(f"the header `{name.decode()[:64]}` occurs twice")
@@ -134,11 +115,8 @@ def check_fields(fields: FieldIterable, *, writes: bool = False) -> None:
 
 
 def grants_access(name: bytes, value: bytes) -> bool:
-    """Return whether a field of a write changes more than the object, such as the permissions to
-    read it."""
-    if name == b"x-amz-acl":
-        return value not in _HARMLESS_ACL
-    return name.startswith(_GRANTING)
+    """Return whether a field of a write changes more than the object, such as who may read it."""
+    return value not in _HARMLESS_ACL if name == b"x-amz-acl" else name.startswith(_GRANTING)
 
 
 def check_framing(fields: FieldIterable) -> None:
@@ -147,8 +125,7 @@ def check_framing(fields: FieldIterable) -> None:
     digests = [value for name, value in fields if name.lower() == b"x-amz-content-sha256"]
     codings = [value for name, value in fields if name.lower() == b"content-encoding"]
     framed = any(b"aws-chunked" in value.lower() for value in codings)
-    signed = any(value.startswith(b"STREAMING-") and value != STREAMING for value in digests)
-    if signed:
+    if any(value.startswith(b"STREAMING-") and value != STREAMING for value in digests):
         # Each chunk's signature continues that of the head, which the sidecar replaces.
         raise Malformed(
             "the body is signed chunk by chunk, but the sidecar signs requests: send it whole, "
@@ -190,18 +167,14 @@ def copy_sources(fields: FieldIterable) -> tuple[S3Name, ...]:
 
 
 class S3Sources:
-    """The sources of one S3 endpoint."""
-
     def __init__(self, source: Source) -> None:
         self._naming = SourceNames(source)
 
     async def of_object(self, request: RoutedRequest) -> Sources:
-        """Return the key that the path names."""
         check_fields(request.fields)
         return (self._source_of(*request.path_params),)
 
     async def of_bucket(self, request: RoutedRequest) -> Sources:
-        """Return the bucket that the path names."""
         check_fields(request.fields)
         # The bucket itself is the source with an empty key: `s3://<alias>/<bucket>/`.
         return (self._source_of(request.path_params[0], ""),)
@@ -223,20 +196,17 @@ class S3Sources:
         return tuple(self._source_of(*each) for each in (request.path_params, *read))
 
     async def of_deleted(self, request: RoutedRequest) -> Sources:
-        """Return the keys that the body names."""
         check_fields(request.fields)
         bucket = request.path_params[0]
         return tuple(self._source_of(bucket, expect_key(key)) for key in request.body)
 
     def hint(self, request: RoutedRequest) -> SourceRef | None:
-        """Return the key or bucket that would be written."""
         # Unchecked, since it only names a denial: an alias of a bucket is recorded as it was sent.
         return self._naming.of(request.path_params[0], *request.path_params[1].split("/"))
 
     def plan_list(
         self, request: RoutedRequest, _sources: Sources, visibility: Visibility
     ) -> ForwardPlan:
-        """Cuts the keys that the agent may not read from a list."""
         bucket = request.path_params[0]
 
         def visible(name: str) -> bool:
@@ -245,7 +215,6 @@ class S3Sources:
         return ForwardPlan(filter_response=lambda response: filter_keys(response.body, visible))
 
     async def list_buckets(self, request: RoutedRequest, permits: Permits) -> FetchedResponse:
-        """Return the buckets that the agent may see."""
         check_fields(request.fields)
         response = await request.fetch(request.target.forwarded)
         # An error names only buckets that the request names.

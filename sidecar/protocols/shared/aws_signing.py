@@ -1,8 +1,5 @@
-"""Signs requests to AWS with the sidecar's own credentials (`protocols/RULES.md`, Signing for AWS).
-The agent needs none, and any that it sends are dropped.
-
-botocore finds the credentials, renews them and signs. Knows no operation of any service.
-"""
+"""Signs requests to AWS with the sidecar's own credentials (`protocols/RULES.md`, Signing for AWS),
+which botocore finds and renews. The agent needs none, and any that it sends are dropped."""
 
 import asyncio
 import logging
@@ -51,9 +48,8 @@ class AwsSigner:
         try:
             import_module("botocore.session")
         except ImportError as error:
-            raise SluiceError(
-                f"this kind of source needs botocore; {how_to_install('aws')}"
-            ) from error
+            why = f"this kind of source needs botocore; {how_to_install('aws')}"
+            raise SluiceError(why) from error
         self._aws = aws
         self._service = service
         self._monotonic = monotonic
@@ -135,8 +131,7 @@ class AwsSigner:
             log.warning("can't sign requests to AWS: the source has no %s", missing)
             raise UpstreamFailed("the sidecar has no AWS credentials: see its log")
         self._session = session
-        frozen = found.get_frozen_credentials()
-        return _Keys(region, frozen, self._monotonic() + KEPT_SECONDS)
+        return _Keys(region, found.get_frozen_credentials(), self._monotonic() + KEPT_SECONDS)
 
 
 def _kept(name: bytes, passes: Callable[[bytes], bool]) -> bool:
@@ -159,7 +154,4 @@ def _payload(outgoing: OutgoingRequest, *, simple: bool) -> dict[str, Any]:
 
 
 def is_streaming(fields: Fields) -> bool:
-    """Return whether the fields say that the body has the framing `STREAMING`."""
-    return any(
-        name.lower() == b"x-amz-content-sha256" and value == STREAMING for name, value in fields
-    )
+    return (b"x-amz-content-sha256", STREAMING) in ((name.lower(), v) for name, v in fields)

@@ -1,17 +1,9 @@
-"""Remembers what data sources said, for a limited time: in the one cache that all others are made
-of, the sources that continuations were issued for, and the collections that aliases stand for.
+"""Remembers what data sources said, for a limited time: the sources that continuations were issued
+for, and the collections that aliases stand for.
 
-Every cache of a protocol is bounded in entries and in bytes. Keys are digests. They cover the
-caller's credentials, which are never stored themselves: each credential has its own entry. The
-cache is pure, and safe to use from the worker thread as well as the event loop.
-
-A scroll id, a point in time, a page token or a task id names no source itself
-(`protocols/RULES.md`, Continuations). The sources of a token are authorized again at every use. A
-token that is unknown here, or was issued to another user or session, is denied. Tokens are kept in
-memory: after a restart an agent has to begin its scroll again.
-
-The data source's complete list of aliases is cached for at most 30 seconds. A change of names that
-the sidecar forwards clears it (`protocols/RULES.md`, Precedence).
+Every cache is bounded in entries and in bytes, and safe to use from the worker thread as well. Keys
+are digests that cover the caller's credentials, which are never stored. A continuation names no
+source itself (`protocols/RULES.md`, Continuations): its sources are authorized at every use.
 """
 
 from collections.abc import Callable, Iterable
@@ -30,6 +22,22 @@ MAX_ENTRIES = 4096
 MAX_BYTES = 8 * 1024 * 1024
 
 Value = TypeVar("Value")
+
+MAX_TOKENS = 16_384
+TOKEN_SECONDS = 24 * 3600.0
+MAX_TOKEN_BYTES = 16 * 1024 * 1024
+MAX_SOURCES = 64
+"""The most sources of a token, as of a request. A token with more is forgotten."""
+
+MAX_ALIAS_LISTS = 16
+MAX_ALIAS_BYTES = 16 * 1024 * 1024
+"""The total size of the cached lists. A larger list is fetched every time."""
+
+# What a list shows depends on who asks. The list of another credential could lack an alias, which
+# would then be mistaken for a collection of that name.
+_CREDENTIALS = frozenset((b"authorization", b"api-key", b"x-api-key", b"cookie"))
+
+Table = dict[str, str]
 
 
 class LookupStart(NamedTuple):
@@ -83,8 +91,7 @@ class DigestCache(Generic[Value]):
             self.bytes = 0
 
     def get(self, key: bytes, *, include_expired: bool = False) -> Value | None:
-        """Return the value under a digest unless it has expired; with `include_expired`, also
-        then."""
+        """Return the value under a digest, if it has not expired or with `include_expired`."""
         # Needs no lock: a single look-up in a dict is atomic.
         found = self._entries.get(key)
         if found is None:
@@ -115,8 +122,7 @@ class DigestCache(Generic[Value]):
 
     def _remove(self, key: bytes) -> None:
         """Remove an entry. The caller holds the lock."""
-        former = self._entries.pop(key, None)
-        if former is not None:
+        if (former := self._entries.pop(key, None)) is not None:
             self.bytes -= former.size
 
 
@@ -134,14 +140,6 @@ def digest_of_fields(name: str, fields: Iterable[tuple[bytes, bytes]]) -> bytes:
     """Return a cache key for the meaning of `name` to the sender of these header fields."""
     parts = [part for field in fields for part in field]
     return digest(name.encode("utf-8", "surrogatepass"), *parts)
-
-
-MAX_TOKENS = 16_384
-TOKEN_SECONDS = 24 * 3600.0
-MAX_TOKEN_BYTES = 16 * 1024 * 1024
-MAX_SOURCES = 64
-"""The most sources of a token. A token with more is forgotten, since a request can't name more
-sources either."""
 
 
 # The token itself is not kept: its digest is the key.
@@ -204,18 +202,6 @@ def _key(token: str) -> bytes:
     return digest(token.encode("utf-8", "surrogatepass"))
 
 
-MAX_ALIAS_LISTS = 16
-MAX_ALIAS_BYTES = 16 * 1024 * 1024
-"""The total size of the cached lists, as the data source sent them. A list that is larger by itself
-is fetched every time."""
-
-# What a list shows depends on who asks. The list of another credential could lack an alias, which
-# would then be mistaken for a collection of that name.
-_CREDENTIALS = frozenset((b"authorization", b"api-key", b"x-api-key", b"cookie"))
-
-Table = dict[str, str]
-
-
 class Aliases:
     """The aliases of one data source. `read` turns the list's JSON into alias -> collection, and
     raises `UpstreamFailed`; `absent` are the statuses that mean there is no such list."""
@@ -236,13 +222,11 @@ class Aliases:
         self.clear = self._known.clear
 
     def cached(self, request: RoutedRequest) -> Table | None:
-        """Return the aliases, if they are cached."""
         return self._known.get(credential_key(request, self._target))
 
     async def fetch(self, request: RoutedRequest) -> Table:
         """Return the aliases, from the cache or the data source. Raises `Unresolved`."""
-        known = self.cached(request)
-        if known is not None:
+        if (known := self.cached(request)) is not None:
             return known
         # Before the request: a change during the look-up must prevent caching.
         started = self._known.start_lookup()
@@ -254,9 +238,8 @@ class Aliases:
             elif response.status == 200:
                 table = self._read(orjson.loads(response.body))
             else:
-                raise Unresolved(
-                    f"can't look up aliases: the data source answered with status {response.status}"
-                )
+                why = f"the data source answered with status {response.status}"
+                raise Unresolved(f"can't look up aliases: {why}")
         except (UpstreamFailed, orjson.JSONDecodeError) as error:
             raise Unresolved(f"can't look up aliases: {error}") from error
         key = credential_key(request, self._target)

@@ -1,7 +1,5 @@
-"""Reads the JSON of a data source's responses and encodes it again after filtering, tells whether
-the agent may see a document by the document's own level (`sensitivity_field`), and writes refusals
-as JSON errors, with what Sluice says beside them. Pure. Knows no protocol.
-"""
+"""Reads the JSON of a data source's responses, filters it by each document's own level
+(`sensitivity_field`), encodes it again, and writes refusals as JSON errors."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -11,6 +9,11 @@ import orjson
 from policies.definitions.model import SENSITIVITIES, Sensitivity
 from policies.ground.errors import UpstreamFailed
 from sidecar.protocols.protocol import FetchedResponse, Fields, RefusalResponse, Visibility
+
+DEFAULT_LEVEL: Sensitivity = "critical"
+"""The level of a document that has none, or an unknown one: the highest, to be on the safe side."""
+
+_JSON = (b"Content-Type", b"application/json")
 
 
 def response_json(response: FetchedResponse) -> Any:
@@ -60,13 +63,7 @@ def expect_text(element: Any, member: str) -> str:
     return value
 
 
-DEFAULT_LEVEL: Sensitivity = "critical"
-"""The level of a document that has none, or an unknown one: the highest, to be on the safe side."""
-
-
 class DocumentLevels(NamedTuple):
-    """The path to the level in a document's metadata, and the levels that the agent may see."""
-
     path: tuple[str, ...]
     levels: tuple[Sensitivity, ...]
 
@@ -74,22 +71,14 @@ class DocumentLevels(NamedTuple):
     def filterable(self) -> bool:
         """True if the condition "level is one of `levels`" matches every visible document. False if
         the agent may see documents without a level."""
-        return not self.may_see_default
+        return DEFAULT_LEVEL not in self.levels
 
     def may_see(self, metadata: Any) -> bool:
-        """Return whether the agent may see the document with this metadata."""
         for name in self.path:
-            if not isinstance(metadata, dict):
-                return self.may_see_default
-            metadata = metadata.get(name)
+            metadata = metadata.get(name) if isinstance(metadata, dict) else None
         # Only a plain string counts: a list of levels doesn't say which of them applies.
-        if isinstance(metadata, str) and metadata in SENSITIVITIES:
-            return metadata in self.levels
-        return self.may_see_default
-
-    @property
-    def may_see_default(self) -> bool:
-        return DEFAULT_LEVEL in self.levels
+        known = isinstance(metadata, str) and metadata in SENSITIVITIES
+        return (metadata if known else DEFAULT_LEVEL) in self.levels
 
 
 def levels_of(visibility: Visibility, *, flat: bool = False) -> DocumentLevels | None:
@@ -101,9 +90,6 @@ def levels_of(visibility: Visibility, *, flat: bool = False) -> DocumentLevels |
     return DocumentLevels(path, visibility.levels)
 
 
-_JSON = (b"Content-Type", b"application/json")
-
-
 def error_response(
     refusal: RefusalResponse, own: Mapping[str, Any], *fields: tuple[bytes, bytes]
 ) -> FetchedResponse:
@@ -111,9 +97,7 @@ def error_response(
     clients read; `fields` are more header fields. `message`, `code` and `decision` stand beside
     them, each unless `own` uses that name."""
     # The client's own members come first: some clients show only the beginning of a body.
-    body: dict[str, Any] = {**own}
-    body.setdefault("message", refusal.message)
-    body.setdefault("code", refusal.status)
+    body = {**own, "message": refusal.message, "code": refusal.status, **own}
     if refusal.decision:
         body["decision"] = refusal.decision
     sent: Fields = [_JSON, *fields]

@@ -2,18 +2,12 @@
 `<kind>://<alias>/…` (`protocols/RULES.md`, Source ids), and the level that the settings give to an
 id.
 
-A request through a proxy shows more than an id, such as its method, and has its level from its
-route. For calls that name the source themselves, each id gets the highest level that some request
-to it has:
+For calls that name the source themselves, each id gets the highest level that some request to it
+has:
 
     a name of `names`, and the plain name that it gives     the level stated there
     an id of a rule in `routes`                             the highest of the rules that it fits
     any other id of the source, and the source as a whole   the source's `sensitivity`
-
-Path patterns of configured routes: `{name}` matches one or more characters of a segment, `**`
-zero or more segments; everything else is literal (`CONTRACT.md`, Proxied requests).
-
-Matching takes at most as many steps as the product of the lengths of pattern and path.
 """
 
 import re
@@ -24,7 +18,7 @@ from policies.definitions.model import RANK, Sensitivity
 from policies.levels import LevelLookup, highest
 from sidecar.http.request_target import encode_segment
 from sidecar.protocols.protocol import SourceRef
-from sidecar.settings.model import RestRule, Source
+from sidecar.settings.model import Source
 
 NAME = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
@@ -34,8 +28,6 @@ Values = tuple[str, ...]
 
 
 class PathPattern:
-    """One pattern. `names` are those of its `{names}`, in order."""
-
     def __init__(self, pattern: str) -> None:
         self.names: list[str] = NAME.findall(pattern)
         # The runs of segments around each `**`: the first begins the path, the last ends it.
@@ -112,8 +104,6 @@ def _values(run: Sequence[_Segment], segments: Sequence[str]) -> Values | None:
 
 
 class SourceNames:
-    """The names of one configured source."""
-
     def __init__(self, source: Source) -> None:
         # INVARIANT: the alias comes from the configuration, never from a header: `Host` and
         # `X-Forwarded-…` are the agent's to choose (`protocols/RULES.md`, Source ids).
@@ -128,7 +118,6 @@ class SourceNames:
         """The data source as a whole, at the highest level of anything in it."""
 
     def of(self, *segments: str) -> SourceRef:
-        """Return the source with these name segments."""
         # Encoded, so that a `/` inside a segment can't be mistaken for a separator.
         return self.named(self._root + "/" + "/".join(map(encode_segment, segments)))
 
@@ -141,7 +130,6 @@ class SourceNames:
         return SourceRef(start, self._level), refs
 
     def of_path(self, path: str, level: Sensitivity | None = None) -> SourceRef:
-        """Return the source of a canonical path."""
         return self.named(self._root + path, level)
 
     def named(self, source_id: str, level: Sensitivity | None = None) -> SourceRef:
@@ -173,41 +161,27 @@ class ConfiguredLevels(LevelLookup):
 
 
 class _SourceLevel:
-    """The levels of one source."""
-
     def __init__(self, source: Source) -> None:
         self._level = source.sensitivity
-        self._root = f"{source.kind}://{source.alias}"
+        root = self._root = f"{source.kind}://{source.alias}"
         self._named: dict[str, Sensitivity] = {}
         for name, named in source.names.items():
             for each in (name, named.source_id):
                 known = highest(self._named.get(each), named.sensitivity)
                 self._named[each] = known or named.sensitivity
-        self._rules = [_Rule(self._root, rule, source.sensitivity) for rule in source.routes]
+        # Without an id of its own, a request's id is the source's root and the path.
+        self._rules = [
+            (each.sensitivity or self._level, PathPattern(f"/{each.source_id or root + each.path}"))
+            for each in source.routes
+        ]
 
     def level(self, source_id: str) -> Sensitivity | None:
         if (named := self._named.get(source_id)) is not None:
             return named
         found: Sensitivity | None = None
-        for rule in self._rules:
-            if rule.fits(source_id):
-                found = highest(found, rule.level)
+        for level, pattern in self._rules:
+            if pattern.match(f"/{source_id}") is not None:
+                found = highest(found, level)
         if found is None and (source_id == self._root or source_id.startswith(self._root + "/")):
             return self._level
         return found
-
-
-class _Rule:
-    """The ids that requests which a rule covers can have."""
-
-    def __init__(self, root: str, rule: RestRule, level: Sensitivity) -> None:
-        self.level = rule.sensitivity or level
-        # Without an id of its own, a request's id is the source's root and the path.
-        self._prefix = root if rule.source_id is None else ""
-        self._pattern = PathPattern(rule.path if rule.source_id is None else f"/{rule.source_id}")
-
-    def fits(self, source_id: str) -> bool:
-        if not source_id.startswith(self._prefix):
-            return False
-        path = source_id.removeprefix(self._prefix) if self._prefix else f"/{source_id}"
-        return path.startswith("/") and self._pattern.match(path) is not None

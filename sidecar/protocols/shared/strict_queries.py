@@ -1,9 +1,6 @@
-"""Reads queries, parameters and members for data sources that read them in ways of their own, or
-refuses them: escapes, AWS's query strings, and names for readers more lenient than JSON.
-
-Those ignore case and punctuation when they match names, and take the last of two. A name that only
-such a reader would match is refused. Pure.
-"""
+"""Reads queries, parameters and members for data sources that read them in ways of their own: some
+ignore case and punctuation when they match names, and take the last of two. A name that only such a
+reader would match is refused."""
 
 import re
 from functools import lru_cache

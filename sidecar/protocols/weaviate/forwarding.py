@@ -1,9 +1,8 @@
 """Plans how requests are forwarded to Weaviate and their responses filtered, so that objects are
-withheld by their own level: a GraphQL search gets a condition beside the caller's `where`, and its
-response is checked. (`lists.py` checks REST responses.)
+withheld by their own level: a GraphQL search gets a condition beside the caller's `where`.
 
 Only plain searches are filtered. Searches that group, generate, follow references or start from
-another object combine objects in ways that the response doesn't show. Knows no routes.
+another object combine objects in ways that the response doesn't show.
 """
 
 import re
@@ -60,12 +59,9 @@ _NAME = re.compile(r"[_A-Za-z][_0-9A-Za-z]*\Z")
 
 
 class FilteredBody(NamedTuple):
-    """A request's body with the condition in it."""
-
     body: dict[str, Any]
     level_added: dict[str, bool]
-    """For each search, by its key in the response: whether the sidecar itself selected the level,
-    so that it has to be removed again."""
+    """For each search, by its key in the response: True if the sidecar added the level."""
 
 
 def can_filter(query: GraphqlQuery, field: str) -> bool:
@@ -103,8 +99,7 @@ def add_filter(query: GraphqlQuery, levels: DocumentLevels) -> FilteredBody:
     root = _replace(root, selection_set=ast.SelectionSetNode(selections=tuple(filtered)))
     selection = ast.SelectionSetNode(selections=(root,))
     operation = _replace(query.operation, selection_set=selection)
-    document = ast.DocumentNode(definitions=(operation,))
-    return FilteredBody(query.to_body(document), level_added)
+    return FilteredBody(query.to_body(ast.DocumentNode(definitions=(operation,))), level_added)
 
 
 def graphql_filter(
@@ -119,9 +114,8 @@ def graphql_filter(
         if len(answers) != len(requests):
             reason = f"the data source answered {len(answers)} requests instead of {len(requests)}"
             raise UpstreamFailed(reason)
-        withheld = sum(
-            _filter_answer(*pair, levels) for pair in zip(answers, requests, strict=True)
-        )
+        pairs = zip(answers, requests, strict=True)
+        withheld = sum(_filter_answer(*pair, levels) for pair in pairs)
         changed = any(added for each in requests for added in each.level_added.values())
         return ForwardedPart(to_json(whole) if withheld or changed else response.body, withheld)
 
@@ -141,11 +135,8 @@ def _filter_answer(answer: Any, request: FilteredBody, levels: DocumentLevels) -
         # The search failed, for the reason in `errors`.
         if found is None:
             continue
-        visible = [
-            each
-            for each in expect_list(found, "result")
-            if levels.may_see(expect_object(each, "object"))
-        ]
+        objects = [expect_object(each, "object") for each in expect_list(found, "result")]
+        visible = [each for each in objects if levels.may_see(each)]
         # Only now: the check above needs the level.
         if request.level_added[key]:
             for each in visible:
@@ -158,8 +149,9 @@ def _filter_answer(answer: Any, request: FilteredBody, levels: DocumentLevels) -
 def _is_plain(field: ast.FieldNode, arguments: dict[str, Any], level: str) -> bool:
     if field.selection_set is None or arguments.keys() - _PLAIN_ARGUMENTS:
         return False
-    for name, given in arguments.items():
-        if name in ("nearText", "hybrid") and not _starts_alone(given, name):
+    for name in arguments.keys() & {"nearText", "hybrid"}:
+        given = arguments[name]
+        if not isinstance(given, dict) or given.keys() & _COMBINING - {name}:
             return False
     # A search whose whole `where` is a variable is not filtered: the condition is put around the
     # caller's own in the text, where its form must be visible.
@@ -167,10 +159,6 @@ def _is_plain(field: ast.FieldNode, arguments: dict[str, Any], level: str) -> bo
     if not all(isinstance(each, ast.ObjectValueNode) for each in wheres):
         return False
     return all(_is_plain_selection(node, level) for node in field.selection_set.selections)
-
-
-def _starts_alone(given: Any, name: str) -> bool:
-    return isinstance(given, dict) and not (given.keys() & _COMBINING - {name})
 
 
 def _is_plain_selection(node: ast.SelectionNode, level: str) -> bool:
@@ -228,10 +216,8 @@ def _level_condition(levels: DocumentLevels) -> ast.ValueNode:
     """Matches objects with one of the levels."""
     # Safe as text, since nothing of the request is in it: the field is configured, and a plain name
     # (`can_filter`); the levels are words of our own.
-    operands = ", ".join(
-        f'{{path: ["{levels.path[0]}"], operator: Equal, valueText: "{level}"}}'
-        for level in levels.levels
-    )
+    equal = f'{{path: ["{levels.path[0]}"], operator: Equal, valueText: "%s"}}'
+    operands = ", ".join(equal % level for level in levels.levels)
     return parse_value(f"{{operator: Or, operands: [{operands}]}}", no_location=True)
 
 
@@ -247,8 +233,6 @@ def _replace(node: Any, **changes: Any) -> Any:
 
 
 class WeaviateForwarding(WeaviateSources):
-    """One Weaviate server, and the plans for forwarding requests to it."""
-
     def __init__(self, source: Source, monotonic: Callable[[], float]) -> None:
         super().__init__(source, monotonic)
         self._level_field = source.sensitivity_field
@@ -300,12 +284,10 @@ class WeaviateForwarding(WeaviateSources):
 
 
 def parse_graphql(raw: bytes, media_type: str | None, budget: Budget) -> list[GraphqlQuery]:
-    """Parse a body that is one GraphQL request."""
     return [parse_query(json_object(raw, media_type), budget)]
 
 
 def parse_graphql_batch(raw: bytes, media_type: str | None, budget: Budget) -> list[GraphqlQuery]:
-    """Parse a body that is an array of GraphQL requests."""
     return [parse_query(each, budget) for each in json_array(raw, media_type, budget)]
 
 

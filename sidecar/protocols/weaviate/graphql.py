@@ -1,12 +1,6 @@
-"""Parses a GraphQL request to Weaviate: the collections it reads, and the form that is forwarded.
-
-The forwarded text is printed from the tree that was judged.
-
-Parses a GraphQL text within the request's budget, and resolves its fragments, each once.
-
-Long plain strings, such as an image in base64, are replaced by placeholders before parsing and
-restored in the tree.
-"""
+"""Parses a GraphQL request to Weaviate within its budget, and finds the collections it reads. The
+forwarded text is printed from the tree that was judged. Long plain strings, such as an image in
+base64, are replaced by placeholders before parsing and restored in the tree."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -32,15 +26,23 @@ from sidecar.protocols.weaviate.names import (
 _LONG_STRING = re.compile(r'"([0-9A-Za-z+/=_-]{512,})"')
 _PLACEHOLDER = "sluice-set-aside-"
 
+SelectionSet = ast.SelectionSetNode | None
+
 
 def parse_text(text: str, budget: Budget) -> ast.DocumentNode:
     """Return the tree, with block strings turned into plain ones. Raises `Malformed` for a text
     that is not GraphQL, or has an argument twice: readers differ in which of the two they take."""
-    strings = _LongStrings()
+    strings: dict[str, str] = {}
+
+    def set_aside(found: re.Match[str]) -> str:
+        placeholder = f"{_PLACEHOLDER}{len(strings)}"
+        strings[placeholder] = found[1]
+        return f'"{placeholder}"'
+
     # The lexer spends as much time on a long string as on other text, but nothing in it matters
     # here. A text that contains the placeholder itself is parsed as it is, at full cost.
     if _PLACEHOLDER not in text:
-        text = _LONG_STRING.sub(strings.replace, text)
+        text = _LONG_STRING.sub(set_aside, text)
     # graphql-core's lexer takes a Python step for each character. A limit on tokens alone would not
     # bound that: a single token can have any length.
     budget.charge_graphql_characters(len(text))
@@ -54,44 +56,33 @@ def parse_text(text: str, budget: Budget) -> ast.DocumentNode:
     except RecursionError:
         # The parser is recursive, and the caller chooses the depth.
         raise Malformed("the query is nested too deeply") from None
-    if strings.by_placeholder:
+    if strings:
         raise Malformed("the query has a long string where GraphQL allows no string")
     return plain
-
-
-class _LongStrings:
-    """The strings that were replaced, by placeholder."""
-
-    def __init__(self) -> None:
-        self.by_placeholder: dict[str, str] = {}
-
-    def replace(self, found: re.Match[str]) -> str:
-        placeholder = f"{_PLACEHOLDER}{len(self.by_placeholder)}"
-        self.by_placeholder[placeholder] = found[1]
-        return f'"{placeholder}"'
 
 
 class _Normalizer(Visitor):
     """Restores long strings, turns block strings into plain ones, and refuses duplicate names."""
 
-    def __init__(self, strings: _LongStrings) -> None:
+    def __init__(self, strings: dict[str, str]) -> None:
         super().__init__()
         self._strings = strings
 
     def enter_string_value(self, node: ast.StringValueNode, *_: Any) -> Any:
-        long = self._strings.by_placeholder.pop(node.value, None)
+        long = self._strings.pop(node.value, None)
         if long is None and not node.block:
             return None
         return ast.StringValueNode(value=node.value if long is None else long, block=False)
 
     def enter_field(self, node: ast.FieldNode, *_: Any) -> None:
-        _refuse_duplicates([each.name.value for each in node.arguments or ()])
+        _refuse_duplicates(node.arguments or ())
 
     def enter_object_value(self, node: ast.ObjectValueNode, *_: Any) -> None:
-        _refuse_duplicates([each.name.value for each in node.fields])
+        _refuse_duplicates(node.fields)
 
 
-def _refuse_duplicates(names: list[str]) -> None:
+def _refuse_duplicates(nodes: Iterable[Any]) -> None:
+    names = [each.name.value for each in nodes]
     if len(set(names)) != len(names):
         raise Malformed("the query has an argument twice")
 
@@ -107,9 +98,6 @@ def _check_tokens(text: str, budget: Budget) -> None:
     except GraphQLError:
         return
     budget.charge_graphql_tokens(count)
-
-
-SelectionSet = ast.SelectionSetNode | None
 
 
 class Fragments:
@@ -165,9 +153,7 @@ class Fragments:
         """For each fragment, its own type and the types within it."""
         # Inner fragments are resolved before those that spread them, each once: walking them again
         # at every spread would take exponential time. No recursion: the caller chooses the depth.
-        direct = {
-            name: _direct_types(each.selection_set) for name, each in self._definitions.items()
-        }
+        direct = {k: _direct_types(each.selection_set) for k, each in self._definitions.items()}
         resolved: dict[str, list[str]] = {}
         open_fragments: set[str] = set()
         # Each fragment is visited twice: before and after those within it.
@@ -212,8 +198,6 @@ def _direct_types(selected: SelectionSet) -> tuple[list[str], list[str]]:
 
 
 class GraphqlQuery(NamedTuple):
-    """A request with one operation."""
-
     document: ast.DocumentNode
     variables: dict[str, Any]
     other_members: dict[str, Any]
@@ -268,10 +252,8 @@ def searches(query: GraphqlQuery) -> Iterator[GraphqlSearch]:
             raise Unresolved(f"`{kind}` reads every collection: use `Get` or `Aggregate`")
         for field in query.fragments.fields(root.selection_set, visited[kind]):
             if field.name.value != "__typename":
-                arguments = {
-                    each.name.value: to_json_value(each.value, query.variables)
-                    for each in field.arguments or ()
-                }
+                given = ((each.name.value, each.value) for each in field.arguments or ())
+                arguments = {key: to_json_value(each, query.variables) for key, each in given}
                 # The field's name, not its alias: `x: Secret { … }` reads `Secret`.
                 name = parse_collection(field.name.value)
                 collection = CollectionName(name, parse_tenant(arguments.get("tenant")))
@@ -318,15 +300,11 @@ def to_json_value(node: ast.ValueNode, variables: dict[str, Any]) -> Any:
 
 
 def _definitions(document: ast.DocumentNode) -> tuple[ast.OperationDefinitionNode, Fragments]:
-    operations = []
-    fragments = []
-    for definition in document.definitions:
-        if isinstance(definition, ast.FragmentDefinitionNode):
-            fragments.append(definition)
-        elif isinstance(definition, ast.OperationDefinitionNode):
-            operations.append(definition)
-        else:
-            raise Malformed("the document defines something other than a query or a fragment")
+    nodes = document.definitions
+    fragments = [each for each in nodes if isinstance(each, ast.FragmentDefinitionNode)]
+    operations = [each for each in nodes if isinstance(each, ast.OperationDefinitionNode)]
+    if len(fragments) + len(operations) != len(nodes):
+        raise Malformed("the document defines something other than a query or a fragment")
     # With several, the one that runs would depend on `operationName`.
     if len(operations) != 1 or operations[0].operation is not ast.OperationType.QUERY:
         raise Malformed("the document must have exactly one operation, a query")

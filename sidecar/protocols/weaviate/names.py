@@ -1,10 +1,9 @@
-"""Reads names of collections and tenants in paths, queries and JSON bodies, and finds those that a
-search's arguments refer to: a filter's `path` crosses collections, and beacons point into them.
+"""Reads names of collections and tenants in paths, queries and JSON bodies, finds those that a
+search's arguments refer to (a filter's `path` crosses collections, and beacons point into them),
+and filters lists of them.
 
 Weaviate capitalizes the first letter of every collection's name. It reads JSON with Go's lenient
 reader, which takes `Class` for `class`: see `shared/strict_queries.py`.
-
-Filters Weaviate's lists of collections, aliases, tenants, nodes and objects.
 """
 
 import re
@@ -97,8 +96,6 @@ names may be aliases of one collection."""
 
 
 class _Role(Enum):
-    """The role of a value in the value around it."""
-
     ANY = "any"
     PATH = "path"
     """A path, in which every other element, from the second on, is a collection."""
@@ -138,7 +135,6 @@ class References:
         return self._walk(value, _Role.ANY)
 
     def in_path(self, value: Any) -> tuple[str, ...]:
-        """Return the collections that a path crosses."""
         if id(value) in self._shared:
             return self._walk_once(value, _Role.PATH)
         return self._walk(value, _Role.PATH)
@@ -149,9 +145,8 @@ class References:
         while pending:
             node = pending.pop()
             if node.depth > MAX_DEPTH:
-                raise Malformed(
-                    f"the arguments are nested too deeply: more than {MAX_DEPTH} levels"
-                )
+                deep = f"more than {MAX_DEPTH} levels"
+                raise Malformed(f"the arguments are nested too deeply: {deep}")
             # Not at depth 0: there, `_walk_once` passes in the shared value itself.
             if node.depth and id(node.value) in self._shared:
                 found.update(dict.fromkeys(self._walk_once(node.value, node.role)))
@@ -165,7 +160,6 @@ class References:
         return tuple(found)
 
     def _children(self, node: _Node) -> list[_Node]:
-        """Return the values inside a value that may name collections."""
         value, role, depth = node
         if isinstance(value, dict):
             self._budget.charge_arguments(len(value))
@@ -180,21 +174,16 @@ class References:
             self._budget.charge_arguments(len(given))
         else:
             return []
-        return [
-            _Node(each, inner, depth + 1)
-            for each, inner in given
-            if inner is not _Role.ANY or type(each) in _CONTAINERS
-        ]
+        naming = (e for e in given if e[1] is not _Role.ANY or type(e[0]) in _CONTAINERS)
+        return [_Node(each, inner, depth + 1) for each, inner in naming]
 
     def _walk_once(self, value: Any, role: _Role) -> tuple[str, ...]:
-        known = self._known.get((id(value), role))
-        if known is None:
-            known = self._known[id(value), role] = self._walk(value, role)
-        return known
+        if (id(value), role) not in self._known:
+            self._known[id(value), role] = self._walk(value, role)
+        return self._known[id(value), role]
 
 
 def references_in(value: Any, budget: Budget) -> tuple[str, ...]:
-    """Return the collections that one value names."""
     return References(budget).in_arguments(value)
 
 
@@ -228,10 +217,8 @@ ResponseFilter = Callable[[FetchedResponse], ForwardedPart]
 def parse_aliases(body: Any) -> dict[str, str]:
     """Return the collection of each alias, from the response to `GET /v1/aliases`."""
     found = expect_object(body, "list of aliases").get("aliases")
-    return {
-        expect_text(each, "alias"): expect_text(each, "class")
-        for each in expect_list(found or [], "list of aliases")
-    }
+    elements = expect_list(found or [], "list of aliases")
+    return {expect_text(each, "alias"): expect_text(each, "class") for each in elements}
 
 
 def collection_filter(
@@ -242,11 +229,9 @@ def collection_filter(
     def filter_response(response: FetchedResponse) -> ForwardedPart:
         whole = response_object(response)
         found = expect_list(whole.get(member) or [], "list")
-        visible = [
-            each
-            for each in found
-            if visibility.permits(source_names.of(expect_text(each, "class")))
-        ]
+        sources = [source_names.of(expect_text(each, "class")) for each in found]
+        pairs = zip(found, sources, strict=True)
+        visible = [each for each, source in pairs if visibility.permits(source)]
         # A list without a hidden element passes as Weaviate wrote it, byte for byte.
         if len(visible) == len(found):
             return ForwardedPart(response.body)
@@ -258,22 +243,22 @@ def collection_filter(
 def tenant_filter(
     collection: str, source_names: SourceNames, visibility: Visibility
 ) -> ResponseFilter:
-    """Filters a list of a collection's tenants."""
-
     def filter_response(response: FetchedResponse) -> ForwardedPart:
         found = expect_list(response_json(response), "list of tenants")
-        visible = [
-            each
-            for each in found
-            if visibility.permits(source_names.of(collection, expect_text(each, "name")))
-        ]
+        sources = [source_names.of(collection, expect_text(each, "name")) for each in found]
+        pairs = zip(found, sources, strict=True)
+        visible = [each for each, source in pairs if visibility.permits(source)]
         return ForwardedPart(response.body if len(visible) == len(found) else to_json(visible))
 
     return filter_response
 
 
 def node_filter(source_names: SourceNames, visibility: Visibility) -> ResponseFilter:
-    """Filters the shards of each node."""
+    def may_see(shard: Any) -> bool:
+        # The shard of a tenant has the tenant's name. Nothing in a shard says whether its
+        # collection has tenants, so both must be visible.
+        names = expect_text(shard, "class"), expect_text(shard, "name")
+        return all(visibility.permits(source_names.of(*names[:count])) for count in (1, 2))
 
     def filter_response(response: FetchedResponse) -> ForwardedPart:
         whole = response_object(response)
@@ -281,9 +266,7 @@ def node_filter(source_names: SourceNames, visibility: Visibility) -> ResponseFi
             # The totals count hidden shards too.
             expect_object(node, "node").pop("stats", None)
             shards = expect_list(node.get("shards") or [], "list of shards")
-            node["shards"] = [
-                each for each in shards if _may_see_shard(each, source_names, visibility)
-            ]
+            node["shards"] = [each for each in shards if may_see(each)]
         return ForwardedPart(to_json(whole))
 
     return filter_response
@@ -295,11 +278,9 @@ def object_filter(levels: DocumentLevels) -> ResponseFilter:
     def filter_response(response: FetchedResponse) -> ForwardedPart:
         whole = response_object(response)
         found = expect_list(whole.get("objects"), "list of objects")
-        visible = [
-            each
-            for each in found
-            if levels.may_see(expect_object(each, "object").get("properties"))
-        ]
+        own = [expect_object(each, "object").get("properties") for each in found]
+        pairs = zip(found, own, strict=True)
+        visible = [each for each, properties in pairs if levels.may_see(properties)]
         if len(visible) == len(found):
             return ForwardedPart(response.body)
         whole["objects"] = visible
@@ -309,13 +290,3 @@ def object_filter(levels: DocumentLevels) -> ResponseFilter:
         return ForwardedPart(to_json(whole), len(found) - len(visible))
 
     return filter_response
-
-
-def _may_see_shard(shard: Any, source_names: SourceNames, visibility: Visibility) -> bool:
-    collection = expect_text(shard, "class")
-    # The shard of a tenant has the tenant's name. Nothing in a shard says whether its collection
-    # has tenants, so both must be visible.
-    tenant = expect_text(shard, "name")
-    return visibility.permits(source_names.of(collection)) and visibility.permits(
-        source_names.of(collection, tenant)
-    )

@@ -1,18 +1,9 @@
 """Weaviate's HTTP API (`protocols/RULES.md`, Weaviate; the description and handlers of Weaviate
-1.40), and refusals as its errors: a list of messages, under the names that REST and GraphQL clients
-read.
-
-The fields, filters and references of a GraphQL request may each read another collection
-(`graphql.py`). A REST request names its collection in the path, the query or the body
-(`sources.py`).
-
-The table has the routes that agents use, and those that are denied with a reason.
-"""
+1.40): the routes that agents use, those that are denied with a reason, and refusals as its errors,
+a list of messages under the names that REST and GraphQL clients read."""
 
 from dataclasses import replace
-from typing import Any
 
-from sidecar.http.request_target import Target
 from sidecar.protocols.protocol import (
     FetchedResponse,
     FindSources,
@@ -21,7 +12,6 @@ from sidecar.protocols.protocol import (
     RefusalResponse,
     RouteClass,
     RoutedRequest,
-    RouteMatch,
     RouteTable,
     SourceProtocol,
     Visibility,
@@ -36,34 +26,20 @@ from sidecar.protocols.weaviate.forwarding import (
 )
 from sidecar.protocols.weaviate.names import collection_filter, json_array
 
-_GRAPHQL_PATH = ("v1", "graphql")
-_MCP_PATH = ("v1", "mcp")
-
-
-def render_refusal(request: RoutedRequest | None, refusal: RefusalResponse) -> FetchedResponse:
-    segments = () if request is None else request.target.segments
-    if request is not None and segments == _MCP_PATH:
-        rendered = sources.render_tool_refusal(request.body, refusal)
-        if rendered is not None:
-            return rendered
-    messages = [{"message": refusal.message}]
-    own: dict[str, Any] = {"error": messages}
-    # Weaviate itself answers a batch that it refuses as a whole with the REST form alone.
-    if segments == _GRAPHQL_PATH:
-        own = {"data": None, "errors": messages, **own}
-    return error_response(refusal, own)
-
 
 class Weaviate(WeaviateForwarding, SourceProtocol):
-    """One Weaviate server."""
-
     def render_refusal(
         self, request: RoutedRequest | None, refusal: RefusalResponse
     ) -> FetchedResponse:
-        return render_refusal(request, refusal)
-
-    def match(self, method: str, target: Target) -> RouteMatch | None:
-        return _TABLE.match(method, target)
+        segments = () if request is None else request.target.segments
+        if request is not None and segments == ("v1", "mcp"):
+            rendered = sources.render_tool_refusal(request.body, refusal)
+            if rendered is not None:
+                return rendered
+        messages = [{"message": refusal.message}]
+        # Weaviate itself answers a batch that it refuses as a whole with the REST form alone.
+        of_query = {"data": None, "errors": messages} if segments == ("v1", "graphql") else {}
+        return error_response(refusal, {**of_query, "error": messages})
 
 
 _RETRIEVE, _METADATA, _WRITE = RouteClass.RETRIEVE, RouteClass.METADATA, RouteClass.WRITE
@@ -79,14 +55,8 @@ _TENANTS = f"{_C}/tenants"
 
 
 def _graphql(path: str, parse_body: BodyParser) -> ProtocolRoute:
-    unfiltered = ProtocolRoute(
-        "POST",
-        path,
-        _RETRIEVE,
-        Weaviate.of_queries,
-        parse_body=parse_body,
-        plan_forward=Weaviate.forward_queries,
-    )
+    row = ProtocolRoute("POST", path, _RETRIEVE, Weaviate.of_queries, parse_body=parse_body)
+    unfiltered = replace(row, plan_forward=Weaviate.forward_queries)
     filtering = replace(unfiltered, plan_forward=Weaviate.filter_queries, filters_documents=True)
 
     def refine(weaviate: Weaviate, request: RoutedRequest) -> ProtocolRoute:
@@ -96,24 +66,19 @@ def _graphql(path: str, parse_body: BodyParser) -> ProtocolRoute:
 
 
 # MCP has one path for everything, so the row depends on the tool that is called.
-_MCP = {
-    route_class: ProtocolRoute(
-        "POST", f"{_V1}/mcp", route_class, Weaviate.of_tool, parse_body=json_object
-    )
-    for route_class in (_RETRIEVE, _METADATA, _WRITE)
-}
-_MCP[_OPEN] = ProtocolRoute("POST", f"{_V1}/mcp", _OPEN, parse_body=json_object)
-
-
 def _refine_mcp(_weaviate: Weaviate, request: RoutedRequest) -> ProtocolRoute | None:
     route_class = sources.class_of_tool_call(request.body)
     return None if route_class is None else _MCP[route_class]
 
 
-def _list(path: str, member: str) -> ProtocolRoute:
-    """Return the row of a list in `member`, filtered by the collection that each element has in
-    `class`."""
+_MCP_ROW = ProtocolRoute("POST", f"{_V1}/mcp", _RETRIEVE, parse_body=json_object)
+_MCP = {
+    of: replace(_MCP_ROW, route_class=of, find_sources=None if of is _OPEN else Weaviate.of_tool)
+    for of in (_RETRIEVE, _METADATA, _WRITE, _OPEN)
+}
 
+
+def _list(path: str, member: str) -> ProtocolRoute:
     def plan(
         weaviate: Weaviate, _request: RoutedRequest, _sources: object, visibility: Visibility
     ) -> ForwardPlan:
@@ -129,13 +94,9 @@ def _write(
     return ProtocolRoute(methods, path, _WRITE, find_sources, _hint, parse_body=parse_body)
 
 
-def _renaming(
-    methods: str, path: str, find_sources: FindSources = _path, parse_body: BodyParser | None = None
-) -> ProtocolRoute:
-    """Return the row of a write that creates or deletes a name."""
+def _renaming(write: ProtocolRoute) -> ProtocolRoute:
     # Names are forgotten before and after: a look-up in between could have cached either meaning.
-    row = _write(methods, path, find_sources, parse_body)
-    return replace(row, before_forward=_change, after_forward=_change)
+    return replace(write, before_forward=_change, after_forward=_change)
 
 
 # INVARIANT: a literal segment comes before a `{parameter}` in the same position, as in Weaviate's
@@ -145,20 +106,12 @@ ROUTES = (
     _graphql(f"{_V1}/graphql", parse_graphql),
     _graphql(f"{_V1}/graphql/batch", parse_graphql_batch),
     ProtocolRoute(
-        "POST",
-        f"{_V1}/search/{{class}}/{{how}}",
-        _RETRIEVE,
-        Weaviate.of_search,
+        "POST", f"{_V1}/search/{{class}}/{{how}}", _RETRIEVE, Weaviate.of_search,
         parse_body=json_object,
     ),
     ProtocolRoute(
-        "GET",
-        _O,
-        _RETRIEVE,
-        Weaviate.of_listing,
-        plan_forward=Weaviate.filter_objects,
-        forwards_unchanged=True,
-        filters_documents=True,
+        "GET", _O, _RETRIEVE, Weaviate.of_listing, plan_forward=Weaviate.filter_objects,
+        forwards_unchanged=True, filters_documents=True,
     ),
     # Checks an object against its collection's definition, and stores nothing.
     ProtocolRoute("POST", f"{_O}/validate", _METADATA, Weaviate.of_object, parse_body=json_object),
@@ -166,7 +119,7 @@ ROUTES = (
     ProtocolRoute("GET HEAD", f"{_O}/{{id}}", _RETRIEVE, Weaviate.of_id),
     # Not filtered: a hidden object would have to look like a missing one, which has its own status.
     ProtocolRoute("GET HEAD", _ONE, _RETRIEVE, _path),
-    ProtocolRoute("POST", f"{_V1}/mcp", _RETRIEVE, parse_body=json_object, refine=_refine_mcp),
+    replace(_MCP_ROW, refine=_refine_mcp),
     _list(_S, "classes"),
     ProtocolRoute("GET", _C, _METADATA, _path),
     # The shard of a tenant has the tenant's name.
@@ -190,8 +143,8 @@ ROUTES = (
     _write("POST", f"{_V1}/batch/objects", Weaviate.of_objects, json_object),
     _write("DELETE", f"{_V1}/batch/objects", Weaviate.of_matches, json_object),
     _write("POST", f"{_V1}/batch/references", Weaviate.of_references, json_array),
-    _renaming("POST", _S, Weaviate.of_object, json_object),
-    _renaming("PUT DELETE", _C),
+    _renaming(_write("POST", _S, Weaviate.of_object, json_object)),
+    _renaming(_write("PUT DELETE", _C)),
     _write("POST", f"{_C}/properties"),
     _write("PUT", f"{_C}/shards/{{shard}}"),
     _write("POST PUT DELETE", _TENANTS),
@@ -219,6 +172,6 @@ ROUTES = (
         ProtocolRoute("GET", f"{_V1}/.well-known/{what}", _OPEN)
         for what in ("live", "ready", "openid-configuration")
     ),
-)
+)  # fmt: skip
 
-_TABLE = RouteTable(ROUTES)
+Weaviate.table = RouteTable(ROUTES)

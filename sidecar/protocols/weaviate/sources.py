@@ -1,15 +1,13 @@
 """Finds the collections and tenants that a request to Weaviate concerns, or a call of a tool of its
 own MCP server, at `/v1/mcp` (`protocols/RULES.md`, Weaviate).
 
-A name may be an alias; what counts is the collection it stands for. The sidecar looks that up in
+A name may be an alias; what counts is the collection it stands for, which the sidecar looks up in
 the collection's own definition, cached for at most 30 seconds: the list of aliases isn't enough,
 for it leaves out those that the credentials may not see, although Weaviate follows them.
-
-The MCP server keeps no session and sends no requests of its own, so a request is one JSON-RPC
-object. Tools that read or write one collection are known here; others have no route.
 """
 
 from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
 from typing import Any
 
 import orjson
@@ -51,6 +49,15 @@ _TOOLS = {
 }
 # Methods that concern no collection.
 _OPEN = frozenset(("initialize", "ping", "tools/list", "notifications/initialized"))
+
+_V1 = "/v1"
+
+# The members of a REST search. Others are refused: a later version's could name another collection.
+_SEARCH_MEMBERS = frozenset((
+    "alpha", "autoLimit", "certainty", "consistencyLevel", "distance", "fusionType", "id", "limit",
+    "offset", "query", "queryProperties", "returnMetadata", "returnProperties", "targetVector",
+    "tenant", "vector", "where",
+))  # fmt: skip
 
 
 def class_of_tool_call(message: Any) -> RouteClass | None:
@@ -104,44 +111,26 @@ class CollectionDefinitions:
         """Return the name in the definition of the collection `name`, or `name` itself if it has
         none. Raises `Unresolved`."""
         key = credential_key(request, name)
-        known = self._known.get(key)
-        if known is not None:
+        if (known := self._known.get(key)) is not None:
             return known
         # Before the request: a change during the look-up must prevent caching.
         started = self._known.start_lookup()
-        own = await self._fetch(name, request)
-        self._known.put(key, own, len(own), started)
-        return own
-
-    async def _fetch(self, name: str, request: RoutedRequest) -> str:
         try:
             response = await request.fetch(f"{self._schema_path}/{name}")
-            # A name that doesn't exist is judged as written: a write may create it.
-            if response.status == 404:
-                return name
             found: Any = orjson.loads(response.body) if response.status == 200 else None
         except (UpstreamFailed, orjson.JSONDecodeError) as error:
             raise Unresolved(f"can't look up collection `{name}`: {error}") from error
         own = found.get("class") if isinstance(found, dict) else None
+        # A name that doesn't exist is judged as written: a write may create it.
+        own = name if response.status == 404 else own
         if not isinstance(own, str) or not own:
             reason = f"status {response.status}, without a definition"
             raise Unresolved(f"can't look up collection `{name}`: {reason}")
+        self._known.put(key, own, len(own), started)
         return own
 
 
-_V1 = "/v1"
-
-# The members of a REST search. Others are refused: a later version's could name another collection.
-_SEARCH_MEMBERS = frozenset((
-    "alpha", "autoLimit", "certainty", "consistencyLevel", "distance", "fusionType", "id", "limit",
-    "offset", "query", "queryProperties", "returnMetadata", "returnProperties", "targetVector",
-    "tenant", "vector", "where",
-))  # fmt: skip
-
-
 class WeaviateSources:
-    """Finds the sources of requests to one Weaviate server."""
-
     def __init__(self, source: Source, monotonic: Callable[[], float]) -> None:
         self.source_names = SourceNames(source)
         # A Weaviate before 1.32 has no aliases, and answers 404.
@@ -149,17 +138,12 @@ class WeaviateSources:
         self._definitions = CollectionDefinitions(monotonic, f"{_V1}/schema")
 
     async def of_queries(self, request: RoutedRequest) -> Sources:
-        """Return the collections of a GraphQL request, or of every request in a batch."""
-        return await self._sources(
-            request,
-            (each for query in request.body for each in graphql.collections(query, request.budget)),
-        )
+        found = (graphql.collections(query, request.budget) for query in request.body)
+        return await self._sources(request, chain.from_iterable(found))
 
     async def of_search(self, request: RoutedRequest) -> Sources:
-        """Return the collection of a REST search, and those that its filter crosses."""
         # Other spellings that Weaviate accepts, such as `Tenant`, are unknown too.
-        unknown = request.body.keys() - _SEARCH_MEMBERS
-        if unknown:
+        if unknown := request.body.keys() - _SEARCH_MEMBERS:
             raise Unresolved(f"`{min(unknown)[:64]}` is not supported in a search")
         tenant = parse_tenant(request.body.get("tenant"))
         names = [CollectionName(request.path_params[0], tenant)]
@@ -180,7 +164,6 @@ class WeaviateSources:
         return await self._sources(request, [CollectionName(name, *map(parse_tenant, tenant))])
 
     async def of_listing(self, request: RoutedRequest) -> Sources:
-        """Return the collection in the query."""
         name, tenant = read_parameters(request.target.query, "class", "tenant")
         if name is None:
             raise Unresolved("without `class`, the request lists objects of every collection")
@@ -202,7 +185,6 @@ class WeaviateSources:
         return await self._sources(request, names)
 
     async def of_objects(self, request: RoutedRequest) -> Sources:
-        """Return the collection of each object of a batch."""
         # Each object names its own collection: one batch may write to many.
         [objects] = read_members(request.body, "objects")
         if not isinstance(objects, list):
@@ -220,7 +202,6 @@ class WeaviateSources:
         return await self._sources(request, [*names, *crossed])
 
     async def of_references(self, request: RoutedRequest) -> Sources:
-        """Return the collections that hold the references of a batch."""
         names = []
         for each in request.body:
             # `to` only stores where the reference leads; following it is a read of its own.
@@ -229,7 +210,6 @@ class WeaviateSources:
         return await self._sources(request, names)
 
     async def of_tool(self, request: RoutedRequest) -> Sources:
-        """Return the collection that a tool of Weaviate's own MCP server is called for."""
         return await self._sources(request, collections_of_tool_call(request.body, request.budget))
 
     def hint_source(self, request: RoutedRequest) -> SourceRef | None:
@@ -257,11 +237,8 @@ class WeaviateSources:
             name: aliases.get(name) or await self._definitions.own_name(name, request)
             for name in dict.fromkeys(name for name, _ in distinct)
         }
-        found = (
-            self.source_names.of(own[name], *([] if tenant is None else [tenant]))
-            for name, tenant in distinct
-        )
-        return tuple(dict.fromkeys(found))
+        parts = ((own[name], *([] if tenant is None else [tenant])) for name, tenant in distinct)
+        return tuple(dict.fromkeys(self.source_names.of(*each) for each in parts))
 
     def _cached_target(self, name: str, request: RoutedRequest) -> str:
         """Return the collection that `name` stands for, if that is known without a look-up."""

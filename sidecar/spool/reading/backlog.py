@@ -1,23 +1,76 @@
-"""The records on disk that are not yet acknowledged. They are read in order, and deleted some time
-after they are acknowledged.
-
-Older instances come before the current one. `retention` says which acknowledged segments stay.
-Knows nothing of HTTP or of writing records.
-"""
+"""The records on disk that are not yet acknowledged, read in order. Older instances come before the
+current one. `retention` says which acknowledged segments stay."""
 
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable
+from itertools import islice
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from sidecar.spool.instance import Instance, RecordPosition, Segment, SpoolResources
-from sidecar.spool.reading.oldest_age import OldestAge
 from sidecar.spool.reading.reader import InstanceReader, RecordBatch, WaitingSince
 from sidecar.spool.reading.retention import RetainedInstances, ShippedFiles
 from sidecar.spool.storage.layout import Ending, Quota
 
 T = TypeVar("T")
+
+MARK_SECONDS = 0.25
+"""The spacing of the first marks."""
+
+MARKS = 512
+"""The most marks that are kept; one more doubles the spacing."""
+
+
+class OldestAge:
+    """The age of the oldest item in a queue, without a time for each: positions count every item
+    that ever arrived, and a mark records when the items from one position on did. The age errs
+    upward, by at most the spacing of the marks."""
+
+    def __init__(self, monotonic: Callable[[], float]) -> None:
+        self._monotonic = monotonic
+        self._marks: deque[tuple[int, float]] = deque()
+        self._spacing = MARK_SECONDS
+        self._left = 0
+        self._reached = 0
+
+    def restore(self, depth: int, ages: Iterable[tuple[int, float]]) -> None:
+        """Begin with `depth` items that are there already. `ages` has, in order, positions and the
+        age in seconds of the items from each on."""
+        now = self._monotonic()
+        self._marks.extend((position, now - age) for position, age in ages)
+        # Without any age, they count as arriving when `grow_to` first tells of them.
+        if self._marks:
+            self._reached = depth
+
+    def grow_to(self, depth: int) -> None:
+        reached = self._left + depth
+        if reached == self._reached:
+            return
+        now = self._monotonic()
+        if not self._marks or now - self._marks[-1][1] >= self._spacing:
+            self._marks.append((self._reached, now))
+            # A control API that is away for days must not fill the memory: keep every other mark.
+            if len(self._marks) > MARKS:
+                self._marks = deque(islice(self._marks, 0, None, 2))
+                self._spacing *= 2
+        self._reached = reached
+
+    def shrink_by(self, count: int) -> None:
+        self._left += count
+        # The queue is empty: the next outage begins with the finest spacing again.
+        if self._left == self._reached:
+            self._marks.clear()
+            self._spacing = MARK_SECONDS
+
+    def seconds(self) -> float:
+        """Return the age of the oldest item; 0 without items."""
+        if not self._marks:
+            return 0.0
+        # The second mark is at or before the oldest item left: the first describes none any more.
+        while len(self._marks) > 1 and self._marks[1][0] <= self._left:
+            self._marks.popleft()
+        return self._monotonic() - self._marks[0][1]
 
 
 class Reusable(NamedTuple):
@@ -64,7 +117,6 @@ class Backlog:
 
     @property
     def depth(self) -> int:
-        """The number of records on disk that are not acknowledged."""
         return sum(instance.unshipped for instance in self.instances)
 
     @property
@@ -98,18 +150,15 @@ class Backlog:
         return self._monotonic() - self._touched
 
     def notify(self) -> None:
-        """Wake the reader: records became durable."""
         self._touched = self._monotonic()
         self._oldest.grow_to(self.depth)
         self._new_records.set()
 
     def add(self, instance: Instance) -> None:
-        """Add a new instance, which is the one being written from now on."""
         self.instances.append(instance)
         self.current = instance
 
     def end(self, instance: Instance, ending: Ending) -> None:
-        """Stop shipping the instance at `ending.first`."""
         # Records that can't ship any more don't count for the age.
         depth = self.depth
         instance.ending = ending
@@ -117,7 +166,6 @@ class Backlog:
         self._oldest.shrink_by(depth - self.depth)
 
     async def wait(self) -> None:
-        """Return once there is something to ship."""
         while not self.depth:
             self._new_records.clear()
             await self._new_records.wait()
@@ -128,9 +176,8 @@ class Backlog:
         for instance in self.instances:
             if instance.unshipped:
                 reader = InstanceReader.of(self._disk, instance, instance.start())
-                batch, self._after = await self._in_thread(
-                    reader.read_batch, instance.acked, instance.end, max_bytes, max_records
-                )
+                bounds = instance.acked, instance.end, max_bytes, max_records
+                batch, self._after = await self._in_thread(reader.read_batch, *bounds)
                 return batch
         return None
 
@@ -141,8 +188,7 @@ class Backlog:
         cursor = None if instance is None or n >= instance.end else instance.before(n)
         if instance is None or cursor is None:
             return None
-        reader = InstanceReader.of(self._disk, instance, cursor)
-        return await self._in_thread(reader.read_hash, n)
+        return await self._in_thread(InstanceReader.of(self._disk, instance, cursor).read_hash, n)
 
     def rewind(self, instance_id: str, n: int) -> bool:
         """Ship again from record `n` on. Returns False if that isn't possible: the records are no
@@ -163,9 +209,8 @@ class Backlog:
         `everything`. Returns the bytes freed."""
         freed = 0
         while (instance := self._retained.pop_expired(everything=everything)) is not None:
-            freed += await self._in_thread(
-                self._files.remove, instance, instance.acked, [instance.segments.popleft()]
-            )
+            segments = [instance.segments.popleft()]
+            freed += await self._in_thread(self._files.remove, instance, instance.acked, segments)
         self._quota.release(freed)
         return freed
 
@@ -187,8 +232,7 @@ class Backlog:
         return reused
 
     async def acknowledge(self, instance_id: str, n: int) -> int:
-        """Note that everything up to record `n` is in the control API's log. Returns the bytes
-        freed."""
+        """Note that all up to record `n` is in the control API's log. Returns the bytes freed."""
         instance = self.find(instance_id)
         if instance is None:
             return 0

@@ -1,6 +1,5 @@
 """Reads records back from the segment files, never from memory, and only as far as they are synced:
-a record that is not on disk must not get into the log. Blocks. Knows nothing of acknowledgement.
-"""
+a record that is not on disk must not get into the log. Blocks."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -100,7 +99,6 @@ class InstanceReader:
         return RecordBatch(source, instance, found, first, last, digest), after
 
     def read_hash(self, n: int) -> bytes | None:
-        """Return the core hash of record `n`."""
         try:
             for at, run in self._runs(n + 1, RUN):
                 if at.n <= n < at.n + len(run):

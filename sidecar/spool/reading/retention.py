@@ -1,11 +1,5 @@
-"""Remembers which acknowledged segments stay on disk and since when, and picks the one to delete
-next.
-
-A control API restored to an older copy of its database holds less than it signed for. The sidecar
-can then send again what was lost.
-
-Removes what is shipped from the disk: segments, and whole instances. Each method blocks, and
-runs in the spool's one thread.
+"""Remembers which acknowledged segments stay on disk, since a control API restored to an older copy
+of its database holds less than it signed for; and removes what is shipped from the disk.
 
 A segment that can't be removed keeps its room, and is tried again at the next acknowledgement.
 """
@@ -23,8 +17,9 @@ from sidecar.spool.storage.disk import Disk
 from sidecar.spool.storage.layout import aside_directory, reuse, write_acked
 
 RETAIN_SECONDS = 900.0
-"""The seconds for which a fully acknowledged segment stays: not for long, since it may hold
-personal data."""
+"""The seconds for which an acknowledged segment, perhaps with personal data, stays."""
+
+log = logging.getLogger(__name__)
 
 
 class _RetainedSegment(NamedTuple):
@@ -44,7 +39,6 @@ class RetainedInstances:
         self._retained: deque[_RetainedSegment] = deque()
 
     def retain(self, instance: Instance) -> None:
-        """Retain the segments of the instance that have become fully acknowledged."""
         before = instance.retained
         instance.count_retained()
         now = self._monotonic()
@@ -60,7 +54,6 @@ class RetainedInstances:
         self.retain(instance)
 
     def drop(self, instance: Instance) -> None:
-        """Stop retaining the instance's segments."""
         self._bytes -= sum(each.size for each in self._retained if each.instance is instance)
         self._retained = deque(each for each in self._retained if each.instance is not instance)
 
@@ -79,26 +72,22 @@ class RetainedInstances:
         return oldest.instance
 
 
-log = logging.getLogger(__name__)
-
-
 class ShippedFiles:
     """`monotonic` is a clock in seconds, for the pauses between log lines."""
 
     def __init__(self, disk: Disk, monotonic: Callable[[], float]) -> None:
         self._disk = disk
         self._left: deque[Segment] = deque()
+
         # One for each operation that can fail: when one works again, the outage of another has not
         # ended.
-        self._removing, self._emptying, self._noting, self._retiring = (
-            RepeatingOutageLogger(log, "tidying the spool", back, monotonic)
-            for back in (
-                "shipped segments are removed again",
-                "shipped segments are emptied again",
-                "acknowledgements are noted again",
-                "finished instances are removed again",
-            )
-        )
+        def logger(back: str) -> RepeatingOutageLogger:
+            return RepeatingOutageLogger(log, "tidying the spool", f"{back} again", monotonic)
+
+        self._removing = logger("shipped segments are removed")
+        self._emptying = logger("shipped segments are emptied")
+        self._noting = logger("acknowledgements are noted")
+        self._retiring = logger("finished instances are removed")
 
     def remove(self, instance: Instance, acked: int, finished: Iterable[Segment]) -> int:
         """Delete segments and note how far the instance is acknowledged. Returns the bytes freed,

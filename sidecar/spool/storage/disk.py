@@ -1,9 +1,5 @@
-"""All file operations of the spool in one class, so that a test can make any of them fail.
-
-Knows files, not their contents. Every operation blocks and runs in the spool's threads, except for
-one write and sync while the disk is fast (`writer.py`). Every operation raises `OSError` unchanged
-and retries nothing.
-"""
+"""All file operations of the spool in one class, so that a test can make any of them fail. Each
+blocks, raises `OSError` unchanged and retries nothing."""
 
 import contextlib
 import errno
@@ -13,7 +9,6 @@ from pathlib import Path
 
 _ZEROS = bytes(1024 * 1024)
 _MAX_BUFFERS = 64
-_DIRECTORY_MODE = 0o700
 _FILE_MODE = 0o600
 
 
@@ -23,11 +18,8 @@ def takes_new_files(path: Path) -> bool:
 
 
 class Disk:
-    """The operating system's file operations."""
-
     def make_directory(self, path: Path) -> None:
-        """Make the directory, for this user alone, and sync its name in its parent."""
-        path.mkdir(mode=_DIRECTORY_MODE, parents=True, exist_ok=True)
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.sync_directory(path.parent)
 
     def require_new_files(self, path: Path) -> None:
@@ -52,11 +44,10 @@ class Disk:
         try:
             # The kernel releases it however the process ends: no stale lock to clean up.
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        except BaseException as error:
             os.close(descriptor)
-            return None
-        except BaseException:
-            os.close(descriptor)
+            if isinstance(error, BlockingIOError):
+                return None
             raise
         return descriptor
 
@@ -107,7 +98,6 @@ class Disk:
         os.close(descriptor)
 
     def rewrite(self, path: Path, data: bytes) -> None:
-        """Overwrite the file from its start with `data`, and sync."""
         descriptor = self.open_to_write(path)
         try:
             self.write(descriptor, data, 0)
@@ -123,7 +113,6 @@ class Disk:
             return os.pread(file.fileno(), wanted, offset)
 
     def put(self, path: Path, data: bytes) -> None:
-        """Replace a small file and sync it."""
         # A rename is atomic: a crash leaves the old content or the new, never a mixture.
         beside = path.with_name(path.name + ".tmp")
         self.note(beside, data, sync=True)
@@ -150,7 +139,6 @@ class Disk:
         path.unlink(missing_ok=True)
 
     def remove_directory(self, path: Path) -> None:
-        """Remove the directory, if it exists, and the files in it."""
         # Renamed first: if we die halfway, half an instance would look like one whose records are
         # missing. The next start removes what ends in `.tmp`.
         doomed = path if path.suffix == ".tmp" else path.with_name(path.name + ".tmp")

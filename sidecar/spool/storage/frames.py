@@ -56,12 +56,10 @@ class Frame(NamedTuple):
 
 
 class Scan(NamedTuple):
-    """The findings in one segment.
-
-    `end` is the offset after the last good frame, `next` the number that follows it, `last` its
-    payload; a torn group does not count. `beyond` is one more than the highest number of a good
-    frame after a bad one; None if there is none. `clean`: everything after `end` is zeros.
-    """
+    """The findings in one segment: `end` is the offset after the last good frame, `next` the number
+    that follows it, `last` its payload; a torn group does not count. `beyond` is one more than the
+    highest number of a good frame after a bad one, if any. `clean`: everything after `end` is
+    zeros."""
 
     end: int
     next: int
@@ -88,9 +86,8 @@ def read_header(data: bytes) -> tuple[Header, int] | None:
         return None
     magic, length, checksum = _HEADER.unpack_from(data)
     body = data[_HEADER.size : _HEADER.size + length]
-    if magic != _MAGIC or len(body) != length or crc32c(body) != checksum:
-        return None
-    if length == 0:  # a torn write: the checksum of nothing is zero
+    # Without a length it is a torn write: the checksum of nothing is zero.
+    if magic != _MAGIC or not len(body) == length > 0 or crc32c(body) != checksum:
         return None
     return Header(**orjson.loads(body)), _HEADER.size + length
 
@@ -151,8 +148,7 @@ def scan(data: bytes, offset: int, n: int) -> Scan:
 
 
 def _highest_beyond(data: bytes, offset: int, n: int) -> int | None:
-    """Return one more than the highest number of a good frame after `offset`; None if there is
-    none."""
+    """Return one more than the highest number of a good frame after `offset`, if there is one."""
     # Search wherever a payload may begin: the length in a bad frame can't be trusted to lead to the
     # next frame.
     beyond: int | None = None

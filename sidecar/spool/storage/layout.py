@@ -1,4 +1,4 @@
-"""The names in a spool's directory, and the two small files beside the segments.
+"""The names in a spool's directory, the two small files beside the segments, and spare segments.
 
     lock                                       held by the one process that uses the directory
     spare-00000007.seg                         a segment of zeros, ready for use
@@ -9,24 +9,20 @@
     conflict-00000002-<instance>/              refused by the control API, kept for an operator
     damaged-00000001-<instance>/               holds a segment with a bad frame, as it was found
 
-Opens files only through `Disk`.
-
-Spare segments, filled with zeros ahead of need, and the quota that limits all segments.
-
 A spare is written to its last byte and synced before it counts. So it doubles as the room kept for
-denials on a full disk: other programs could take space that is only promised. A segment whose
-records may go becomes a spare again.
+denials on a full disk: other programs could take space that is only promised.
 """
 
 import asyncio
 import contextlib
 import logging
 import re
+import struct
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
-from struct import Struct
 from typing import Final, Literal, TypeAlias
 
 import orjson
@@ -36,6 +32,8 @@ from policies.ground.errors import worded
 from policies.ground.process.outage_logger import RepeatingOutageLogger
 from sidecar.spool.storage.disk import Disk
 from sidecar.spool.storage.frames import crc32c
+
+log = logging.getLogger(__name__)
 
 Aside: TypeAlias = Literal["", "conflict", "damaged"]
 """The prefix of a directory whose files are kept for an operator; empty if none are kept."""
@@ -47,27 +45,20 @@ _INSTANCE = re.compile(r"(\d{8})-([0-9a-f]{32})\Z")
 _ASIDE = re.compile(rf"(?:{CONFLICT}|{DAMAGED})-(\d{{8}})-[0-9a-f]{{32}}\Z")
 _SEGMENT = re.compile(r"(\d{20})\.seg\Z")
 _SPARE = re.compile(r"spare-(\d{8})\.seg\Z")
-_ACKED = Struct(">QI")
+_ACKED = struct.Struct(">QI")
 
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """The reason why an instance takes no more records.
-
-    The records from number `first` on are lost to the log, `lost` of them (None: not known).
-    `aside` names the directory that keeps its files once the rest has shipped; if empty, nothing is
-    kept. `declared`: a gap record that says so is on disk.
-    """
+    """The reason why an instance takes no more records. Those from number `first` on are lost to
+    the log, `lost` of them (None: not known). `aside` names the directory that keeps its files once
+    the rest has shipped, if any. `declared`: a gap record that says so is on disk."""
 
     reason: str
     first: int
     lost: int | None
     aside: Aside = ""
     declared: bool = False
-
-
-def lock_file(root: Path) -> Path:
-    return root / "lock"
 
 
 def instance_directory(root: Path, ordinal: int, instance: str) -> Path:
@@ -84,30 +75,23 @@ def aside_directory(path: Path, why: Aside) -> Path:
     return path.with_name(f"{why}-{path.name}")
 
 
-def aside_ordinal(path: Path) -> int | None:
-    return _number(_ASIDE, path)
-
-
 def segment_file(directory: Path, first: int) -> Path:
     # Padded, so that names sort by number, as recovery reads them. 20 digits hold any u64.
     return directory / f"{first:020d}.seg"
-
-
-def segment_first(path: Path) -> int | None:
-    return _number(_SEGMENT, path)
 
 
 def spare_file(root: Path, ordinal: int) -> Path:
     return root / f"spare-{ordinal:08d}.seg"
 
 
-def spare_ordinal(path: Path) -> int | None:
-    return _number(_SPARE, path)
-
-
 def _number(pattern: re.Pattern[str], path: Path) -> int | None:
     found = pattern.match(path.name)
     return int(found[1]) if found else None
+
+
+aside_ordinal = partial(_number, _ASIDE)
+segment_first = partial(_number, _SEGMENT)
+spare_ordinal = partial(_number, _SPARE)
 
 
 def write_acked(disk: Disk, directory: Path, acked: int) -> None:
@@ -122,11 +106,9 @@ def read_acked(disk: Disk, directory: Path) -> int:
     """Return the number that was noted; 0 if it is unknown."""
     try:
         data = disk.read(directory / "acked")
-    except FileNotFoundError:
+        acked, checksum = _ACKED.unpack(data)
+    except (FileNotFoundError, struct.error):  # none, or half of one
         return 0
-    if len(data) != _ACKED.size:
-        return 0
-    acked, checksum = _ACKED.unpack(data)
     return int(acked) if checksum == crc32c(data[:8]) else 0
 
 
@@ -137,10 +119,9 @@ def write_ending(disk: Disk, directory: Path, ending: Ending) -> None:
 
 def read_ending(disk: Disk, directory: Path) -> Ending | None:
     try:
-        data = disk.read(directory / "ended")
+        return Ending(**orjson.loads(disk.read(directory / "ended")))
     except FileNotFoundError:
         return None
-    return Ending(**orjson.loads(data))
 
 
 class Quota:
@@ -174,8 +155,7 @@ class SegmentPool:
     ) -> None:
         self.size = size
         self.disk_fault: str | None = None
-        """The reason why the disk has no room for another spare, without its path; None if it has
-        room."""
+        """The reason why the disk has no room for another spare; None if it has room."""
         self._root = root
         self._disk = disk
         # Its own thread: queued behind reads, a spare would come too late.
@@ -186,12 +166,8 @@ class SegmentPool:
         self._pending: asyncio.Future[None] | None = None
         # A spool may be without a spare for days before it is full, which then needs its own line.
         self._consequence = ""
-        self._outage = RepeatingOutageLogger(
-            logging.getLogger(__name__),
-            "the spool gets no more room",
-            "the spool has room for more records again",
-            monotonic,
-        )
+        what, back = "the spool gets no more room", "the spool has room for more records again"
+        self._outage = RepeatingOutageLogger(log, what, back, monotonic)
 
     async def make(self, occupied_by: Callable[[], str], *, denials_only: bool) -> Path | None:
         """Make one spare. Returns None if `max_bytes` or the disk leaves no room; `occupied_by`
@@ -209,8 +185,7 @@ class SegmentPool:
         path = self.next_name()
         # Reserved before the file exists: the limit holds even while it is being written.
         self._quota.reserve(self.size)
-        loop = asyncio.get_running_loop()
-        self._pending = loop.run_in_executor(self._thread, self._make, path)
+        self._pending = asyncio.get_running_loop().run_in_executor(self._thread, self._make, path)
         try:
             # Shielded: a thread can't be cancelled, and the file would be made all the same.
             await asyncio.shield(self._pending)
@@ -225,7 +200,6 @@ class SegmentPool:
         return path
 
     def next_name(self) -> Path:
-        """Return the path for another spare."""
         self._last_ordinal += 1
         return spare_file(self._root, self._last_ordinal)
 

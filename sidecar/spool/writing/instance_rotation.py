@@ -2,26 +2,15 @@
 
 After a failed write or sync, in this order:
 
-1. All waiters for records that are not on disk get an error, and every new record is refused at
-   once; `refusal` says why.
+1. All waiters for records that are not on disk get an error, and every new record is refused.
 2. The instance ends after its last synced record. What is synced still ships.
-3. A new instance begins in its own directory. Its first record is a `gap` that names the old
-   instance, the first lost number and how many are lost. Once that is on disk, records are taken
-   again.
+3. A new instance begins in its own directory, with a `gap` record that names the old instance, the
+   first lost number and how many are lost. Once that is on disk, records are taken again.
 4. While the disk stays bad, `maintenance` retries step 3 indefinitely, with growing pauses.
 
-An instance that the control API refuses, or that can't be read back, ends while the disk is fine.
-If a spare segment is ready, the new one then takes over in the same step of the event loop, and no
-record is refused.
-
-Keeps what was lost and must be declared in the log, until a `gap` record for it is on disk.
-
-There are two kinds. An instance that ended may have records after its end that can't be shipped.
-And in mode `best_effort`, records that did not fit never got a number and are only counted.
-
-A loss is declared at least once. If the process dies after the gap record is on disk and before the
-ending is saved, the next start declares it again. Counts held in memory are lost in a crash: that
-is the price of `best_effort`.
+A loss is declared at least once: if the process dies between the gap record and the saved ending,
+the next start declares it again. Counts of records that mode `best_effort` dropped are held in
+memory, and lost in a crash.
 """
 
 import asyncio
@@ -43,12 +32,15 @@ from sidecar.spool.reading.backlog import Backlog
 from sidecar.spool.recovery import Recovered
 from sidecar.spool.storage.layout import Aside, Ending, instance_directory, write_ending
 from sidecar.spool.writing.appender import Appender
-from sidecar.spool.writing.writer import WriteJob, Writer
+from sidecar.spool.writing.writer import Writer
+
+log = logging.getLogger(__name__)
+
+_GAP_BYTES = 4096
+"""The bytes that must be free for each gap record if no spare is ready."""
 
 
 class Declaration(NamedTuple):
-    """Gap records on their way to disk, and what they declare."""
-
     endings: list[tuple[Instance, Ending]]
     dropped: dict[str, int]
     records: list[Record]
@@ -79,7 +71,6 @@ class Losses:
             self._instances.append(instance)
 
     def dropped(self, reason: str) -> None:
-        """Count a record that was answered but did not fit."""
         self.records += 1
         self._dropped[reason] = self._dropped.get(reason, 0) + 1
 
@@ -89,16 +80,13 @@ class Losses:
         # Taken, not copied: what is lost from now on goes into the next declaration.
         dropped = self._dropped
         self._instances, self._dropped = [], {}
-        records = [
-            self._gap(ending.reason, instance.id, ending.first, ending.lost)
-            for instance, ending in endings
-        ]
+        gaps = [(each.reason, of.id, each.first, each.lost) for of, each in endings]
         # A dropped record never had an instance or a number.
-        records += [self._gap(reason, None, None, count) for reason, count in dropped.items()]
+        gaps_of_dropped = [(reason, None, None, count) for reason, count in dropped.items()]
+        records = [self._gap(*each) for each in (*gaps, *gaps_of_dropped)]
         return Declaration(endings, dropped, records)
 
     def confirmed(self, declaration: Declaration) -> None:
-        """Note that the gap records are on disk."""
         self.gaps += len(declaration.records)
         for instance, ending in declaration.endings:
             # If more was lost since, the instance is in the list again and is declared again.
@@ -119,23 +107,12 @@ class Losses:
         return gap_record(reason, instance=instance, first=first, lost=lost, record_id=record_id)
 
 
-log = logging.getLogger(__name__)
-
-_BAD_DISK = "the disk takes no records at the moment"
-_NO_ROOM = "there is no room for a new segment"
-_GAP_BYTES = 4096
-"""The bytes that must be free for each gap record if no spare is ready."""
-
-
 class InstanceRotation:
     """Owns the appender and the writer. `refusal` says why no record is taken, None if records are
     taken; `closed` means that none ever will be again. `wake` asks `maintenance` to run."""
 
     def __init__(
-        self,
-        resources: SpoolResources,
-        backlog: Backlog,
-        wake: Callable[[], None],
+        self, resources: SpoolResources, backlog: Backlog, wake: Callable[[], None]
     ) -> None:
         self.refusal: str | None = "the spool is not open yet"
         self.closed = False
@@ -152,22 +129,18 @@ class InstanceRotation:
             on_roll=wake,
         )
         self._loop = asyncio.get_running_loop()
-        self.writer = Writer(
-            resources.disk,
-            self._loop,
-            resources.clock.monotonic,
-            self.appender.on_written,
-            self._on_writer_crashed,
-        )
+        monotonic, callbacks = resources.clock.monotonic, (self.appender.on_written, self._on_crash)
+        self.writer = Writer(resources.disk, self._loop, monotonic, *callbacks)
         batches = self.appender.batches
         batches.submit = self.writer.submit
-        batches.write_at_once = self.writer.write_at_once if resources.in_loop else _not_at_once
+        batches.write_at_once = (
+            self.writer.write_at_once if resources.in_loop else lambda _job: False
+        )
         self._resources = resources
         self._backlog = backlog
         self._wake = wake
-        self._outage = RepeatingOutageLogger(
-            log, "the spool", "the spool takes records again", resources.clock.monotonic
-        )
+        back = "the spool takes records again"
+        self._outage = RepeatingOutageLogger(log, "the spool", back, monotonic)
         self._ordinal = 0
 
     def resume(self, found: Recovered) -> None:
@@ -226,10 +199,10 @@ class InstanceRotation:
             self._backlog.end(instance, Ending(reason, first, 0, declared=True))
         # Not after a failed write: on a bad disk, `maintenance` begins the next with pauses.
         if current and self.refusal is None:
-            if not self.appender.spares:
-                self.refusal = _NO_ROOM
-            else:
+            if self.appender.spares:
                 self.begin()
+            else:
+                self.refusal = "there is no room for a new segment"
         self._wake()
 
     def _end_earlier(
@@ -273,11 +246,11 @@ class InstanceRotation:
         self._outage.failing_on("a write failed", self._resources.root, error)
         if instance is self._backlog.current:
             # Set in the same step in which the waiters fail: a retry must not find the spool open.
-            self.refusal = self.refusal or _BAD_DISK
+            self.refusal = self.refusal or "the disk takes no records at the moment"
             self.appender.discard()
         self.end(instance, "a write to the disk failed", instance.end)
 
-    def _on_writer_crashed(self, error: BaseException) -> None:
+    def _on_crash(self, error: BaseException) -> None:
         # A bug, not a bad disk: `maintenance` raises it, which ends the process.
         self.fault = error
         self.closed, self.refusal = True, "the spool's writer died"
@@ -289,18 +262,9 @@ class InstanceRotation:
         then the next start ships what it can read, although the gap record declares it lost."""
         assert instance.ending is not None
         with contextlib.suppress(RuntimeError):  # already closed: the next start saves it
-            saving = self._loop.run_in_executor(
-                self._resources.executor,
-                write_ending,
-                self._resources.disk,
-                instance.path,
-                instance.ending,
-            )
+            ending = self._resources.disk, instance.path, instance.ending
+            saving = self._loop.run_in_executor(self._resources.executor, write_ending, *ending)
             saving.add_done_callback(_report)
-
-
-def _not_at_once(_job: WriteJob) -> bool:
-    return False
 
 
 def _report(saving: asyncio.Future[None]) -> None:

@@ -1,28 +1,18 @@
 """Keeps the spool writable: makes spare segments, begins a new instance after a disk failure, and
 declares losses.
 
-Takes what was receipted off the disk of a spool that has nothing to do, so that a value that is
-erased from the log does not stay in the spool.
-
-Under load, segments leave by themselves: each is deleted some time after the next one began. The
-last segment of a quiet sidecar would stay for days. So once nothing was written or receipted for a
-while:
-
-1. A new segment begins. Its header says the next number and the hash of the record before it: all
-   that the chain needs.
-2. Retained segments are deleted.
-3. The segment before the new one becomes a spare: its records are overwritten with zeros. A new
-   spare would be written in full, for a sidecar that decides every few minutes far more than its
-   records.
-
-A spool whose `segment_bytes` and `max_bytes` were lowered may hold a segment that leaves no room
-for another. Once everything is receipted, it is replaced in the same way, and at once.
+Takes what was receipted off the disk of a quiet spool, so that a value that is erased from the log
+does not stay there. Once nothing was written or receipted for a while, a new segment begins, whose
+header says all that the chain needs; retained segments are deleted; and the segment before the new
+one becomes a spare, overwritten with zeros. A segment from before `segment_bytes` was lowered,
+which leaves no room for another, is replaced in the same way, and at once.
 """
 
 import asyncio
 import contextlib
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TypeVar
 
 from sidecar.platform.backoff import Backoff
@@ -37,32 +27,42 @@ from sidecar.spool.writing.instance_rotation import InstanceRotation
 QUIET_SECONDS = 60.0
 """The seconds during which nothing may have been written or receipted for the spool to be quiet."""
 
+log = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
+FIRST_PAUSE = 0.2
+MAX_PAUSE = 5.0
+"""Seconds before the first retry, and the most between two."""
+SPARE_SEGMENTS = 2
+"""The number of spares to hold. One alone would run out on a disk that is slow to make more."""
+DECLARE_AFTER_SECONDS = 1.0
+"""The seconds for which dropped records are counted before a gap record declares them."""
+
+
+@dataclass(frozen=True, slots=True)
 class QuietSpool:
     """Call `drop` every `pause` seconds, while the spool takes records."""
 
-    def __init__(
-        self, spares: SegmentPool, backlog: Backlog, appender: Appender, seconds: float
-    ) -> None:
-        self._spares = spares
-        self._backlog = backlog
-        self._appender = appender
-        self._seconds = seconds
+    spares: SegmentPool
+    backlog: Backlog
+    appender: Appender
+    seconds: float
 
     def pause(self) -> float:
         """Return the seconds until `drop` may have something to do."""
-        left = self._seconds - self._backlog.quiet_seconds()
+        left = self.seconds - self.backlog.quiet_seconds()
         # Due already, and `drop` could do nothing: records wait for their receipt, or for room.
-        return left if left > 0 else self._seconds
+        return left if left > 0 else self.seconds
 
     async def drop(self) -> bool:
         """Drop all receipted records, if the spool is quiet or needs the room of a segment that is
         larger than new ones. Returns whether a new segment was begun."""
-        appender, backlog = self._appender, self._backlog
+        appender, backlog = self.appender, self.backlog
         instance, last = appender.instance, appender.instance.segments[-1]
-        outgrown = appender.starved and last.size > self._spares.size
+        outgrown = appender.starved and last.size > self.spares.size
         busy = backlog.depth > 0 or appender.waiting > 0
-        if busy or not (outgrown or backlog.quiet_seconds() >= self._seconds):
+        if busy or not (outgrown or backlog.quiet_seconds() >= self.seconds):
             return False
         if last.first == appender.n:
             # It holds no record. An earlier drop may have left segments, if the process died.
@@ -71,8 +71,8 @@ class QuietSpool:
         if not appender.spares:
             return False
         reusable = None
-        if last.size == self._spares.size:
-            reusable = Reusable(last, last.size - appender.room, self._spares.next_name())
+        if last.size == self.spares.size:
+            reusable = Reusable(last, last.size - appender.room, self.spares.next_name())
         # If we die before the header is on disk, the next start continues in the old segment; from
         # then on in the new one. A failure ends the instance, which `InstanceRotation` handles.
         with contextlib.suppress(SpoolError):
@@ -84,56 +84,34 @@ class QuietSpool:
         return True
 
 
-log = logging.getLogger(__name__)
-
-T = TypeVar("T")
-
-FIRST_PAUSE = 0.2
-MAX_PAUSE = 5.0
-"""Seconds before the first retry, and the most between two."""
-SPARE_SEGMENTS = 2
-"""The number of spares to hold. With only one, requests would be denied under load if the disk were
-slow to make the next."""
-DECLARE_AFTER_SECONDS = 1.0
-"""The seconds for which dropped records are counted before a gap record declares them."""
-
-
 class Maintenance:
     """The loop beside the writer. Call `wake` after any change."""
 
     def __init__(
-        self,
-        spares: SegmentPool,
-        backlog: Backlog,
-        resources: SpoolResources,
-        quiet_seconds: float,
+        self, spares: SegmentPool, backlog: Backlog, resources: SpoolResources, quiet_seconds: float
     ) -> None:
-        self._spares = spares
+        self.spares = spares
         self._quiet_seconds = quiet_seconds
         self._backlog = backlog
         self._executor = resources.executor
         self._loop = asyncio.get_running_loop()
         self._woken = asyncio.Event()
-
-    @property
-    def disk_fault(self) -> str | None:
-        """The reason why the disk has no room for another segment; None if it has room."""
-        return self._spares.disk_fault
+        self.wake = self._woken.set
+        """Runs the loop again: there may be something to do, or something may now succeed."""
 
     def occupied_by(self) -> str:
         """Return what fills the room up to `max_bytes`."""
-        return self._backlog.occupied_by(len(self._appender.spares) * self._spares.size)
+        return self._backlog.occupied_by(len(self._appender.spares) * self.spares.size)
 
     async def start(self, rotation: InstanceRotation, found: Recovered) -> None:
         """Begin with the results of recovery. A disk that takes nothing does not prevent the start:
         the spool then refuses every record, and `run` retries."""
         self._rotation = rotation
         self._appender = rotation.appender
-        self._quiet = QuietSpool(self._spares, self._backlog, self._appender, self._quiet_seconds)
+        self._quiet = QuietSpool(self.spares, self._backlog, self._appender, self._quiet_seconds)
         if found.resumed is not None:
-            await self._in_thread(
-                rotation.writer.resume, found.resumed.segment.path, found.resumed.offset
-            )
+            at = found.resumed.segment.path, found.resumed.offset
+            await self._in_thread(rotation.writer.resume, *at)
         rotation.resume(found)
         rotation.writer.start()
         await self._do_pending_work()
@@ -155,12 +133,7 @@ class Maintenance:
                 async with asyncio.timeout(self._quiet.pause() if well else backoff.next_pause()):
                     await self._woken.wait()
 
-    def wake(self) -> None:
-        """Run the loop again: there may be something to do, or something may now succeed."""
-        self._woken.set()
-
     def dropped(self, reason: str) -> None:
-        """Count a record that was answered but did not fit."""
         losses = self._rotation.losses
         # The first one sets the timer for all that follow.
         if not losses:
@@ -183,16 +156,19 @@ class Maintenance:
             self._appender.discard()
         await asyncio.sleep(0)  # lets the last job's callbacks run: it may be a declaration
         await self._backlog.retire()
-        await self._spares.close(seconds)
+        await self.spares.close(seconds)
         return await self._in_thread(rotation.writer.stop, seconds)
 
     async def _do_pending_work(self) -> bool:
-        """Do the pending work. Returns whether none is left."""
         rotation = self._rotation
         # The spares come first: a new instance needs one, and takes it.
         await self._refill_pool()
         if rotation.refusal is not None and self._appender.spares:
-            await self._begin_instance()
+            # InstanceRotation reports a failure itself; the next round retries. Shielded: a
+            # cancelled future would count the losses as undeclared.
+            with contextlib.suppress(SpoolError):
+                if not rotation.closed:
+                    await asyncio.shield(rotation.begin())
             await self._refill_pool()
         if rotation.refusal is None and rotation.losses:
             rotation.declare()
@@ -205,7 +181,7 @@ class Maintenance:
     async def _refill_pool(self) -> None:
         appender = self._appender
         while len(appender.spares) < SPARE_SEGMENTS and not self._rotation.closed:
-            spare = await self._spares.make(self.occupied_by, denials_only=appender.denials_only)
+            spare = await self.spares.make(self.occupied_by, denials_only=appender.denials_only)
             # Retained segments are only a precaution, so they make room for new ones.
             if spare is None and await self._backlog.trim(everything=True):
                 continue
@@ -215,22 +191,14 @@ class Maintenance:
             appender.spares.append(spare)
         # A segment from before `segment_bytes` was lowered goes once everything is shipped and
         # another has begun. If it leaves no room for that one, the limit has to wait.
-        if not appender.spares and self._outgrown() and not self._rotation.closed:
-            spare = await self._spares.make_beyond()
-            if spare is not None:
-                appender.spares.append(spare)
+        outgrown = not appender.spares and self._outgrown() and not self._rotation.closed
+        if outgrown and (spare := await self.spares.make_beyond()) is not None:
+            appender.spares.append(spare)
 
     def _outgrown(self) -> bool:
         """Whether everything is shipped, and a segment is larger than new ones."""
         idle = self._backlog.depth == 0 and self._appender.waiting == 0
-        return idle and self._backlog.largest > self._spares.size
-
-    async def _begin_instance(self) -> None:
-        if not self._rotation.closed:
-            # InstanceRotation reports a failure itself; the next round retries. Shielded: a
-            # cancelled future would count the losses as undeclared.
-            with contextlib.suppress(SpoolError):
-                await asyncio.shield(self._rotation.begin())
+        return idle and self._backlog.largest > self.spares.size
 
     def _in_thread(self, work: Callable[..., T], *arguments: object) -> asyncio.Future[T]:
         return self._loop.run_in_executor(self._executor, work, *arguments)

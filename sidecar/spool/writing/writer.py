@@ -1,12 +1,7 @@
-"""Writes records to disk: each job is one write and one sync, in a thread.
-
-Jobs come in order from the event loop and are answered in order. Between two jobs the thread works
-for a few microseconds only, so it rarely waits for the interpreter's lock.
+"""Writes records to disk: each job is one write and one sync, in a thread, in order.
 
 A lone request waits longer for the way to the thread and back than the disk's own time, so while
 the disk is fast its job may be written without the thread (`write_at_once`).
-
-Knows nothing of records or modes.
 """
 
 import asyncio
@@ -82,8 +77,7 @@ class Writer:
         self._thread.start()
 
     def stop(self, seconds: float) -> bool:
-        """Stop the thread after the jobs it has. Returns whether it stopped within `seconds`.
-        Blocks."""
+        """Stop the thread after the jobs it has. Returns whether it stopped in time. Blocks."""
         self._jobs.put(None)
         self._thread.join(seconds)
         return not self._thread.is_alive()

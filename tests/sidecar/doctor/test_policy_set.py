@@ -21,7 +21,7 @@ from policies.sets.policy_set import (
     role_name,
     tenant_document,
 )
-from sidecar.policy_cache.cache_file import CacheFile
+from sidecar.policy_cache.policy_store import CacheFile
 from tests.sidecar.doctor.recorded_host import KEYS, found, observed, seen
 from tests.support.fake_control_api import policy
 

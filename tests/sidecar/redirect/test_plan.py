@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from sidecar.proxy.tunnel.original_destination import RESERVED
-from sidecar.redirect import iptables_rules, nft_rules, packet_filter
+from sidecar.redirect import packet_filter
 from sidecar.redirect.network import Unresolved, kubernetes_api
-from sidecar.redirect.packet_filter import Ran, RulesFailed, apply
+from sidecar.redirect.packet_filter import Ran, RulesFailed, apply, iptables_script, nft_script
 from sidecar.redirect.plan import (
     Endpoint,
     PortRange,
@@ -134,15 +134,13 @@ def test_name_servers_are_those_of_resolv_conf() -> None:
 
 def scripts(plan: RedirectPlan) -> dict[str, list[str]]:
     """The rules in order, by the part of the packet filter that they are in."""
-    text = nft_rules.script(plan)
+    text = nft_script(plan)
     nat, refuse = text.split("chain nothing_else")
     return {
         "nft nat": nat.splitlines(),
         "nft filter": refuse.splitlines(),
         **{
-            f"{table} {version}": iptables_rules.script(
-                plan, version, table, hooked=False
-            ).splitlines()
+            f"{table} {version}": iptables_script(plan, version, table, hooked=False).splitlines()
             for table in ("nat", "filter")
             for version in (4, 6)
         },

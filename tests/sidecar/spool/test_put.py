@@ -12,7 +12,8 @@ from pathlib import Path
 import orjson
 import pytest
 
-from sidecar.spool import RecordTooLarge, Spool, SpoolLocked, SpoolUnwritable
+from sidecar.spool import Spool, SpoolUnwritable
+from sidecar.spool.errors import RecordTooLarge, SpoolLocked
 from tests.sidecar.spool.running_spool import (
     CLOCK,
     MIB,

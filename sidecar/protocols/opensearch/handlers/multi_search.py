@@ -1,8 +1,6 @@
-"""Several searches or documents in one body: all their sources, and the filtered response.
-
-Requests in a query language: SQL and PPL of OpenSearch, SQL and ES|QL of Elasticsearch. A query
-names its indices in its text. A query that the readers in `languages` don't understand is denied.
-"""
+"""Several searches or documents in one body; and requests in a query language, which names its
+indices in its text: SQL and PPL of OpenSearch, SQL and ES|QL of Elasticsearch. A query that the
+readers in `languages` don't understand is denied."""
 
 from collections.abc import Iterable
 from functools import cache, partial
@@ -41,8 +39,6 @@ from sidecar.protocols.strict_body import OverBudget
 
 
 class SearchLine(NamedTuple):
-    """One search of several: its index names, what patterns in them cover, its head and body."""
-
     names: tuple[str, ...]
     expand_wildcards: str | None
     head: dict[str, Any]
@@ -104,7 +100,6 @@ async def sources_of_searches(server: OpenSearchServer, request: RoutedRequest) 
 
 
 def can_filter_searches(server: OpenSearchServer, request: RoutedRequest) -> bool:
-    """Return whether every search can withhold documents by their levels."""
     query, field = read_parameters(request), server.level_field
     return field is not None and all(
         not names_in_search(line.body, request.budget)
@@ -117,10 +112,8 @@ def filter_searches(
     _server: OpenSearchServer, request: RoutedRequest, _sources: Sources, visibility: Visibility
 ) -> ForwardPlan:
     # The body is written again from what was judged; the heads are the caller's.
-    filtered = [
-        (line.head, *query_filter.add_filter(line.body, visibility))
-        for line in parse_searches(request, read_parameters(request))
-    ]
+    searches = parse_searches(request, read_parameters(request))
+    filtered = [(each.head, *query_filter.add_filter(each.body, visibility)) for each in searches]
     lines = (each for head, body, _ in filtered for each in (head, body))
 
     def filter_response(response: FetchedResponse) -> ForwardedPart:
@@ -138,7 +131,6 @@ def filter_searches(
 
 
 async def sources_of_documents(server: OpenSearchServer, request: RoutedRequest) -> Sources:
-    """Return the sources of a request for several documents by id."""
     # Refuse unknown members, any of which could name an index.
     query, body = read_parameters(request), request.body or {}
     if not body.keys() <= {"docs", "ids", "parameters"}:
@@ -211,8 +203,7 @@ async def sources_of_sql(server: OpenSearchServer, request: RoutedRequest) -> So
     """Return the sources of a SQL query, or of the query that its cursor was issued for."""
     if isinstance(request.body, dict) and "cursor" in request.body:
         return await sources_of_cursor(server, request)
-    query = _query_text(request)
-    return await _sources(server, request, indices_of_sql(query))
+    return await _sources(server, request, indices_of_sql(_query_text(request)))
 
 
 async def sources_of_cursor(server: OpenSearchServer, request: RoutedRequest) -> Sources:

@@ -1,10 +1,7 @@
-"""Finds the sources of requests whose responses pass unchanged: reads, and writes, which are
-authorized like reads where the configuration allows writes.
+"""Finds the sources of requests whose responses pass unchanged, and composes lists of indices from
+what the agent may see.
 
-Lists of indices, composed from what the agent may see.
-
-Each list is fetched with the agent's own credentials, and policies decide about each index in it.
-An alias is visible if one of its indices is.
+Each list is fetched with the agent's own credentials. An alias is visible if one of its indices is.
 """
 
 from functools import cache, partial
@@ -150,7 +147,6 @@ async def sources_of_bulk(server: OpenSearchServer, request: RoutedRequest) -> S
 
 
 def _parse_action(line: dict[str, Any]) -> tuple[str, Any]:
-    """Return a line's action, and the index that it names."""
     if len(line) != 1:
         raise Malformed("a line of the body must have exactly one action")
     [(action, target)] = line.items()
@@ -170,7 +166,6 @@ def _query(request: RoutedRequest) -> dict[str, str]:
 async def list_by_index(
     server: OpenSearchServer, request: RoutedRequest, permits: Permits
 ) -> FetchedResponse:
-    """Return an object with a member per index: mappings, settings, aliases."""
     request_parts.parse_known(request.target.query, request_parts.METADATA_PARAMETERS)
     # Called only for its checks: the list is filtered by index, whatever the names stand for.
     if request.path_params:
@@ -179,11 +174,8 @@ async def list_by_index(
     found = expect_object(body, "list")
     # If some of the names don't exist, the error is a member beside the indices that do exist.
     of_error = {"error", "status"} if response.status != 200 else set()
-    visible = {
-        name: value
-        for name, value in found.items()
-        if name in of_error or permits(server.source_names.of(name))
-    }
+    source_of = server.source_names.of
+    visible = {k: v for k, v in found.items() if k in of_error or permits(source_of(k))}
     if not visible and request.path_params and request.target.segments[0] == "_alias":
         # Answer exactly as for an alias that doesn't exist, including the status.
         missing = {"error": f"alias [{request.path_params[0]}] missing", "status": 404}
@@ -204,9 +196,8 @@ async def list_resolution(
         return response
     found = parse_resolution(body)
     source_names = server.source_names
-    visible = {
-        each["name"] for each in found["indices"] if permits(source_names.of(source_name(each)))
-    }
+    indices = found["indices"]
+    visible = {each["name"] for each in indices if permits(source_names.of(source_name(each)))}
     streams = [each for each in found["data_streams"] if permits(source_names.of(each["name"]))]
     # A backing index is visible if its stream is.
     for stream in streams:
@@ -215,14 +206,11 @@ async def list_resolution(
     # index that the response doesn't list, so policies are asked about that one here.
     aliases = []
     for alias in found["aliases"]:
-        targets = [
-            each
-            for each in alias_targets(alias)
-            if each in visible or permits(source_names.of(each))
-        ]
-        if targets:
-            aliases.append({**alias, "indices": targets})
-    indices = [each for each in found["indices"] if each["name"] in visible]
+        all_targets = alias_targets(alias)
+        seen = [each for each in all_targets if each in visible or permits(source_names.of(each))]
+        if seen:
+            aliases.append({**alias, "indices": seen})
+    indices = [each for each in indices if each["name"] in visible]
     return _compose(response, {"indices": indices, "aliases": aliases, "data_streams": streams})
 
 
@@ -257,18 +245,11 @@ async def _fetch(request: RoutedRequest) -> tuple[FetchedResponse, Any]:
 
 
 def _visible_rows(server: OpenSearchServer, found: Any, column: str, permits: Permits) -> list[Any]:
-    """Return the rows whose index the agent may see. A row that names no index is hidden."""
-    return [
-        row
-        for row in expect_list(found, "list")
-        if isinstance(row, dict)
-        and isinstance(row.get(column), str)
-        and row[column]
-        and permits(server.source_names.of(row[column]))
-    ]
+    rows = [each for each in expect_list(found, "list") if isinstance(each, dict)]
+    named = [each for each in rows if isinstance(each.get(column), str) and each[column]]
+    return [each for each in named if permits(server.source_names.of(each[column]))]
 
 
 def _compose(response: FetchedResponse, visible: Any) -> FetchedResponse:
-    return response._replace(
-        fields=without_whole_body_fields(response.fields), body=to_json(visible)
-    )
+    fields = without_whole_body_fields(response.fields)
+    return response._replace(fields=fields, body=to_json(visible))

@@ -1,8 +1,5 @@
-"""A search and its continuations: their sources, and their filtered responses.
-
-A continuation stands for the sources of the search that began it, which are authorized again at
-every use.
-"""
+"""A search and its continuations: their sources, and their filtered responses. A continuation
+stands for the sources of its search, which are authorized again at every use."""
 
 from collections.abc import Callable
 from typing import Any
@@ -43,15 +40,13 @@ async def sources_of_search(server: OpenSearchServer, request: RoutedRequest) ->
         return await server.sources([*requested_names(request), *names], request, query)
     # A point in time has its own indices, so a request without a name doesn't mean all indices. If
     # the path names some nevertheless, they are judged too.
-    token = string_member(body["pit"], "id")
-    issued = server.continuations.sources_of(token, request.attribution)
+    issued = server.continuations.sources_of(string_member(body["pit"], "id"), request.attribution)
     if request.path_params:
         names += path_names(request)
     return union(issued, await server.sources(names, request, query))
 
 
 def can_filter(server: OpenSearchServer, request: RoutedRequest) -> bool:
-    """Return whether the search can withhold documents by their levels."""
     field = server.level_field
     # A look-up in another index may reveal what that index contains.
     if field is None or names_in_search(request.body, request.budget):
@@ -78,8 +73,7 @@ def filter_search(
 
 
 async def sources_of_scroll(server: OpenSearchServer, request: RoutedRequest) -> Sources:
-    """Return the sources of the search that began the scroll. The token is in the body or in the
-    path."""
+    """Return the sources of the search that began the scroll, by the token in the body or path."""
     if request.path_params:
         # With both, the server could continue a different scroll from the one that is judged.
         if request.body is not None:
@@ -93,7 +87,6 @@ async def sources_of_scroll(server: OpenSearchServer, request: RoutedRequest) ->
 
 
 async def sources_of_id(server: OpenSearchServer, request: RoutedRequest) -> Sources:
-    """Return the sources of the search whose id is in the path."""
     # Called only for its checks: an unknown parameter could name another search.
     read_parameters(request)
     return server.continuations.sources_of(request.path_params[0], request.attribution)

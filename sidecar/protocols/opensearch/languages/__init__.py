@@ -1,1 +1,1 @@
-"""Finds the indices that a query in SQL, PPL or ES|QL names. Pure."""
+"""Finds the indices that a query in SQL, PPL or ES|QL names."""

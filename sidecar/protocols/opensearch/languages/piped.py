@@ -3,15 +3,16 @@ commands with `|` between them.
 
 Strict rather than complete: a command that isn't listed here may read an index in its own way, so
 it is `Unresolved`. So is, in an unexpected place, a source of PPL or a reading command of ES|QL.
-The tables of a PPL join are at its end: `join <condition> <table>[, <table>…] [as <alias>]`. Pure.
 """
 
 import re
 from collections.abc import Sequence
+from functools import partial
 
 from sidecar.protocols.opensearch.languages.sql import UNQUOTED_NAME, Kind, Token, TokenCursor
 from sidecar.protocols.protocol import Unresolved
 
+_unreadable = partial(Unresolved, "the query has a join that doesn't clearly end in index names")
 _UNQUOTED = re.compile(UNQUOTED_NAME).fullmatch
 
 
@@ -33,7 +34,8 @@ def last_tables(text: str, tokens: Sequence[Token]) -> list[str]:
     if begin > 0:
         before = tokens[begin - 1]
         apart = before.end < tokens[begin].start or before.text == "]"
-        if not apart or _continues(before):
+        # After one of these, a larger expression continues, and no list of tables can begin.
+        if not apart or before.is_mark(".", ",", ":", "=", "-") or before.is_word("as"):
             raise _unreadable()
     return names[::-1]
 
@@ -56,7 +58,8 @@ def _name_begin(tokens: Sequence[Token], end: int) -> int:
         return begin
     while begin > 0:
         before = tokens[begin - 1]
-        if before.end < tokens[begin].start or not _part_of_name(before):
+        apart = before.end < tokens[begin].start or before.kind is Kind.QUOTED
+        if apart or (before.kind is Kind.MARK and before.text not in ".@*-"):
             break
         begin -= 1
     return begin
@@ -64,28 +67,11 @@ def _name_begin(tokens: Sequence[Token], end: int) -> int:
 
 def _name(text: str, tokens: Sequence[Token]) -> str:
     name = text[tokens[0].start : tokens[-1].end]
-    if tokens[0].kind is Kind.QUOTED:
-        # In quotes other than backticks it is a string, which belongs to the condition.
-        if not name.startswith("`") or not tokens[0].text:
-            raise _unreadable()
-        return tokens[0].text
-    if not _UNQUOTED(name):
+    quoted = tokens[0].kind is Kind.QUOTED
+    # In quotes other than backticks it is a string, which belongs to the condition.
+    if not (name.startswith("`") and tokens[0].text if quoted else _UNQUOTED(name)):
         raise _unreadable()
-    return name
-
-
-def _part_of_name(token: Token) -> bool:
-    return token.kind is not Kind.QUOTED and (token.kind is not Kind.MARK or token.text in ".@*-")
-
-
-def _continues(token: Token) -> bool:
-    """Return whether the text after this token continues a larger expression, so that no list of
-    tables can begin there."""
-    return token.is_mark(".", ",", ":", "=", "-") or token.is_word("as")
-
-
-def _unreadable() -> Unresolved:
-    return Unresolved("the query has a join that doesn't clearly end in index names")
+    return tokens[0].text if quoted else name
 
 
 # Commands that work on the piped documents, and read nothing else.
@@ -187,14 +173,12 @@ def _read_bracket(cursor: TokenCursor, found: list[str]) -> None:
     if cursor.is_word("search", "source", "index"):
         _read_pipeline(cursor, found)
     else:
-        while (token := cursor.current) is not None and _part_of_fields(token):
+        while (token := cursor.current) and (
+            token.kind is not Kind.MARK or token.text in _FIELD_MARKS
+        ):
             cursor.advance()
     if not cursor.accept("]"):
         raise Unresolved("the query has brackets with neither a subquery nor a list of fields")
-
-
-def _part_of_fields(token: Token) -> bool:
-    return token.kind is not Kind.MARK or token.text in _FIELD_MARKS
 
 
 def _read_join(cursor: TokenCursor, found: list[str]) -> None:

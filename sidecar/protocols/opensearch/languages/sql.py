@@ -1,13 +1,10 @@
-"""The indices of a SQL query, in the dialects of OpenSearch (both engines) and Elasticsearch: the
-names after FROM, after JOIN, and after a comma among tables, at any depth.
+"""Finds the indices of a SQL query, in the dialects of OpenSearch (both engines) and Elasticsearch:
+the names after FROM, after JOIN, and after a comma among tables, at any depth. Splits a query into
+tokens that SQL, PPL and ES|QL agree on.
 
 Strict rather than complete: one SELECT with its subqueries, and after a table only what the grammar
-allows there. Anything else is `Unresolved`.
-
-Splits a query into tokens that SQL, PPL and ES|QL agree on, or refuses it.
-
-Each of these languages has its own comments, escapes and names, and versions differ. A text that
-two of them could split differently is `Unresolved`.
+allows there. Anything else is `Unresolved`, and so is a text that two of the languages could split
+differently.
 """
 
 import re
@@ -36,8 +33,7 @@ _TOKEN = re.compile(
 )
 
 UNQUOTED_NAME = r"[A-Za-z0-9_.@](?:[A-Za-z0-9_.@*-]*[A-Za-z0-9_@*-])?"
-"""A table's name, which may consist of several tokens. It doesn't end with a dot: another part of
-the name could follow one."""
+"""A table's name, of several tokens, and no dot at its end, which a name could continue."""
 
 # A name ends before a character that can't be part of a name in any of the languages.
 _NAME = re.compile(rf"(?:{UNQUOTED_NAME}|\*)(?=[\s,;)|\]]|\Z)")
@@ -50,8 +46,6 @@ _NAME_EXPECTED = "the query has no index name where one is expected"
 
 
 class Kind(Enum):
-    """The kind of a token."""
-
     WORD = "word"
     QUOTED = "quoted"
     NUMBER = "number"
@@ -59,8 +53,6 @@ class Kind(Enum):
 
 
 class Token(NamedTuple):
-    """One token, from `start` to `end`."""
-
     kind: Kind
     text: str
     """The text, in lower case except for the contents of quotes."""
@@ -72,7 +64,6 @@ class Token(NamedTuple):
         return self.kind is Kind.WORD and (not texts or self.text in texts)
 
     def is_mark(self, *texts: str) -> bool:
-        """Return whether this is one of the marks `texts`."""
         return self.kind is Kind.MARK and self.text in texts
 
 
@@ -113,7 +104,6 @@ class TokenCursor:
         return self.tokens[self._at] if self._at < len(self.tokens) else None
 
     def advance(self) -> Token | None:
-        """Returns the current token, and moves to the next."""
         token = self.current
         self._at += 1
         return token
@@ -127,12 +117,10 @@ class TokenCursor:
         return True
 
     def is_word(self, *texts: str) -> bool:
-        token = self.current
-        return token is not None and token.is_word(*texts)
+        return self.current is not None and self.current.is_word(*texts)
 
     def is_mark(self, *texts: str) -> bool:
-        token = self.current
-        return token is not None and token.is_mark(*texts)
+        return self.current is not None and self.current.is_mark(*texts)
 
     def expect_word(self) -> None:
         """Moves past a word. Raises `Unresolved` at anything else."""
@@ -233,14 +221,13 @@ def _read_tables(cursor: TokenCursor, found: list[str], among_tables: list[bool]
             among_tables.append(False)
             return
         if cursor.is_word(*_ENDS_TABLES, *_JOINS, *_NO_ALIAS):
-            raise Unresolved("the query has no index name where one is expected")
+            raise Unresolved(_NAME_EXPECTED)
         found.append(cursor.expect_name())
         _read_alias(cursor)
         if not cursor.accept(","):
             break
-    if cursor.current is None or cursor.is_word(*_ENDS_TABLES, *_JOINS):
-        return
-    if not cursor.is_mark(")", ";"):
+    ended = cursor.current is None or cursor.is_word(*_ENDS_TABLES, *_JOINS)
+    if not ended and not cursor.is_mark(")", ";"):
         raise Unresolved(_AFTER_TABLE)
 
 

@@ -8,10 +8,10 @@ from typing import Any
 
 from policies.sets.policy_set import PolicySet
 from sidecar.control.client import ControlClient
-from sidecar.policy_cache.cache_file import CacheFile
 from sidecar.policy_cache.freshness import Freshness
 from sidecar.policy_cache.full_replica import FullStore, PollLoop
 from sidecar.policy_cache.long_poll import LongPoll
+from sidecar.policy_cache.policy_store import CacheFile
 from sidecar.policy_cache.replica import ReplicaState
 from tests.support.fake_control_api import SIDECAR_KEY, FakeControlApi
 from tests.support.sidecar import FakeClock

@@ -9,9 +9,9 @@ import pytest
 from policies.ground.signing import Endorsement, Signer
 from policies.sets.policy_set import role_document, role_name
 from sidecar.control.client import ControlClient
-from sidecar.policy_cache.cache_file import CacheFile
 from sidecar.policy_cache.freshness import Freshness
 from sidecar.policy_cache.full_replica import FullReplica
+from sidecar.policy_cache.policy_store import CacheFile
 from tests.sidecar.policy_cache.full_replica.polling_replica import (
     PollingReplica,
     polling_replica,

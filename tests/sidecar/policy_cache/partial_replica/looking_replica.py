@@ -7,7 +7,6 @@ from pathlib import Path
 from policies.ground.keys import key_digest
 from policies.sets.policy_set import TENANT, PolicySet, key_name
 from sidecar.control.client import ControlClient
-from sidecar.policy_cache.cache_file import CacheFile
 from sidecar.policy_cache.feed import FeedPage, Position
 from sidecar.policy_cache.freshness import Freshness
 from sidecar.policy_cache.key_pin import verify_origin
@@ -15,6 +14,7 @@ from sidecar.policy_cache.long_poll import LongPoll
 from sidecar.policy_cache.partial_replica.control_loop import ControlLoop
 from sidecar.policy_cache.partial_replica.incremental_sync import IncrementalSync
 from sidecar.policy_cache.partial_replica.working_set import PartialState, WorkingSet
+from sidecar.policy_cache.policy_store import CacheFile
 from tests.support.fake_control_api import SIDECAR_KEY, FakeControlApi
 from tests.support.sidecar import FakeClock
 

@@ -11,7 +11,7 @@ from policies.ground.signing import Endorsement, Signer
 from policies.sets.merkle_map import path
 from policies.sets.policy_set import role_document, role_name
 from policies.sets.redis_keys import HEAD, changes_key, document_field, doubts_key, set_key
-from sidecar.policy_cache.partial_replica.signature_check import MAX_DOUBT_BYTES
+from sidecar.policy_cache.partial_replica.redis_reader import MAX_DOUBT_BYTES
 from tests.sidecar.policy_cache.partial_replica.redis_set import (
     LIMIT,
     allowed,

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.policy_cache.cache_file import CacheFile
 from sidecar.policy_cache.feed import Position
 from sidecar.policy_cache.partial_replica import working_set
 from sidecar.policy_cache.partial_replica.working_set import HeldDocument, WorkingSet
+from sidecar.policy_cache.policy_store import CacheFile
 from sidecar.policy_cache.policy_view import MissingDocument
 
 LIMIT = 20

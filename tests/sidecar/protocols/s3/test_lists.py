@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from policies.ground.errors import UpstreamFailed
-from sidecar.protocols.s3.lists import filter_buckets, filter_keys
-from sidecar.protocols.s3.xml import UnreadableXml, read
+from sidecar.protocols.s3.lists import UnreadableXml, filter_buckets, filter_keys, read
 from tests.support.properties import examples
 
 HEAD = '<?xml version="1.0" encoding="UTF-8"?>\n<ListBucketResult xmlns="http://s3.amazonaws.com/">'

@@ -10,7 +10,7 @@ import orjson
 import pytest
 
 from sidecar.spool.errors import SpoolFull
-from sidecar.spool.reading.oldest_age import OldestAge
+from sidecar.spool.reading.backlog import OldestAge
 from sidecar.spool.spool import Spool
 from tests.sidecar.spool.running_spool import (
     MIB,
