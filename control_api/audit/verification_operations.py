@@ -24,10 +24,16 @@ from control_api.edge.requests import EmptyRequest
 from control_api.log.checkpoints.level import level_of
 from control_api.log.scheduled.rederivation import stopped
 from control_api.log.verify import verify
-from control_api.store.queries import count_checks, log_keys, purges, redactions, self_checks
+from control_api.store.queries import log_keys, purges, redactions
 from control_api.store.queries.checkpoints import readable_latest
-from control_api.store.queries.count_checks import CountCheck
-from control_api.store.queries.self_checks import ASKED_FOR, SelfCheck
+from control_api.store.queries.leases import (
+    ASKED_FOR,
+    CountCheck,
+    SelfCheck,
+    begin_round,
+    count_checks,
+    self_checks,
+)
 from control_api.store.transaction import Transaction
 from policies.ground.canonical import rfc3339
 from policies.trail.findings import Finding
@@ -186,7 +192,7 @@ async def start_verification(audit: Audit, caller: Caller, _: EmptyRequest) -> V
         state = await self_checks.state(tx.connection, tenant_id)
         total = await redactions.log_size(tx.connection, tenant_id)
         if state is not None and not is_running(state, total, tx.now):
-            await self_checks.begin_round(tx.connection, tenant_id, stopped=stopped(state))
+            await begin_round(tx.connection, tenant_id, stopped=stopped(state))
         compared = await count_checks.state(tx.connection, tenant_id)
         if not compared.is_running(tx.now):
             await count_checks.ask(tx.connection, tenant_id)

@@ -49,12 +49,7 @@ class NoteFolder:
 
     def names(self) -> list[str]:
         """The names of the kept notes, the newest first."""
-        try:
-            found = [each.name for each in os.scandir(self.path)]
-        except FileNotFoundError:
-            return []
-        except OSError as error:
-            raise fault(self.path, error) from error
+        found = (each.name for each in _scan(self.path))
         return sorted((name for name in found if self._pattern.match(name)), reverse=True)
 
     def read(self, name: str) -> str | None:
@@ -83,9 +78,6 @@ class NoteFolder:
                 unfinished.unlink()
         return True
 
-    def remove(self, name: str) -> None:
-        (self.path / name).unlink(missing_ok=True)
-
     def sync(self) -> None:
         _sync(self.path)
 
@@ -101,6 +93,15 @@ class NoteFolder:
 
 def fault(path: Path, error: OSError) -> CheckpointStoreFault:
     return CheckpointStoreFault(f"checkpoint store `{path}`: {worded(error)}")
+
+
+def _scan(folder: Path) -> list[os.DirEntry[str]]:
+    try:
+        return list(os.scandir(folder))
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise fault(folder, error) from error
 
 
 def _write(path: Path, content: bytes) -> None:
@@ -176,7 +177,7 @@ class FileStore:
             # a later one exists, which this writer has not seen.
             names = folder.names()
             if names[0] != name:
-                folder.remove(name)
+                (folder.path / name).unlink(missing_ok=True)
                 return False
             # The note is on disk, but its name only after this.
             folder.sync()
@@ -195,25 +196,13 @@ class FileStore:
             raise fault(folder.path, error) from error
 
     def cosigned(self, tenant_id: str) -> list[str]:
-        parent = self._folder(tenant_id).path / COSIGNED
-        try:
-            witnesses = [each.name for each in os.scandir(parent)]
-        except FileNotFoundError:
-            return []
-        except OSError as error:
-            raise fault(parent, error) from error
-        witnesses = sorted(name for name in witnesses if _WITNESS.match(name))
+        names = (each.name for each in _scan(self._folder(tenant_id).path / COSIGNED))
+        witnesses = sorted(name for name in names if _WITNESS.match(name))
         found = (self._latest_of(tenant_id, each) for each in witnesses[:MAX_WITNESSES])
         return [note for note in found if note is not None]
 
     def tenants(self) -> list[str]:
-        try:
-            found = [each.name for each in os.scandir(self._directory) if each.is_dir()]
-        except FileNotFoundError:
-            return []
-        except OSError as error:
-            raise fault(self._directory, error) from error
-        return sorted(unquote(name) for name in found)
+        return sorted(unquote(each.name) for each in _scan(self._directory) if each.is_dir())
 
     def _latest_of(self, tenant_id: str, witness: str) -> str | None:
         folder = self._cosigned(tenant_id, witness)
@@ -254,20 +243,14 @@ class StoreLocation:
         if url.query or url.fragment:
             raise ValueError("must have no `?` and no `#`")
         if url.scheme == "file":
-            return cls._directory(url.netloc, unquote(url.path))
-        if url.scheme == "s3":
-            return cls._bucket(url.netloc, url.path.strip("/"))
-        raise ValueError("must be file:///directory or s3://bucket/prefix")
-
-    @classmethod
-    def _directory(cls, host: str, path: str) -> "StoreLocation":
-        # `file://checkpoints` would name a host, not a directory.
-        if host or not path.startswith("/") or path.strip("/") == "":
-            raise ValueError("must be file:///directory, with an absolute path")
-        return cls(Path(path))
-
-    @classmethod
-    def _bucket(cls, bucket: str, prefix: str) -> "StoreLocation":
+            path = unquote(url.path)
+            # `file://checkpoints` would name a host, not a directory.
+            if url.netloc or not path.startswith("/") or path.strip("/") == "":
+                raise ValueError("must be file:///directory, with an absolute path")
+            return cls(Path(path))
+        if url.scheme != "s3":
+            raise ValueError("must be file:///directory or s3://bucket/prefix")
+        bucket, prefix = url.netloc, url.path.strip("/")
         if not _BUCKET.match(bucket) or not _PREFIX.match(prefix) or "//" in prefix:
             raise ValueError("must be s3://bucket/prefix")
         if find_spec("botocore") is None:

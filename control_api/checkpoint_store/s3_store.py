@@ -13,6 +13,7 @@ region and credentials, signs, and tries again. Knows nothing of the notes' sign
 """
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 from urllib.parse import quote, unquote
 
@@ -50,68 +51,53 @@ class S3Store:
         self._checked = False
 
     def latest(self, tenant_id: str) -> StoredNote | None:
-        try:
+        with self._faults():
             key = self._first_key(self._folder(tenant_id))
             # Only cosigned notes: someone has removed the others.
             if key is None or key.startswith(self._cosigned(tenant_id)):
                 return None
             return self._stored(key)
-        except _FAULTS as error:
-            raise self._fault(error) from error
 
     def notes(self, tenant_id: str) -> Iterator[StoredNote]:
         after: dict[str, str] = {}
         while True:
-            try:
+            with self._faults():
                 found = self._client.list_objects_v2(
                     Bucket=self._bucket, Prefix=self._folder(tenant_id), Delimiter="/", **after
                 )
                 page = [self._stored(each["Key"]) for each in found.get("Contents", ())]
-            except _FAULTS as error:
-                raise self._fault(error) from error
             yield from page
             if not found.get("IsTruncated"):
                 return
             after = {"ContinuationToken": found["NextContinuationToken"]}
 
     def put(self, tenant_id: str, number: int, note: str) -> bool:
-        try:
+        with self._faults():
             self._check_conditions()
             return self._create(f"{self._folder(tenant_id)}{_LAST - number:020}{_SUFFIX}", note)
-        except _FAULTS as error:
-            raise self._fault(error) from error
 
     def put_cosigned(self, tenant_id: str, cosigned: CosignedNote) -> None:
         incarnation, size = _LAST_INCARNATION - cosigned.incarnation, _LAST - cosigned.size
         name = f"{cosigned.witness}/{incarnation:010}-{size:020}{_SUFFIX}"
-        try:
+        with self._faults():
             self._check_conditions()
             self._create(f"{self._cosigned(tenant_id)}{name}", cosigned.note)
-        except _FAULTS as error:
-            raise self._fault(error) from error
 
     def cosigned(self, tenant_id: str) -> list[str]:
-        try:
+        prefix = self._cosigned(tenant_id)
+        with self._faults():
             found = self._client.list_objects_v2(
-                Bucket=self._bucket,
-                Prefix=self._cosigned(tenant_id),
-                Delimiter="/",
-                MaxKeys=MAX_WITNESSES,
+                Bucket=self._bucket, Prefix=prefix, Delimiter="/", MaxKeys=MAX_WITNESSES
             )
-            folders = [each["Prefix"] for each in found.get("CommonPrefixes", ())]
-            keys = [self._first_key(each) for each in folders]
+            keys = [self._first_key(each["Prefix"]) for each in found.get("CommonPrefixes", ())]
             return [self._read(key) for key in keys if key is not None]
-        except _FAULTS as error:
-            raise self._fault(error) from error
 
     def tenants(self) -> list[str]:
         pages = self._client.get_paginator("list_objects_v2").paginate(
             Bucket=self._bucket, Prefix=self._prefix, Delimiter="/"
         )
-        try:
+        with self._faults():
             folders = [each["Prefix"] for page in pages for each in page.get("CommonPrefixes", ())]
-        except _FAULTS as error:
-            raise self._fault(error) from error
         return sorted(unquote(each[len(self._prefix) : -1]) for each in folders)
 
     @property
@@ -173,6 +159,11 @@ class S3Store:
     def _folder(self, tenant_id: str) -> str:
         return f"{self._prefix}{quote(tenant_id, safe='')}/"
 
-    def _fault(self, error: Exception) -> CheckpointStoreFault:
-        # botocore's messages name the operation, the bucket and the status, and no secret.
-        return CheckpointStoreFault(f"checkpoint store `s3://{self._bucket}`: {error}")
+    @contextmanager
+    def _faults(self) -> Iterator[None]:
+        try:
+            yield
+        except _FAULTS as error:
+            # botocore's messages name the operation, the bucket and the status, and no secret.
+            where = f"checkpoint store `s3://{self._bucket}`"
+            raise CheckpointStoreFault(f"{where}: {error}") from error

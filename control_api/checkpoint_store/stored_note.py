@@ -1,13 +1,9 @@
 """Defines what every checkpoint store can do, and adds cosignatures to a note later.
 
-A store holds one numbered series of notes per tenant. A note is put at the number after the latest
-one, and only if that number is still free. So of two writers that both saw the same latest note,
-one is refused and has to look again: every note was compared with the one before it, and a log that
-was forked can't have both of its branches in one store.
-
-What a witness has cosigned is stored beside the series, a whole note each, so that each proves
-itself and no note is ever replaced. A witness answers when it likes, perhaps long after the next
-note.
+A note is put at the number after the tenant's latest one, and only if that is still free. So of two
+writers that saw the same latest note, one is refused and has to look again: a log that was forked
+can't have both of its branches in one store. What a witness has cosigned is stored beside the
+series, a whole note each, so that no note is ever replaced.
 
 Calls block, so a service makes them in a thread. No signature is verified here.
 """

@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, and_, bindparam, func, select
+from sqlalchemy import Connection, and_, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from control_api.log.head_cache import Answers, LogHeadCache, try_add
@@ -26,7 +26,7 @@ from control_api.store.group_commit import GroupCommit
 from control_api.store.log.chain import Appended, LogChain, LogEnd, find_appended
 from control_api.store.queries.purges import latest_anchor
 from control_api.store.schema.log import log_entries, log_heads
-from control_api.store.schema.statements import of_tenant
+from control_api.store.schema.statements import in_span, of_tenant
 from control_api.store.store import Store
 from control_api.store.transaction import Transaction
 from policies.ground.clock import Clock
@@ -63,7 +63,7 @@ async def _logs(store: Store, after: str) -> Sequence[str]:
 
 
 async def _check_head(connection: AsyncConnection, tenant_id: str) -> None:
-    row = (await connection.execute(_HEAD, {"tenant": tenant_id})).one()
+    row: Any = (await connection.execute(_HEAD, {"tenant": tenant_id})).one()
     log, size, leaf, frontier, top, entry, stored = row
     # These three checks do not read the whole log. They find what a restore or an edit changed at
     # its end, which is where the next append would build on it.
@@ -85,16 +85,9 @@ async def _check_frontier(
     if not 0 < last <= MAX_LEAVES:
         return  # too many leaves to read at every start
     expected, first = await _tree_before(connection, tenant_id, log, size - last)
-    leaves = await connection.execute(
-        select(log_entries.c.hash)
-        .where(
-            of_tenant(log_entries, tenant_id),
-            log_entries.c.seq >= first,
-            log_entries.c.seq < size,
-        )
-        .order_by(log_entries.c.seq)
-    )
-    for leaf in leaves.scalars():
+    leaves = select(log_entries.c.hash).where(*in_span(log_entries)).order_by(log_entries.c.seq)
+    wanted = {"tenant": tenant_id, "first": first, "until": size}
+    for leaf in (await connection.execute(leaves, wanted)).scalars():
         expected.append(leaf)
     if expected.hashes[-1:] != tree.hashes[-1:]:
         raise UnknownState(f"the frontier of log `{log}` is not that of its last {last} entries")
@@ -125,16 +118,10 @@ _LAST = and_(
 )
 _HEAD = (
     select(
-        log_heads.c.log,
-        log_heads.c.size,
-        log_heads.c.last_leaf,
-        log_heads.c.frontier,
-        _TOP,
-        log_entries.c.entry,
-        log_entries.c.hash,
+        *log_heads.c["log", "size", "last_leaf", "frontier"], _TOP, *log_entries.c["entry", "hash"]
     )
     .select_from(log_heads.outerjoin(log_entries, _LAST))
-    .where(of_tenant(log_heads, bindparam("tenant")))
+    .where(of_tenant(log_heads))
 )
 
 

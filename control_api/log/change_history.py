@@ -1,11 +1,9 @@
 """Reads the changes that a tenant's log records, newest first: who changed what, and from what to
-what. An `incarnation` entry is a change of the log itself: the database was put back to an older
-state.
+what. An `incarnation` entry is a change of the log itself.
 
-The entries are found by the partial index of rare kinds. Their filters are not columns, so a
-request looks at no more than `MAX_SCANNED` of them; a page may then be short, or empty, and still
-have a next one. Bodies of policies come from their history, if they have the digests that the entry
-holds. Knows nothing of a cursor's format.
+Filters are not columns, so a request looks at no more than `MAX_SCANNED` entries: a page may be
+short, or empty, and still have a next one. Bodies of policies come from their history, if they have
+the digests that the entry holds.
 """
 
 from collections.abc import Mapping
@@ -77,9 +75,9 @@ async def changes(
         page: list[Change] = []
         room = MAX_BODY_BYTES
         for row, pub in found:
-            shown = await _shown(connection, tenant_id, row, pub)
-            page.append(shown)
-            room -= len(orjson.dumps((shown.before, shown.after)))
+            change = await _change(connection, tenant_id, row, pub)
+            page.append(change)
+            room -= len(orjson.dumps((change.before, change.after)))
             if room < 0:
                 return ChangePage(page, row.seq)
     return ChangePage(page, position)
@@ -102,8 +100,8 @@ async def _matching(
     found: list[_Found] = []
     position = before_seq
     # As canonical JSON writes them: to look for bytes costs a tenth of decoding the entry.
-    given = {"target": filters.object_id, "by": filters.actor}
-    parts = [encode({name: value})[1:-1] for name, value in given.items() if value is not None]
+    wanted = {"target": filters.object_id, "by": filters.actor}
+    parts = [encode({name: value})[1:-1] for name, value in wanted.items() if value is not None]
     for _ in range(MAX_SCANNED // _ROWS):
         rows = await _page(connection, tenant_id, filters, position)
         for row in rows:
@@ -171,7 +169,7 @@ def _matches(pub: Mapping[str, Any], filters: ChangeFilters) -> bool:
     return all(value is None or value == actual for value, actual in wanted)
 
 
-async def _shown(
+async def _change(
     connection: AsyncConnection, tenant_id: str, row: Row[Any], pub: Mapping[str, Any]
 ) -> Change:
     object_type, _, action = pub["what"].partition(".")

@@ -1,24 +1,21 @@
 """Checks what verification needs besides the entries: the anchor of a purged log, the counters of
 the spools, and that the search index is complete.
 
-Retention is the only way in which a log may lose entries. So the removal of its oldest rows needs a
-note that only the log's key can sign, and a `purge` entry that says the same.
-
-A counter that is ahead of the log would have records receipted that the log does not have: their
-sidecar would forget them.
-
-No proof covers the index, but deleting from it would hide an event from every list. Surplus rows do
-no harm, because a search compares each entry that it finds with the filters again.
+Retention is the only way in which a log may lose entries: it takes a note that only the log's key
+can sign, and a `purge` entry that says the same. A counter ahead of the log would have sidecars
+forget records that the log does not have. Deleting from the index, which no proof covers, would
+hide an event from every list; surplus rows do no harm, since a search compares each entry again.
 """
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Dialect, Executable, Row, Select, bindparam, func, select, text, union_all
+from sqlalchemy import Executable, Row, Select, func, select, text, union_all
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from control_api.store.log import index
 from control_api.store.log.index import FACETS, SPAN, block_end, block_rows, indexed_size
+from control_api.store.queries.purges import latest_anchor
 from control_api.store.schema.log import log_entries, log_index, log_spans, openings, sources
 from control_api.store.schema.statements import of_tenant
 from policies.ground.canonical import b64, rfc3339
@@ -29,6 +26,19 @@ from policies.trail.findings import Finding, Reason
 from policies.trail.removal import PURGE, Anchor
 from policies.trail.verify import Verifier
 from policies.trail.walk.range_result import ChainEnd, Source
+
+
+async def read_anchor(
+    connection: AsyncConnection, tenant_id: str
+) -> tuple[Anchor | None, Finding | None, Finding | None]:
+    """The log's anchor, a fault of it or of the rows below it, and a fault of its `purge` entry."""
+    anchor = None
+    try:
+        anchor = await latest_anchor(connection, tenant_id)
+        fault = await check_purged_rows(connection, tenant_id, anchor)
+        return anchor, fault, await check_purge_entry(connection, tenant_id, anchor)
+    except (ValueError, TypeError):
+        return anchor, Finding(0, Reason.ANCHOR_INVALID, "the anchor can't be read"), None
 
 
 async def check_purged_rows(
@@ -122,17 +132,14 @@ class AnchorCheck:
             return Finding(size, Reason.LOG_BEHIND_CHECKPOINT, fault)
         return None
 
-    def anchor_answer(self) -> dict[str, Any] | None:
-        """The anchor as in `CONTRACT.md`, Verification and retention, or None if it is missing or
-        faulty."""
-        return None if self._anchor is None or self.fault else anchor_answer(self._anchor)
-
-    def checkpoint_answer(self) -> dict[str, Any] | None:
-        """The newest signed note as in `CONTRACT.md`, Verification and retention, or None without a
-        valid anchor."""
-        if self._anchor is None or self.fault:
-            return None
-        return latest_answer(self._anchor.cover_note or self._anchor.anchor_note)
+    def answers(self) -> dict[str, Any]:
+        """The anchor and the newest signed note as in `CONTRACT.md`, Verification and retention,
+        both None without a valid anchor."""
+        anchor = None if self.fault else self._anchor
+        if anchor is None:
+            return {"anchor": None, "checkpoint": None}
+        note = latest_answer(anchor.cover_note or anchor.anchor_note)
+        return {"anchor": anchor_answer(anchor), "checkpoint": note}
 
 
 def latest_answer(note: str) -> dict[str, Any] | None:
@@ -180,7 +187,9 @@ class SpoolEnds:
 async def counters(connection: AsyncConnection, tenant_id: str) -> Sequence[Row[Any]]:
     """The last record that each spool's counter says is in the log. Read them before the head: a
     counter moves with its entries."""
-    rows: Sequence[Row[Any]] = (await connection.execute(_COUNTERS, {"tenant": tenant_id})).all()
+    columns = sources.c["source", "instance", "n", "hash"]
+    query: Select[Any] = select(*columns).where(of_tenant(sources, tenant_id))
+    rows: Sequence[Row[Any]] = (await connection.execute(query)).all()
     return rows
 
 
@@ -211,12 +220,6 @@ def _fits(row: Row[Any], n: int, hashed: bytes) -> bool:
         return False
 
 
-_OF_TENANT = of_tenant(sources, bindparam("tenant"))
-_COUNTERS: Select[Any] = select(
-    sources.c.source, sources.c.instance, sources.c.n, sources.c.hash
-).where(_OF_TENANT)
-
-
 _Span = tuple[int, int, int]  # a block's end, its earliest and its latest time
 
 
@@ -227,7 +230,9 @@ async def find_unindexed(
     should hold but does not."""
     due = {f"until_{place}": min(until, indexed_size(place, size)) for place in range(len(FACETS))}
     wanted = {"tenant": tenant_id, "first": first, "step": index.STEP, **due}
-    missing = (await connection.execute(_missing(connection.dialect), wanted)).first()
+    arrays = connection.dialect.name == "postgresql"
+    query: Executable = _MISSING_FROM_ARRAYS if arrays else _MISSING
+    missing = (await connection.execute(query, wanted)).first()
     if missing is None:
         return None
     name = FACETS[missing.facet]
@@ -274,15 +279,7 @@ def span_fits(expected: _Span, stored: _Span | None, *, divided: bool) -> bool:
         return False
 
 
-def _missing(dialect: Dialect) -> Executable:
-    """The first entries, facet by facet, that have no row."""
-    if dialect.name == "postgresql":
-        return _MISSING_FROM_ARRAYS
-    return _MISSING
-
-
 def _unindexed(place: int, name: str) -> Select[Any]:
-    """The entries without an index row of this facet."""
     entry = block_rows(name, until=f"until_{place}").subquery()
     row = (
         select(log_index.c.seq)

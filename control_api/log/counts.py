@@ -22,7 +22,7 @@ values.
 import asyncio
 import hashlib
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -32,7 +32,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from control_api.log.checks import SpoolEnds, counters, find_ahead
 from control_api.store.counters.counters import BUCKETS, HOUR, KEPT, BatchCounts, Dimension
-from control_api.store.schema.log import log_entries, log_heads, purges, tallies
+from control_api.store.queries.redactions import log_size
+from control_api.store.schema.log import log_entries, purges, tallies
 from control_api.store.schema.statements import of_tenant
 from control_api.store.store import Store
 from policies.ground.canonical import micros
@@ -87,7 +88,7 @@ class Recount:
         """Count all entries, but for the last few that are appended meanwhile. Raises `Uncountable`
         for one that can't be read."""
         async with self._store.reading(self._tenant_id) as connection:
-            before = self._size = await self._head(connection)
+            before = self._size = await log_size(connection, self._tenant_id)
         while rows := await self._page(_BACKWARD, before):
             await self._count(rows)
             before = self._first = rows[-1].seq
@@ -101,7 +102,7 @@ class Recount:
     async def close(self, connection: AsyncConnection) -> None:
         """Count what came since `walk`, in a snapshot. Raises `EntriesMoved` if entries that were
         counted are gone, and `Uncountable`."""
-        tenant, size = {"tenant": self._tenant_id}, await self._head(connection)
+        tenant, size = {"tenant": self._tenant_id}, await log_size(connection, self._tenant_id)
         first = (await connection.execute(_FIRST, tenant)).scalar()
         # A log that was empty may have its first entries by now.
         if first != self._first and (self._first is not None or self._size):
@@ -112,11 +113,7 @@ class Recount:
 
     async def _left(self) -> int:
         async with self._store.reading(self._tenant_id) as connection:
-            return await self._head(connection) - self._size
-
-    async def _head(self, connection: AsyncConnection) -> int:
-        size = (await connection.execute(_SIZE, {"tenant": self._tenant_id})).scalar()
-        return 0 if size is None else int(size)
+            return await log_size(connection, self._tenant_id) - self._size
 
     async def _page(self, query: Any, at: int) -> Sequence[Row[Any]]:
         wanted = {"tenant": self._tenant_id, "at": at, "until": 1 << 62, "rows": RECOUNTED_ROWS}
@@ -156,7 +153,7 @@ def _count(counts: BatchCounts, entry: dict[str, Any]) -> None:
 
 
 _ROW: Select[Any] = select(log_entries.c.seq, log_entries.c.eid, log_entries.c.entry).where(
-    of_tenant(log_entries, bindparam("tenant"))
+    of_tenant(log_entries)
 )
 _BACKWARD = (
     _ROW.where(log_entries.c.seq < bindparam("at"))
@@ -168,8 +165,7 @@ _FORWARD = (
     .order_by(log_entries.c.seq)
     .limit(bindparam("rows"))
 )
-_FIRST = select(func.min(log_entries.c.seq)).where(of_tenant(log_entries, bindparam("tenant")))
-_SIZE = select(log_heads.c.size).where(of_tenant(log_heads, bindparam("tenant")))
+_FIRST = select(func.min(log_entries.c.seq)).where(of_tenant(log_entries))
 
 
 SECRET_BYTES = 32
@@ -243,7 +239,7 @@ def difference(
     nothing = [0, 0, 0, 0]
     for cell in sorted(stored.cells.keys() | counted.cells.keys()):
         facet, bucket = cell
-        if facet not in _KNOWN or bucket < first.get(facet, bucket):
+        if facet not in KNOWN or bucket < first.get(facet, bucket):
             continue
         here, there = stored.cells.get(cell, nothing), counted.cells.get(cell, nothing)
         if here != there:
@@ -252,7 +248,7 @@ def difference(
     return None
 
 
-_KNOWN = frozenset(map(int, Dimension))
+KNOWN = frozenset(map(int, Dimension))
 
 
 COMPARED_ROWS = 500
@@ -308,27 +304,31 @@ async def purged_before(connection: AsyncConnection, tenant_id: str) -> int:
 async def _add_stored(
     connection: AsyncConnection, tenant_id: str, sums: CountSums, rest: float
 ) -> None:
-    after = (-1, "", 0)
-    while True:
-        page = dict(zip(("facet", "value", "bucket"), after, strict=True))
-        rows = (await connection.execute(_STORED, {"tenant": tenant_id, **page})).all()
+    async for rows in stored_counts(connection, tenant_id):
         began = time.thread_time()
         for row in rows:
             sums.add(*row)
-        if len(rows) < COMPARED_ROWS:
-            return
-        after = rows[-1].facet, rows[-1].value, rows[-1].bucket
         await asyncio.sleep(rest * (time.thread_time() - began))
+
+
+async def stored_counts(
+    connection: AsyncConnection, tenant_id: str
+) -> AsyncIterator[Sequence[Any]]:
+    """Pages of the stored counts: dimension, value, bucket, and how many allowed and denied."""
+    wanted = {"tenant": tenant_id, "facet": -1, "value": "", "bucket": 0}
+    while rows := (await connection.execute(_STORED, wanted)).all():
+        yield rows
+        wanted |= {"facet": rows[-1].facet, "value": rows[-1].value, "bucket": rows[-1].bucket}
 
 
 _KEY = (tallies.c.facet, tallies.c.value, tallies.c.bucket)
 _STORED = (
     select(*_KEY, tallies.c.allowed, tallies.c.denied)
     .where(
-        of_tenant(tallies, bindparam("tenant")),
+        of_tenant(tallies),
         tuple_(*_KEY) > tuple_(bindparam("facet"), bindparam("value"), bindparam("bucket")),
     )
     .order_by(*_KEY)
     .limit(COMPARED_ROWS)
 )
-_CUTOFF = select(func.max(purges.c.purged_before)).where(of_tenant(purges, bindparam("tenant")))
+_CUTOFF = select(func.max(purges.c.purged_before)).where(of_tenant(purges))

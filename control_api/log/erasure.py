@@ -63,8 +63,6 @@ class Erased:
 
 
 class _Step(NamedTuple):
-    """What one transaction erases."""
-
     entries: Sequence[ErasableEntry] = ()
     lineage: Sequence[int] = ()
     sessions: Sequence[NamedSession] = ()
@@ -213,7 +211,6 @@ class _Sessions:
 
 
 def _holds_over(held: ActiveHolds, step: _Step) -> list[str]:
-    """The ids of the holds that cover anything in the step."""
     if not held:
         return []
     rows: list[ErasableEntry | NamedSession] = [*step.entries, *step.sessions]
@@ -222,12 +219,12 @@ def _holds_over(held: ActiveHolds, step: _Step) -> list[str]:
 
 def _refused(covering: Iterable[str], erased: int) -> Conflict:
     ids = list(dict.fromkeys(covering))
-    shown = ", ".join(f"`{each}`" for each in ids[:SHOWN_HOLDS])
+    names = ", ".join(f"`{each}`" for each in ids[:SHOWN_HOLDS])
     if len(ids) > SHOWN_HOLDS:
-        shown += f" and {len(ids) - SHOWN_HOLDS} more"
+        names += f" and {len(ids) - SHOWN_HOLDS} more"
     before = f"; {erased} entries were erased before it was placed" if erased else ""
     return Conflict(
-        f"legal hold {shown} covers part of this: release it first, or erase other events{before}"
+        f"legal hold {names} covers part of this: release it first, or erase other events{before}"
     )
 
 
@@ -239,8 +236,6 @@ _log = logging.getLogger("sluice.erasure")
 
 
 class WalFolding:
-    """The loop, which waits for `start`."""
-
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store = store
         self._monotonic = clock.monotonic
@@ -251,7 +246,6 @@ class WalFolding:
         self._erased.set()
 
     async def run(self) -> None:
-        """Runs as long as the app."""
         while True:
             await self._erased.wait()
             await asyncio.sleep(GATHER_SECONDS)

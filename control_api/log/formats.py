@@ -61,7 +61,6 @@ _ECS_LABELS = exported("ecs", "labels.")
 
 
 def ecs_document(event: Mapping[str, Any], tenant_id: str) -> dict[str, Any]:
-    """The event as an ECS document of nested objects."""
     allowed = event["decision"] == "ALLOW"
     rule = {"name": event["policy_name"]}
     if event["policy_version"] is not None:
@@ -115,7 +114,6 @@ _UNMAPPED = exported("ocsf", "unmapped.")
 
 
 def ocsf_activity(event: Mapping[str, Any], tenant_id: str) -> dict[str, Any]:
-    """The event as an OCSF event."""
     allowed = event["decision"] == "ALLOW"
     source, sidecar = event["source_id"], event["sidecar_id"]
     policy = {"name": event["policy_name"]}

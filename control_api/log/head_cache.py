@@ -67,7 +67,6 @@ class LogHeadCache:
 
     @property
     def useful(self) -> bool:
-        """Whether the database gains from it."""
         return self._store.autocommit is not None
 
     def remember(self, tenant_id: str, end: LogEnd) -> None:
@@ -82,7 +81,6 @@ class LogHeadCache:
             _put(self._spools, spool, end, MAX_SPOOLS)
 
     def take_spool(self, spool: Spool) -> SpoolEnd | None:
-        """Removes the cached end of a spool, and returns it."""
         return self._spools.pop(spool, None)
 
     def take(self, tenant_id: str) -> LogChain | None:

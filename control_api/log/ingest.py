@@ -107,7 +107,6 @@ def _follow(records: list[Spooled], end: SpoolEnd) -> bool:
 
 
 async def _number(chain: LogChain, records: list[Spooled], now: int) -> bool:
-    """Whether all records fit into entries."""
     for at, record in enumerate(records, 1):
         try:
             chain.add_spooled(record, now)
@@ -194,10 +193,10 @@ def _read(payload: object, at: int, spool: tuple[str, str], judge: Judge | None)
     try:
         record = read(payload)
     except Invalid as error:
-        told = Invalid(error.message, details=f"records[{at}]: {error.message}")
+        fault = Invalid(error.message, details=f"records[{at}]: {error.message}")
         if judge is None:
-            raise told from error
-        return judge.unreadable(payload, told)
+            raise fault from error
+        return judge.unreadable(payload, fault)
     if judge is None and (record.source, record.instance) != spool:
         raise Invalid(
             "a record is from another spool than its batch",
@@ -302,7 +301,7 @@ def _refuse_known(
 
 
 _KEY = (
-    of_tenant(sources, bindparam("tenant")),
+    of_tenant(sources),
     sources.c.source == bindparam("of_source"),
     sources.c.instance == bindparam("of_instance"),
 )

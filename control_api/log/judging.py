@@ -154,7 +154,6 @@ class Judge:
         return self._refused(core, Place(record.n, record.prev, core["src"]["t"]), reason)
 
     async def judge(self, records: list[Spooled]) -> list[Spooled]:
-        """The records as they are to be appended."""
         known = _Known(await self._roles(records), await self._events(records), set(), set())
         judged = []
         for record in records:
@@ -232,7 +231,6 @@ class Judge:
         return refused(core, place, spool, str(reason), self.key.key_id, self.new_id())
 
     async def _roles(self, records: list[Spooled]) -> Roles:
-        """The roles of the agents that the batch says were allowed something."""
         acted: dict[str, set[str]] = {}
         since = self.now
         for record in records:
@@ -244,7 +242,6 @@ class Judge:
         return await self.lookup.roles(acted, max(since, self.now - self.max_age)) if acted else {}
 
     async def _events(self, records: list[Spooled]) -> Mapping[str, Event]:
-        """What the log knows of the events that lineage of the batch follows from."""
         cited = {record.columns.ref for record in records if record.columns.ref is not None}
         return await self.lookup.events(cited) if cited else {}
 

@@ -45,7 +45,6 @@ def open_or_make(data_dir: Path, keys_dir: Path | None = None) -> KeyRing:
 
 
 def fresh() -> bytes:
-    """The content of a new key's file."""
     return _content(KeyRing(Signer.generate()))
 
 

@@ -2,8 +2,7 @@
 earlier only grew.
 
 Nothing that is stored is trusted: the entry is hashed again, the checkpoint's signature is
-verified, and a proof is given out only if it leads to the signed root. The stored nodes of the tree
-need no check of their own: a proof made from them holds only if it leads to that root.
+verified, and a proof is given out only if it leads to the signed root.
 """
 
 from collections.abc import Collection, Iterable
@@ -41,11 +40,7 @@ class SignedTree:
 
     @classmethod
     def load(
-        cls,
-        connection: Connection,
-        tenant_id: str,
-        size: int | None,
-        publics: Collection[bytes],
+        cls, connection: Connection, tenant_id: str, size: int | None, publics: Collection[bytes]
     ) -> "SignedTree | None":
         """The tree of the checkpoint of `size`, or of the latest if it is None; None if there is no
         checkpoint at all. Raises `NotFound` if there is none of this size, and `BrokenTree` if the
@@ -98,7 +93,6 @@ class SignedTree:
         tree_nodes.read(connection, tenant_id, nodes, self._known)
 
     def roots(self, parts: Collection[Part]) -> list[bytes]:
-        """The roots of parts whose nodes were read."""
         return [part.root(self._known.hash) for part in parts]
 
 
@@ -296,5 +290,5 @@ _ENTRY = (
         *checkpoints.COLUMNS,
     )
     .select_from(checkpoints.beside(entries_with_openings, log_entries.c.tenant_id))
-    .where(of_tenant(log_entries, bindparam("tenant")), log_entries.c.eid == bindparam("eid"))
+    .where(of_tenant(log_entries), log_entries.c.eid == bindparam("eid"))
 )

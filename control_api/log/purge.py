@@ -41,6 +41,7 @@ from control_api.store.log.index import SPAN, indexed_size
 from control_api.store.queries import log_keys, purges
 from control_api.store.queries.checkpoints import StoredCheckpoint
 from control_api.store.queries.purges import RemovalStep, RowsGone, first_kept
+from control_api.store.queries.redactions import log_size
 from control_api.store.schema.log import log_entries, log_heads, log_spans
 from control_api.store.schema.statements import of_tenant
 from control_api.store.store import Store
@@ -88,7 +89,7 @@ async def _due_documents(connection: AsyncConnection, tenant_id: str) -> list[Re
 
 async def _cited(connection: AsyncConnection, tenant_id: str, until: int) -> set[str]:
     """The digests that kept decisions from before `until` cite."""
-    size = (await connection.execute(_SIZE, {"tenant": tenant_id})).scalar_one()
+    size = await log_size(connection, tenant_id)
     spans = await connection.execute(_SPANS, {"tenant": tenant_id, "time": until})
     # The last entries have no span yet: all of them are looked at.
     ranges = [*((row.seq, row.until_seq) for row in spans), (indexed_size(SPAN, size), size)]
@@ -108,17 +109,16 @@ async def _cited(connection: AsyncConnection, tenant_id: str, until: int) -> set
     return found
 
 
-_OF_TENANT = of_tenant(log_entries, bindparam("tenant"))
+_OF_TENANT = of_tenant(log_entries)
 _OLDEST = (
     select(log_entries.c.entry)
     .where(_OF_TENANT, log_entries.c.seq >= first_kept(log_entries.c.tenant_id))
     .order_by(log_entries.c.seq)
     .limit(1)
 )
-_SIZE = select(log_heads.c.size).where(of_tenant(log_heads, bindparam("tenant")))
 _SPANS = (
     select(log_spans.c.seq, log_spans.c.until_seq)
-    .where(of_tenant(log_spans, bindparam("tenant")), log_spans.c.first_ts < bindparam("time"))
+    .where(of_tenant(log_spans), log_spans.c.first_ts < bindparam("time"))
     .order_by(log_spans.c.seq)
 )
 _DECIDED = (
@@ -195,7 +195,8 @@ class Purge:
         replica was first."""
         try:
             # `prove` only reads: if we die here, nothing has happened.
-            due = await prove(self._store, tenant_id, before, await self._trusted_keys())
+            publics = await log_keys.trusted(self._store, self._ring)
+            due = await prove(self._store, tenant_id, before, publics)
         except PurgeMismatch:
             if await self._anchor(tenant_id) != before:
                 return None  # another replica purged the entries while they were verified
@@ -230,7 +231,7 @@ class Purge:
         """A signed note of the prefix. It is not put into the store outside, because that has a
         checkpoint of a larger tree, of which this one is proven to be the beginning."""
         covering = await self._checkpoints.covering(tenant_id, purged.size)
-        publics = await self._trusted_keys()
+        publics = await log_keys.trusted(self._store, self._ring)
         at = checkpoint.read(covering.note, covering.origin, publics)
         try:
             growth = await prove_growth(self._store, tenant_id, purged.size, at.size, publics)
@@ -254,9 +255,6 @@ class Purge:
         removed = await self._remove(tenant_id, anchor)
         return await self._anchor(tenant_id), removed
 
-    async def _trusted_keys(self) -> tuple[bytes, ...]:
-        return await log_keys.trusted(self._store, self._ring)
-
     async def _cover(self, tenant_id: str, anchor: Anchor) -> None:
         """Stores a checkpoint that includes the `purge` entry, after reading the entry back
         unchanged."""
@@ -268,17 +266,15 @@ class Purge:
             raise PurgeMismatch(
                 f"entry {anchor.seq} is not the `purge` entry that was written there"
             )
-        if fault := anchor.fault(row.log, await self._trusted_keys()):
+        if fault := anchor.fault(row.log, await log_keys.trusted(self._store, self._ring)):
             raise PurgeMismatch(f"log `{row.log}`: {fault}")
         if anchor.cover_note is not None:
             return
         note = (await self._checkpoints.covering(tenant_id, anchor.seq + 1)).note
-
-        async def work(tx: Transaction) -> None:
-            await purges.cover(tx.connection, tenant_id, anchor.seq, note)
-
         # Two replicas may both sign, perhaps different sizes. Both notes are true; the first stays.
-        await self._store.write(tenant_id, work)
+        await self._store.write(
+            tenant_id, lambda tx: purges.cover(tx.connection, tenant_id, anchor.seq, note)
+        )
 
     async def _remove(self, tenant_id: str, anchor: Anchor) -> int:
         removed, limit, last = 0, FIRST, False
@@ -311,7 +307,6 @@ class Purge:
         return await self._store.run(self._store.lane(tenant_id), work)
 
     async def _drop_expired_counts(self, tenant_id: str) -> None:
-        """Removes the counts of time buckets that have expired."""
         now = self._store.clock.now()
 
         def work(connection: Connection, _: bool) -> bool:
@@ -326,14 +321,10 @@ class Purge:
 
 # One statement, so that head and entry are from the same moment.
 _COVER = (
-    select(
-        log_heads.c.log,
-        log_entries.c.entry,
-        log_entries.c.hash,
-    )
+    select(log_heads.c.log, *log_entries.c["entry", "hash"])
     .join(log_entries, of_tenant(log_entries, log_heads.c.tenant_id))
     .where(
-        of_tenant(log_heads, bindparam("tenant")),
+        of_tenant(log_heads),
         log_entries.c.seq == bindparam("seq"),
         log_heads.c.size > bindparam("seq"),
     )

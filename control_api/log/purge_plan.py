@@ -138,7 +138,7 @@ async def _entry(connection: AsyncConnection, tenant_id: str, seq: int) -> dict[
     return entry if isinstance(entry, dict) else {}
 
 
-_HEAD = select(log_heads.c.log, log_heads.c.size).where(of_tenant(log_heads, bindparam("tenant")))
+_HEAD = select(log_heads.c.log, log_heads.c.size).where(of_tenant(log_heads))
 _ENTRY = select(log_entries.c.entry).where(
-    of_tenant(log_entries, bindparam("tenant")), log_entries.c.seq == bindparam("seq")
+    of_tenant(log_entries), log_entries.c.seq == bindparam("seq")
 )

@@ -1,11 +1,8 @@
 """Reads events from the log: lists of events, a session's trail, an event's lineage; and tells an
-event that was never recorded from one whose row was deleted.
+event that was never recorded from one whose row was deleted, by the time that its id contains.
 
 Pages follow `seq`, which only grows, so they neither skip nor repeat an event while others are
 appended. Everything shown comes from the entry's bytes; columns only find the entry.
-
-A deleted row is looked for only where the event would be, by the time that its id contains; `sluice
-verify` reads the whole log.
 """
 
 import asyncio

@@ -20,12 +20,19 @@ from dataclasses import dataclass
 from typing import Any
 from zlib import crc32
 
-from sqlalchemy import bindparam, func, select, tuple_
+from sqlalchemy import func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from control_api.log.counts import EntriesMoved, Recount, floors, purged_before
+from control_api.log.counts import (
+    KNOWN,
+    EntriesMoved,
+    Recount,
+    floors,
+    purged_before,
+    stored_counts,
+)
 from control_api.log.rebuild_rows import RebuildChanges, rebuild_group, rebuild_spans
-from control_api.store.counters.counters import BatchCounts, Dimension, adjust
+from control_api.store.counters.counters import BatchCounts, adjust
 from control_api.store.log import index as log_index
 from control_api.store.queries import redactions
 from control_api.store.queries.purges import purged_size
@@ -38,7 +45,6 @@ VALUES = 50_000
 """Counts that are in memory at a time, about."""
 BATCH = 200
 """Counts changed in one transaction, in some milliseconds."""
-ROWS = 1000
 TRIES = 10
 """Counts are taken again if a purge came between. Purges run hourly."""
 PAUSE = 5.0
@@ -120,16 +126,11 @@ async def _stored(
     connection: AsyncConnection, tenant_id: str, part: int, parts: int
 ) -> dict[_Key, tuple[int, int]]:
     found: dict[_Key, tuple[int, int]] = {}
-    after: _Key = (-1, "", 0)
-    while True:
-        page = dict(zip(("facet", "value", "bucket"), after, strict=True))
-        rows = (await connection.execute(_PAGE, {"tenant": tenant_id, **page})).all()
+    async for rows in stored_counts(connection, tenant_id):
         for *key, allowed, denied in rows:
-            if key[0] in _KNOWN and crc32(key[1].encode()) % parts == part:
+            if key[0] in KNOWN and crc32(key[1].encode()) % parts == part:
                 found[tuple(key)] = (_number(allowed), _number(denied))
-        if len(rows) < ROWS:
-            return found
-        after = rows[-1].facet, rows[-1].value, rows[-1].bucket
+    return found
 
 
 def _number(count: object) -> int:
@@ -137,21 +138,10 @@ def _number(count: object) -> int:
     return count if isinstance(count, int) else 0
 
 
-_KNOWN = frozenset(map(int, Dimension))
-_KEY = (tallies.c.facet, tallies.c.value, tallies.c.bucket)
-_PAGE = (
-    select(*_KEY, tallies.c.allowed, tallies.c.denied)
-    .where(
-        of_tenant(tallies, bindparam("tenant")),
-        tuple_(*_KEY) > tuple_(bindparam("facet"), bindparam("value"), bindparam("bucket")),
-    )
-    .order_by(*_KEY)
-    .limit(ROWS)
-)
-_MANY = select(func.count()).where(of_tenant(tallies, bindparam("tenant")))
+_MANY = select(func.count()).where(of_tenant(tallies))
 
 
-TOLD = 20_000
+REPORTED = 20_000
 """Entries after which the progress is told."""
 NAMED = 20
 """The most damaged entries that are named."""
@@ -181,14 +171,14 @@ async def rebuild(
         size = await redactions.log_size(connection, tenant_id)
         at = await purged_size(connection, tenant_id)
     step = log_index.STEP
-    at, rows, damaged, told = at - at % step, 0, 0, 0
+    at, rows, damaged, since = at - at % step, 0, 0, 0
     findings: list[Finding] = []
     while at < size:
         changed, broken = await rebuild_group(store, tenant_id, changes, at)
-        at, rows, damaged, told = at + step, rows + changed, damaged + len(broken), told + step
+        at, rows, damaged, since = (at + step, rows + changed, damaged + len(broken), since + step)
         findings += broken[: NAMED - len(findings)]
-        if told >= TOLD:
-            told = 0
+        if since >= REPORTED:
+            since = 0
             report(f"{tenant_id}: {min(at, size)} of {size} entries, {rows} rows changed")
     spans = await rebuild_spans(store, tenant_id, changes)
     # What a damaged entry says is not known, so neither is what to count.

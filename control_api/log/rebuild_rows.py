@@ -22,10 +22,11 @@ from control_api.log.scheduled.rederivation import stopped
 from control_api.store.log import index as log_index
 from control_api.store.log.chain import NO_OPENINGS, user_id_of
 from control_api.store.log.index import SPAN, block_end, indexed_size
-from control_api.store.queries import count_checks, purges, redactions, self_checks
+from control_api.store.queries import purges, redactions
+from control_api.store.queries.leases import begin_round, count_checks, self_checks
 from control_api.store.queries.purges import purged_size
 from control_api.store.schema.log import entries_with_openings, log_entries, log_spans, openings
-from control_api.store.schema.statements import of_tenant
+from control_api.store.schema.statements import in_span, of_tenant
 from control_api.store.store import Store
 from control_api.store.transaction import Transaction
 from policies.trail.change import change_record
@@ -73,8 +74,7 @@ class RebuildChanges:
                 seq = (await tx.append(self._record(DONE, detail))).seq
             state = await self_checks.state(tx.connection, self._tenant_id)
             if state is not None:
-                halted = stopped(state)
-                await self_checks.begin_round(tx.connection, self._tenant_id, stopped=halted)
+                await begin_round(tx.connection, self._tenant_id, stopped=stopped(state))
             await count_checks.ask(tx.connection, self._tenant_id)
             return seq
 
@@ -145,15 +145,15 @@ async def _group(connection: AsyncConnection, tenant_id: str, first: int) -> Gro
     wrong, users, damaged = [], [], []
     for row in (await connection.execute(_GROUP, group)).all():
         if leaf_hash(row.entry) != row.hash:
-            told = f"seq {row.seq}: the entry is not the one whose hash is stored beside it"
-            damaged.append(Finding(row.seq, Reason.HASH_MISMATCH, told))
+            message = f"seq {row.seq}: the entry is not the one whose hash is stored beside it"
+            damaged.append(Finding(row.seq, Reason.HASH_MISMATCH, message))
             continue
         try:
             right = index_of(orjson.loads(row.entry))
             user_id = user_id_of(row.openings or NO_OPENINGS)
         except (ValueError, TypeError, LookupError, AttributeError):
-            told = f"seq {row.seq}: the entry, or what is stored of its openings, can't be read"
-            damaged.append(Finding(row.seq, Reason.NOT_AN_ENTRY, told))
+            message = f"seq {row.seq}: the entry, or what is stored of its openings, can't be read"
+            damaged.append(Finding(row.seq, Reason.NOT_AN_ENTRY, message))
             continue
         if right != tuple(getattr(row, name) for name in Index._fields):
             wrong.append((row, right))
@@ -226,11 +226,7 @@ def _delete(table: Any, tenant_id: str, seqs: Sequence[int]) -> Any:
 
 
 def _within(table: Any) -> tuple[Any, ...]:
-    return (
-        of_tenant(table, bindparam("tenant")),
-        table.c.seq >= bindparam("first"),
-        table.c.seq < bindparam("until"),
-    )
+    return (*in_span(table),)
 
 
 _GROUP = (
@@ -240,6 +236,4 @@ _GROUP = (
     .order_by(log_entries.c.seq)
 )
 _TIMES = select(func.min(log_entries.c.ts), func.max(log_entries.c.ts)).where(*_within(log_entries))
-_SPAN = select(log_spans).where(
-    of_tenant(log_spans, bindparam("tenant")), log_spans.c.seq == bindparam("first")
-)
+_SPAN = select(log_spans).where(of_tenant(log_spans), log_spans.c.seq == bindparam("first"))

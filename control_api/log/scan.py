@@ -1,10 +1,8 @@
 """Reads a range of a tenant's log, page by page, and checks each entry against its hash, its
-columns and its openings. Verification uses it, and so does a purge before it removes anything.
+columns and its openings, for a verification and before a purge.
 
 An opening that is missing may have been erased while the log was read, or after the part of it that
 was: the `redact` entries behind the walk say so.
-
-`policies.trail.verify` knows what makes an entry valid.
 """
 
 import asyncio
@@ -164,7 +162,7 @@ _PAGE: Select[Any] = (
     )
     .select_from(entries_with_openings)
     .where(
-        of_tenant(log_entries, bindparam("tenant")),
+        of_tenant(log_entries),
         log_entries.c.seq > bindparam("after"),
         log_entries.c.seq < bindparam("until"),
     )

@@ -90,9 +90,9 @@ async def search(
 async def _ranges(
     connection: AsyncConnection, tenant_id: str, filters: EventFilters, before: int | None
 ) -> list[SearchRange]:
-    """The ranges to search, newest first."""
     # The size is read first: the index rows for that size never change afterwards, except that
     # retention removes some. Readers must not see those once the purge's anchor is committed.
+    """The ranges to search, newest first."""
     head = select(log_heads.c.size, first_kept(tenant_id)).where(of_tenant(log_heads, tenant_id))
     size, kept = (await connection.execute(head)).one_or_none() or (0, 0)
     until = size if before is None else min(before, size)
@@ -129,7 +129,6 @@ async def _spans(
 
 
 def events_of(tenant_id: str) -> Select[Any]:
-    """Every event of the tenant, with its openings."""
     return (
         select(log_entries.c.seq, log_entries.c.entry, log_entries.c.hash, openings.c.openings)
         .select_from(entries_with_openings)

@@ -39,14 +39,14 @@ def match(
     by_value: dict[str, dict[Any, list[MatchedRow]]] = {}
     found = {}
     for each in filters:
-        given = [name for name in MOST_SELECTIVE if getattr(each, name) is not None]
+        names = [name for name in MOST_SELECTIVE if getattr(each, name) is not None]
         candidates: Sequence[MatchedRow] = rows
-        if given:
-            first = given.pop(0)
+        if names:
+            first = names.pop(0)
             if first not in by_value:
                 by_value[first] = _sorted(rows, places[first])
             candidates = by_value[first].get(getattr(each, first), ())
-        for name in given:
+        for name in names:
             place, value = places[name], getattr(each, name)
             candidates = [row for row in candidates if row[place] == value]
         if each.since is not None:
@@ -93,7 +93,7 @@ FIELDS = (
 _log = logging.getLogger("sluice.follow")
 
 
-class Shown(NamedTuple):
+class EventLine(NamedTuple):
     """An event at its place in the log, as JSON."""
 
     seq: int
@@ -106,7 +106,7 @@ class Part(NamedTuple):
     at."""
 
     until: int
-    events: list[Shown]
+    events: list[EventLine]
     left_out: int = 0
     unread: int = 0
 
@@ -125,13 +125,13 @@ def read_new(
     rows = connection.execute(_new(tenant_id, columns, position + unread, size)).all()
     share = max(1, MOST_SHOWN // max(1, len(allowed)))
     matched = {filters: seqs for filters, seqs in match(rows, columns, allowed).items() if seqs}
-    shown = {
+    chosen = {
         filters: seqs[len(seqs) - min(len(seqs), allowed[filters], share) :]
         for filters, seqs in matched.items()
     }
-    events = _events(connection, tenant_id, {seq for seqs in shown.values() for seq in seqs})
+    events = _events(connection, tenant_id, {seq for seqs in chosen.values() for seq in seqs})
     parts = {}
-    for filters, seqs in shown.items():
+    for filters, seqs in chosen.items():
         found = [events[seq] for seq in seqs if seq in events]
         parts[filters] = Part(size, found, len(matched[filters]) - len(found), unread)
     if unread:
@@ -151,8 +151,8 @@ async def read_missed(
         rows.pop()
         unread = rows[-1].seq - missed.start
     rows.reverse()
-    shown = list(_shown(tenant_id, rows))
-    return Part(missed.stop, shown, len(rows) - len(shown), unread)
+    chosen = list(_lines(tenant_id, rows))
+    return Part(missed.stop, chosen, len(rows) - len(chosen), unread)
 
 
 def _new(tenant_id: str, columns: list[str], first: int, until: int) -> Any:
@@ -172,15 +172,15 @@ def _new(tenant_id: str, columns: list[str], first: int, until: int) -> Any:
     )
 
 
-def _events(connection: Connection, tenant_id: str, seqs: set[int]) -> dict[int, Shown]:
-    events: dict[int, Shown] = {}
+def _events(connection: Connection, tenant_id: str, seqs: set[int]) -> dict[int, EventLine]:
+    events: dict[int, EventLine] = {}
     for part in chunks(sorted(seqs)):
         rows = connection.execute(events_of(tenant_id).where(log_entries.c.seq.in_(part))).all()
-        events.update((each.seq, each) for each in _shown(tenant_id, rows))
+        events.update((each.seq, each) for each in _lines(tenant_id, rows))
     return events
 
 
-def _shown(tenant_id: str, rows: Iterable[Row[Any]]) -> Iterable[Shown]:
+def _lines(tenant_id: str, rows: Iterable[Row[Any]]) -> Iterable[EventLine]:
     for row in rows:
         try:
             event = audit_event(orjson.loads(row.entry), row.hash, row.openings)
@@ -190,4 +190,4 @@ def _shown(tenant_id: str, rows: Iterable[Row[Any]]) -> Iterable[Shown]:
                 "entry %d of tenant `%s` can't be read, and is not shown", row.seq, tenant_id
             )
             continue
-        yield Shown(row.seq, orjson.dumps({name: event[name] for name in FIELDS}))
+        yield EventLine(row.seq, orjson.dumps({name: event[name] for name in FIELDS}))

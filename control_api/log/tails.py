@@ -16,14 +16,10 @@ from collections import Counter
 from collections.abc import AsyncIterator, Hashable
 from contextlib import asynccontextmanager, suppress
 
-from sqlalchemy import select
-from sqlalchemy.ext.asyncio import AsyncConnection
-
 from control_api.log.search import EventFilters
 from control_api.log.tail_reading import Part, read_missed, read_new
 from control_api.store.group_commit import start_task
-from control_api.store.schema.log import log_heads
-from control_api.store.schema.statements import of_tenant
+from control_api.store.queries.redactions import log_size
 from control_api.store.store import Store
 from policies.ground.errors import SluiceError, Unavailable
 
@@ -92,8 +88,6 @@ class Tail:
 
 
 class _Group:
-    """The tails with the same filters, and how many events they may be shown."""
-
     def __init__(self, now: float) -> None:
         self.tails: set[Tail] = set()
         self._left = float(BURST)
@@ -222,14 +216,14 @@ class EventTails:
                 tail.missed = await read_missed(connection, tenant_id, filters, missed)
             elif after > live:
                 # Another process was ahead of this one; or the database is older than it was.
-                tail.begin = min(after, await _size(connection, tenant_id))
+                tail.begin = min(after, await log_size(connection, tenant_id))
 
     @asynccontextmanager
     async def _reader(self, tenant_id: str) -> AsyncIterator[_Reader]:
         reader = self._readers.get(tenant_id)
         if reader is None or reader.ended:
             async with self._store.reading(tenant_id) as connection:
-                size = await _size(connection, tenant_id)
+                size = await log_size(connection, tenant_id)
             reader = self._readers.get(tenant_id)  # another tail may have started one meanwhile
             if reader is None or reader.ended:
                 reader = self._readers[tenant_id] = _Reader(self._store, tenant_id, size)
@@ -241,8 +235,3 @@ class EventTails:
             reader.users -= 1
             if not reader.users and self._readers.get(tenant_id) is reader:
                 del self._readers[tenant_id]
-
-
-async def _size(connection: AsyncConnection, tenant_id: str) -> int:
-    query = select(log_heads.c.size).where(of_tenant(log_heads, tenant_id))
-    return (await connection.execute(query)).scalar_one_or_none() or 0

@@ -84,7 +84,6 @@ async def publish_settings(store: Store, settings: Settings, tenant_id: str) -> 
 
 
 def effective(tenant: StoredTenant, settings: Settings) -> TenantSettings:
-    """A tenant's settings as they are enforced."""
     return TenantSettings(
         tenant_id=tenant.tenant_id,
         # The service's flag OR the tenant's (`CONTRACT.md`, Tenants): a tenant can't opt out of a

@@ -1,28 +1,19 @@
-"""Verifies a tenant's log: checks every entry against its hash, its columns, its openings and the
-head. If retention has removed the beginning, verification starts at the anchor.
+"""Verifies a tenant's log, from its beginning or the anchor of its last purge up to the head as of
+the start: every entry against its hash, its columns, its openings and the head.
 
-The log may grow during a verification: the answer covers it up to the head as of the start. A purge
-may also begin and remove entries that are still to be read: the verification then restarts after
-the purged entries. Knows the answer's form; `scan` and `anchor_check` know how to check.
+A purge may begin meanwhile and remove entries that are still to be read: the verification then
+restarts after the purged entries.
 """
 
 from collections.abc import Callable, Collection, Sequence
 from operator import index
 from typing import Any, NamedTuple
 
-from sqlalchemy import Row, bindparam, func, select
+from sqlalchemy import Row, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from control_api.log.checks import (
-    AnchorCheck,
-    check_purge_entry,
-    check_purged_rows,
-    counters,
-    find_ahead,
-    latest_answer,
-)
+from control_api.log.checks import AnchorCheck, counters, find_ahead, latest_answer, read_anchor
 from control_api.log.scan import LogRange, excuse_redacted, missing_openings, scan
-from control_api.store.queries.purges import latest_anchor
 from control_api.store.schema.log import log_entries, log_heads, openings
 from control_api.store.schema.statements import of_tenant
 from control_api.store.store import Store
@@ -91,24 +82,14 @@ async def _snapshot(store: Store, tenant_id: str) -> LogSnapshot:
         # is read last. If a purge runs between them, the log has its entry, but the anchor read
         # here is the old one, and `verify` retries.
         last_row = await _last_row(connection, tenant_id)
-        anchor = fault = other = None
-        try:
-            anchor = await latest_anchor(connection, tenant_id)
-            fault = await check_purged_rows(connection, tenant_id, anchor)
-            other = await check_purge_entry(connection, tenant_id, anchor)
-        except (ValueError, TypeError):
-            fault = Finding(0, Reason.ANCHOR_INVALID, "the anchor can't be read")
+        anchor, fault, other = await read_anchor(connection, tenant_id)
         spools = await counters(connection, tenant_id)
         head = (await connection.execute(_HEAD, {"tenant": tenant_id})).one_or_none()
     return LogSnapshot(last_row, anchor, fault, other, head, spools)
 
 
 async def _verify(
-    store: Store,
-    tenant_id: str,
-    snapshot: LogSnapshot,
-    publics: Collection[bytes],
-    signed: Signed,
+    store: Store, tenant_id: str, snapshot: LogSnapshot, publics: Collection[bytes], signed: Signed
 ) -> tuple[dict[str, Any], Silences]:
     log = "" if snapshot.head is None else snapshot.head.log
     head, fault = _parse_head(snapshot.head, snapshot.last_row)
@@ -173,10 +154,9 @@ def _answer(
         "head_hash": report.head_hash,
         "broken_at": None if found is None else found.place,
         "reason": None if found is None else found.text(),
-        "anchor": check.anchor_answer(),
-        "checkpoint": check.checkpoint_answer(),
+        **check.answers(),
         "checked_at": rfc3339(now),
     }
 
 
-_HEAD = select(log_heads).where(of_tenant(log_heads, bindparam("tenant")))
+_HEAD = select(log_heads).where(of_tenant(log_heads))

@@ -1,14 +1,11 @@
-"""Defines the control API's metrics, grouped by subject.
-
-README.md lists them, and a test compares both.
-
-The label `target` is the target's place in the setting, from 1. The label `witness` is a name of
-the operator's setting, and `outcome` comes from a closed set.
-"""
+"""Defines the control API's metrics, grouped by subject. README.md lists them, and a test compares
+both. The label `target` is the target's place in the setting, from 1; `witness` is a name of the
+operator's setting."""
 
 import math
 from collections.abc import Callable, Iterable
 from functools import cache, partial
+from typing import NamedTuple
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
@@ -22,33 +19,16 @@ from policies.ground.connection_budget import ConnectionBudget
 
 
 class ExportMetrics:
-    """What was pushed, and what waits."""
-
     def __init__(self, registry: CollectorRegistry) -> None:
-        self._lag = Gauge(
-            "sluice_export_lag_entries",
-            "Entries of all logs that this target has not acknowledged.",
-            ("target",),
-            registry=registry,
-        )
-        self._decisions = Counter(
-            "sluice_export_decisions_total",
-            "Decisions pushed, by what became of them.",
-            ("target", "outcome"),
-            registry=registry,
-        )
-        self._failures = Counter(
-            "sluice_export_failures_total",
-            "Attempts to push that failed and are repeated.",
-            ("target",),
-            registry=registry,
-        )
-        self._lost = Counter(
-            "sluice_export_lost_entries_total",
-            "Entries that retention removed before this target got them.",
-            ("target",),
-            registry=registry,
-        )
+        counter, target = partial(Counter, registry=registry), ("target",)
+        lag = "Entries of all logs that this target has not acknowledged."
+        self._lag = Gauge("sluice_export_lag_entries", lag, target, registry=registry)
+        decisions, labels = "Decisions pushed, by what became of them.", ("target", "outcome")
+        self._decisions = counter("sluice_export_decisions_total", decisions, labels)
+        failures = "Attempts to push that failed and are repeated."
+        self._failures = counter("sluice_export_failures_total", failures, target)
+        lost = "Entries that retention removed before this target got them."
+        self._lost = counter("sluice_export_lost_entries_total", lost, target)
 
     def of(self, place: int) -> "TargetMetrics":
         """Those of one target, each at 0 from the start: an alert does not see the increase of a
@@ -63,17 +43,14 @@ class ExportMetrics:
         )
 
 
-class TargetMetrics:
+class TargetMetrics(NamedTuple):
     """The metrics of one target. A decision is `refused` if the target would not take it."""
 
-    def __init__(
-        self, lag: Gauge, acknowledged: Counter, refused: Counter, failures: Counter, lost: Counter
-    ) -> None:
-        self.lag = lag
-        self.acknowledged = acknowledged
-        self.refused = refused
-        self.failures = failures
-        self.lost = lost
+    lag: Gauge
+    acknowledged: Counter
+    refused: Counter
+    failures: Counter
+    lost: Counter
 
 
 COSIGNED, FAILED = "cosigned", "failed"
@@ -119,8 +96,6 @@ _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 1
 
 
 class HttpMetrics:
-    """Requests, and callers that wait or are refused."""
-
     def __init__(self, registry: CollectorRegistry) -> None:
         counter = partial(Counter, registry=registry)
         self.requests = counter(
@@ -151,8 +126,6 @@ class HttpMetrics:
 
 
 class DecisionMetrics:
-    """Decisions, sessions and records."""
-
     def __init__(self, registry: CollectorRegistry) -> None:
         counter = partial(Counter, registry=registry)
         self.decisions = counter(
@@ -174,8 +147,6 @@ class DecisionMetrics:
 
 
 class JobMetrics:
-    """Work beside the requests: policy files, alerts, purges, key expiry and scrapes."""
-
     def __init__(self, registry: CollectorRegistry) -> None:
         counter, gauge = partial(Counter, registry=registry), partial(Gauge, registry=registry)
         self.reloads = counter(
@@ -234,8 +205,6 @@ class JobMetrics:
 
 
 class CheckpointMetrics:
-    """Signed checkpoints of the audit trail."""
-
     def __init__(self, registry: CollectorRegistry) -> None:
         self._checkpoints = Counter(
             "sluice_checkpoints_total",
@@ -259,8 +228,6 @@ class CheckpointMetrics:
 
 
 class EnrolmentMetrics:
-    """Enrolments of sidecars, and the key sets that they are verified by."""
-
     def __init__(self, registry: CollectorRegistry) -> None:
         counter = partial(Counter, registry=registry)
         self._enrolments = counter(
@@ -280,8 +247,6 @@ class EnrolmentMetrics:
 
 
 class RedisMetrics:
-    """Policy sets, heartbeats and sessions in Redis."""
-
     def __init__(self, registry: CollectorRegistry) -> None:
         counter, gauge = partial(Counter, registry=registry), partial(Gauge, registry=registry)
         self.pushes = counter(
@@ -342,13 +307,10 @@ class _OptionalGauge(Gauge):
 
 
 def exposition(registry: CollectorRegistry) -> bytes:
-    """The metrics in Prometheus' text format."""
     return generate_latest(registry)
 
 
 class ConnectionMetrics(Collector):
-    """Reads the counts of `budget` at each scrape."""
-
     def __init__(self, registry: CollectorRegistry, budget: ConnectionBudget) -> None:
         self._budget = budget
         registry.register(self)

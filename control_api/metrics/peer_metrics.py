@@ -44,7 +44,6 @@ class PeerMetrics:
         self._server: asyncio.Server | None = None
 
     async def open(self) -> None:
-        """Begin to answer the peers."""
         # A worker that was killed leaves its socket behind, and binding would fail.
         (self._directory / self._name(self._index)).unlink(missing_ok=True)
         listening = socket.socket(socket.AF_UNIX)

@@ -42,7 +42,6 @@ class ConsoleAddress:
 
     @classmethod
     def given(cls, public: str) -> ConsoleAddress:
-        """The address of SLUICE_CONSOLE_URL."""
         return cls(public, urlsplit(public).hostname, public)
 
     @classmethod
@@ -114,13 +113,10 @@ class GroupGrants:
             if each.group not in groups:
                 continue
             before = found.get(each.tenant_id)
-            if before is None or _strength(each) > _strength(before):
+            strength = STRENGTH.get(each.scope, 0)
+            if before is None or strength > STRENGTH.get(before.scope, 0):
                 found[each.tenant_id] = each
         return tuple(found.values())
-
-
-def _strength(grant: GroupGrant) -> int:
-    return STRENGTH.get(grant.scope, 0)
 
 
 def parse_group_grants(text: str) -> GroupGrants:

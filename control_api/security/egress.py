@@ -1,12 +1,6 @@
-"""Decides which addresses the service itself may call: webhook receivers and the mail server.
-
-Private, loopback and link-local addresses are refused unless the operator lists them. Parses the
-settings' text; opens no socket.
-
-The setting `SLUICE_WITNESSES`: which witnesses cosign checkpoints, and where they are asked.
-
-Parses text; opens no socket.
-"""
+"""Decides which addresses the service itself may call: webhook receivers, the mail server, and the
+witnesses of `SLUICE_WITNESSES`. Private, loopback and link-local addresses are refused unless the
+operator lists them. Opens no socket."""
 
 import re
 from dataclasses import dataclass

@@ -72,26 +72,23 @@ def _parse(entry: str) -> tuple[Issuer, list[str]]:
         return Issuer(issuer, keys), faults
     if len(issuer) > MAX_ISSUER or not issuer.isascii() or not issuer.isprintable():
         faults.append(f"issuer `{issuer}` must be at most {MAX_ISSUER} printable ASCII characters")
-    given: dict[str, str] = {}
+    values: dict[str, str] = {}
     for option in options:
         key, equals, value = option.partition("=")
         if key not in _OPTIONS or not value:
-            faults.append(f"`{option}` of issuer `{issuer}` is not one of {_named(_OPTIONS)}")
-        elif key in given:
+            named = ", ".join(f"`{name}=…`" for name in _OPTIONS)
+            faults.append(f"`{option}` of issuer `{issuer}` is not one of {named}")
+        elif key in values:
             faults.append(f"issuer `{issuer}` has two options `{key}`")
-        given[key] = value
+        values[key] = value
     made = Issuer(
         issuer,
         keys,
-        given.get("tenant", DEFAULT_TENANT),
-        Path(given["ca"]) if "ca" in given else None,
-        Path(given["token_file"]) if "token_file" in given else None,
+        values.get("tenant", DEFAULT_TENANT),
+        Path(values["ca"]) if "ca" in values else None,
+        Path(values["token_file"]) if "token_file" in values else None,
     )
     return made, [*faults, *(f"issuer `{issuer}`: {fault}" for fault in _faults(made))]
-
-
-def _named(options: tuple[str, ...]) -> str:
-    return ", ".join(f"`{option}=…`" for option in options)
 
 
 def _faults(issuer: Issuer) -> Iterator[str]:

@@ -60,20 +60,14 @@ async def _adopt(
     connection: AsyncConnection, tenant_id: str, now: int, names: Sequence[str] | None
 ) -> None:
     missing = (
-        select(
-            documents.c.tenant_id,
-            documents.c.digest,
-            documents.c.name,
-            documents.c.body,
-            bindparam("now"),
-        )
+        select(*documents.c["tenant_id", "digest", "name", "body"], bindparam("now"))
         .outerjoin(
             cited_documents,
             of_tenant(cited_documents, documents.c.tenant_id)
             & (cited_documents.c.digest == documents.c.digest),
         )
         .where(
-            of_tenant(documents, bindparam("tenant")),
+            of_tenant(documents),
             documents.c.digest.is_not(None),
             func.substr(documents.c.name, 1, len(ROLE)) == ROLE,
             cited_documents.c.digest.is_(None),
@@ -89,7 +83,7 @@ _ADOPTED = ["tenant_id", "digest", "name", "body", "published_at"]
 _REPLACE = (
     update(cited_documents)
     .where(
-        of_tenant(cited_documents, bindparam("tenant")),
+        of_tenant(cited_documents),
         cited_documents.c.name.in_(bindparam("names", expanding=True)),
         cited_documents.c.replaced_at.is_(None),
     )
@@ -137,7 +131,7 @@ async def forget_cited(
     return removed
 
 
-_OF_TENANT = of_tenant(cited_documents, bindparam("tenant"))
+_OF_TENANT = of_tenant(cited_documents)
 _NAMED = cited_documents.c.digest.in_(bindparam("digests", expanding=True))
 _BODIES = select(cited_documents.c.digest, cited_documents.c.body).where(_OF_TENANT, _NAMED)
 _REPLACED = (

@@ -22,7 +22,7 @@ from control_api.store.url import UnusableDatabase, parse_url, translate_error
 
 LARGE_INDEXES = {
     "ix_log_entries_rare_kinds": "log_entries (tenant_id, kind, seq)"
-    " WHERE kind NOT IN ('decision', 'lineage')",
+    " WHERE kind NOT IN ('decision', 'lineage')"
 }
 
 

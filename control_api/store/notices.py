@@ -29,7 +29,6 @@ async def send(connection: AsyncConnection, tenant_id: str, revision: int) -> No
 
 
 async def send_to(connection: AsyncConnection, channel: str, payload: str = "") -> None:
-    """Send on any channel of a PostgreSQL connection."""
     await connection.execute(_SEND, {"channel": channel, "payload": payload})
 
 

@@ -1,11 +1,7 @@
-"""Opens a database that may not be up yet, since a container often starts before its database; or
-opens one only to read it.
-
-The first retries until a deadline, and logs each distinct cause once, under the setting's name. The
-second makes no upgrade, none of the checks of a start, and no write of any kind: it is for
-`sluice verify --database`, which also examines what the service refuses, and for processes beside a
-service.
-"""
+"""Opens a database that may not be up yet, since a container often starts before its database:
+retries until a deadline, and logs each distinct cause once. Or opens one only to read it, without
+an upgrade, a check or a write of any kind: for `sluice verify --database`, which also examines what
+the service refuses, and for processes beside a service."""
 
 import asyncio
 import logging
@@ -26,7 +22,7 @@ from control_api.store.database import Database
 from control_api.store.errors import ReadFault, WriteFault
 from control_api.store.postgresql import engine as hosts
 from control_api.store.postgresql.engine import PostgresqlDatabase
-from control_api.store.sqlite import SqliteDatabase
+from control_api.store.sqlite import SqliteDatabase, SqliteReads
 from control_api.store.store import Store
 from control_api.store.url import DatabaseUnreachable, UnusableDatabase, parse_url, translate_error
 from policies.ground.clock import Clock
@@ -156,7 +152,7 @@ def _postgresql(url: URL, limits: DatabaseLimits = LIMITS) -> PostgresqlDatabase
     return PostgresqlDatabase(engine, limits)
 
 
-class ReadOnlySqlite:
+class ReadOnlySqlite(SqliteReads):
     """A SQLite file, or a copy of one. Every write fails."""
 
     def __init__(self, url: URL) -> None:
@@ -172,31 +168,9 @@ class ReadOnlySqlite:
         async def connect() -> aiosqlite.Connection:
             return await aiosqlite.connect(source, uri=True, isolation_level=None)
 
-        self._engine = create_async_engine(
+        self._readers = create_async_engine(
             url, async_creator=connect, pool_size=2, hide_parameters=True
         )
-
-    def lane(self, tenant_id: str) -> str:  # noqa: ARG002
-        return ""
-
-    def reading(self, tenant_id: str) -> AbstractAsyncContextManager[AsyncConnection]:  # noqa: ARG002
-        return self._engine.connect()
-
-    def reading_all_tenants(self) -> AbstractAsyncContextManager[AsyncConnection]:
-        return self._engine.connect()
-
-    def reading_key(self, digest: bytes) -> AbstractAsyncContextManager[AsyncConnection]:  # noqa: ARG002
-        return self._engine.connect()
-
-    def snapshot(self, tenant_id: str) -> AbstractAsyncContextManager[AsyncConnection]:
-        return self.reading(tenant_id)
-
-    async def run_reading(self, tenant_id: str, work: Callable[[Connection], T]) -> T:
-        async with self.reading(tenant_id) as connection:
-            return await connection.run_sync(work)
-
-    async def run_snapshot(self, tenant_id: str, work: Callable[[Connection], T]) -> T:
-        return await self.run_reading(tenant_id, work)
 
     def writing(self, lane: str) -> AbstractAsyncContextManager[AsyncConnection]:  # noqa: ARG002
         raise WriteFault
@@ -204,12 +178,8 @@ class ReadOnlySqlite:
     async def run(self, lane: str, work: Callable[[Connection], T]) -> T:  # noqa: ARG002
         raise WriteFault
 
-    @property
-    def autocommit(self) -> None:
-        return None
-
     async def fold(self) -> bool:
         return True  # this connection deletes nothing
 
     async def close(self) -> None:
-        await self._engine.dispose()
+        await self._readers.dispose()

@@ -36,7 +36,6 @@ async def update_nodes(
 async def fetch(
     connection: AsyncConnection, tenant_id: str, nodes: Sequence[str]
 ) -> dict[str, bytes]:
-    """The nodes of these names that exist."""
     found: dict[str, bytes] = {}
     for chunk in chunks(nodes):
         rows = await connection.execute(_BY_NAME, {"tenant": tenant_id, "nodes": chunk})
@@ -51,7 +50,7 @@ def root_digest(nodes: Mapping[str, bytes | None]) -> str:
     return node_digest(body)
 
 
-_OF_TENANT = of_tenant(set_nodes, bindparam("tenant"))
+_OF_TENANT = of_tenant(set_nodes)
 _NAMED = set_nodes.c.node.in_(bindparam("nodes", expanding=True))
 _BY_NAME = select(set_nodes.c.node, set_nodes.c.body).where(_OF_TENANT, _NAMED)
 _DELETE = delete(set_nodes).where(_OF_TENANT, _NAMED)

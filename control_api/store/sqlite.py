@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event
-from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from control_api.store.errors import is_fault
 from control_api.store.schema.version import Migration, upgrade_to_head
@@ -35,7 +35,7 @@ class WriteOutage:
     def __init__(self, url: URL) -> None:
         self._url = url
         self._ongoing = False
-        self._told_at = float("-inf")
+        self._logged_at = float("-inf")
 
     def __enter__(self) -> None:
         pass
@@ -48,9 +48,9 @@ class WriteOutage:
 
     def _failed(self, error: BaseException) -> None:
         now = asyncio.get_running_loop().time()
-        if self._ongoing or now - self._told_at < PAUSE_SECONDS:
+        if self._ongoing or now - self._logged_at < PAUSE_SECONDS:
             return
-        self._ongoing, self._told_at = True, now
+        self._ongoing, self._logged_at = True, now
         _log.error("writes to the database fail: %s", translate_error(error, self._url) or error)
 
     def _ended(self) -> None:
@@ -77,7 +77,37 @@ NO_VALUES: dict[str, Any] = {"hide_parameters": True}
 not contain them."""
 
 
-class SqliteDatabase:
+class SqliteReads:
+    """Reading a SQLite file: every transaction sees one state, and the rows of all tenants, who
+    share one lane."""
+
+    autocommit = None
+    _readers: AsyncEngine
+
+    def lane(self, tenant_id: str) -> str:  # noqa: ARG002  one lane for all
+        return ""
+
+    def reading(self, tenant_id: str) -> AbstractAsyncContextManager[AsyncConnection]:  # noqa: ARG002
+        return self._readers.connect()  # closing it rolls back, and there is nothing to commit
+
+    def reading_all_tenants(self) -> AbstractAsyncContextManager[AsyncConnection]:
+        return self._readers.connect()
+
+    def reading_key(self, digest: bytes) -> AbstractAsyncContextManager[AsyncConnection]:  # noqa: ARG002
+        return self._readers.connect()
+
+    def snapshot(self, tenant_id: str) -> AbstractAsyncContextManager[AsyncConnection]:
+        return self.reading(tenant_id)
+
+    async def run_reading(self, tenant_id: str, work: Callable[[Connection], T]) -> T:
+        async with self.reading(tenant_id) as connection:
+            return await connection.run_sync(work)
+
+    async def run_snapshot(self, tenant_id: str, work: Callable[[Connection], T]) -> T:
+        return await self.run_reading(tenant_id, work)
+
+
+class SqliteDatabase(SqliteReads):
     """A SQLite database. All tenants share one lane, so writes that arrive together share one
     transaction and one sync."""
 
@@ -119,29 +149,11 @@ class SqliteDatabase:
             raise known from error
         return cls(url)
 
-    def lane(self, tenant_id: str) -> str:  # noqa: ARG002  one lane for all
-        return ""
-
-    def reading(self, tenant_id: str) -> AbstractAsyncContextManager[AsyncConnection]:  # noqa: ARG002
-        return self._readers.connect()  # closing it rolls back, and there is nothing to commit
-
-    def reading_all_tenants(self) -> AbstractAsyncContextManager[AsyncConnection]:
-        return self._readers.connect()
-
-    def reading_key(self, digest: bytes) -> AbstractAsyncContextManager[AsyncConnection]:  # noqa: ARG002
-        return self._readers.connect()
-
-    def snapshot(self, tenant_id: str) -> AbstractAsyncContextManager[AsyncConnection]:
-        return self.reading(tenant_id)
-
     async def run_reading(self, tenant_id: str, work: Callable[[Connection], T]) -> T:  # noqa: ARG002
         # If the caller is cancelled, the thread reads to the end and returns its connection.
         return await asyncio.get_running_loop().run_in_executor(
             self._read_threads, self._read, work
         )
-
-    async def run_snapshot(self, tenant_id: str, work: Callable[[Connection], T]) -> T:
-        return await self.run_reading(tenant_id, work)
 
     @asynccontextmanager
     async def writing(self, lane: str) -> AsyncIterator[AsyncConnection]:  # noqa: ARG002
@@ -162,10 +174,6 @@ class SqliteDatabase:
                 # that the next writer waits for that.
                 await asyncio.wait([done])
                 raise
-
-    @property
-    def autocommit(self) -> None:
-        return None
 
     async def fold(self) -> bool:
         loop = asyncio.get_running_loop()

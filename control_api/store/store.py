@@ -41,8 +41,6 @@ Listener = Callable[[str, Published], None]
 
 
 class Store:
-    """An open database."""
-
     def __init__(self, database: Database, clock: Clock, group: asyncio.TaskGroup) -> None:
         self.clock = clock
         self.group = group
@@ -114,7 +112,6 @@ class Store:
         return result
 
     async def fold(self) -> bool:
-        """Makes what was erased disappear from the database's files (`Database.fold`)."""
         return await self._database.fold()
 
     @property
@@ -209,9 +206,7 @@ async def _pause(longest: float) -> None:
 
 
 @asynccontextmanager
-async def _raising_read_faults(
-    reading: AbstractAsyncContextManager[T],
-) -> AsyncIterator[T]:
+async def _raising_read_faults(reading: AbstractAsyncContextManager[T]) -> AsyncIterator[T]:
     try:
         async with reading as connection:
             yield connection

@@ -78,8 +78,6 @@ class TenantCache:
         if tenant_id is None:
             async with self._store.reading_key(digest) as connection:
                 tenant_id = await key_rows.tenant_of(connection, digest)
-                if tenant_id is None:
-                    tenant_id = await key_rows.tenant_of_enrolled(connection, digest)
             if tenant_id is None:
                 return None  # not cached: another process may create the key the next moment
             while len(self._owners) >= MAX_OWNERS:
@@ -125,7 +123,6 @@ class TenantCache:
                         await self._catch_up(state)
 
     async def refresh(self) -> None:
-        """Update every loaded tenant to the store's revision."""
         # A copy, because requests may load and evict tenants during the reads below.
         states = list(self._loaded.values())
         if not states:

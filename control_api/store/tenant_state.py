@@ -1,7 +1,5 @@
 """Caches one tenant's state: its policy set, the sessions seen so far, and the requests that wait
-for a change.
-
-The state is only a copy: it can be dropped at any time, and is loaded again when it is needed.
+for a change. It can be dropped at any time, and is loaded again when it is needed.
 
 A session's owner and `expires_at` never change (`CONTRACT.md`, Sessions), so a cached row is as
 good as the database's until the session is revoked.
@@ -80,12 +78,7 @@ class TenantState:
     """A tenant's policy set at `policy_set.revision`, loaded one document at a time."""
 
     def __init__(
-        self,
-        tenant_id: str,
-        revision: int,
-        active: bool,
-        load: Load,
-        load_enrolled: LoadEnrolled,
+        self, tenant_id: str, revision: int, active: bool, load: Load, load_enrolled: LoadEnrolled
     ) -> None:
         self.tenant_id = tenant_id
         self.active = active
@@ -220,7 +213,6 @@ class TenantState:
         self.wake()
 
     def wake(self) -> None:
-        """Wake all waiting requests, which then check again."""
         _wake(self._change_waiters)
         _wake(self._report_waiters)
 
@@ -229,7 +221,6 @@ class TenantState:
         await _wait(self._change_waiters, seconds)
 
     def wake_report_waiters(self) -> None:
-        """Wake the requests that wait for a report, because a sidecar has sent one here."""
         _wake(self._report_waiters)
 
     async def wait_report(self, seconds: float) -> None:

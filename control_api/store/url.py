@@ -1,10 +1,6 @@
-"""Parses a database URL, and explains why the database can't be opened: one line for an operator,
-without the password or the URL's parameters. Opens none.
-
-The cause of a `DatabaseUnreachable` may pass, so another attempt is worthwhile. That of an
-`UnusableDatabase` lasts until an operator changes something. Any other error is a bug, and keeps
-its traceback.
-"""
+"""Parses a database URL, and explains in one line why the database can't be opened, without the
+password or the URL's parameters. The cause of a `DatabaseUnreachable` may pass, that of an
+`UnusableDatabase` lasts until an operator changes something. Any other error is a bug."""
 
 import errno
 import os

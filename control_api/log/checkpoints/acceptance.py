@@ -35,8 +35,6 @@ class Accepted(NamedTuple):
 
 
 class Acceptance:
-    """Accepts incarnations of the logs of one store."""
-
     def __init__(
         self, store: Store, ring: KeyRing, notes: CheckpointStore, new_id: Callable[[], str]
     ) -> None:
@@ -96,7 +94,6 @@ class Acceptance:
         return made
 
     async def _put_first(self, tenant_id: str, last: StoredNote | None) -> None:
-        """Puts the first note of the new origin behind the last note."""
         async with self._store.reading(tenant_id) as connection:
             state = await read_state(connection, tenant_id)
         if state.tree is None:

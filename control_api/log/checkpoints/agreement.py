@@ -1,10 +1,6 @@
 """Checks whether a log agrees with the checkpoints that it has to agree with before it is signed
-again.
-
-Reads back what is new since a checkpoint that was signed; everything, if there is no such
-checkpoint or if something differs. Memory stays flat: the entries are read a page at a time,
-between which the service's other tasks run.
-"""
+again: reads back what is new since a checkpoint that was signed, or everything if there is no such
+checkpoint or if something differs. Memory stays flat, and other tasks run between two pages."""
 
 import asyncio
 from collections.abc import Iterable
@@ -17,7 +13,7 @@ from control_api.log.checkpoints.expected import Diverged, Expected
 from control_api.store.queries import checkpoints, tree_nodes
 from control_api.store.queries.purges import latest_anchor
 from control_api.store.schema.log import log_entries
-from control_api.store.schema.statements import of_tenant
+from control_api.store.schema.statements import in_span
 from control_api.store.store import Store
 from control_api.store.transaction import Transaction
 from policies.ground.errors import Unavailable
@@ -88,7 +84,8 @@ async def read_back(
         nodes += tree.append_all(page.leaves)
         _compare(tree, stops)
         if len(nodes) >= MAX_NODES:
-            await _store(store, tenant_id, nodes)
+            # Before they are proven, so that memory stays flat: proofs trust none of them.
+            await store.write(tenant_id, partial(_extend, nodes))
             nodes.clear()
         rows, weight = len(page.leaves), page.weight
         limit = max(1, min(MAX_ROWS, PAGE_BYTES * rows // max(1, weight)))
@@ -122,22 +119,13 @@ def _compare(tree: WideTree, stops: dict[int, set[bytes]]) -> None:
         raise RootDiffers(tree.size)
 
 
-async def _store(store: Store, tenant_id: str, nodes: list[StoredNode]) -> None:
-    """Stores nodes before they are proven, so that memory stays flat: proofs trust none of them."""
-
-    async def work(tx: Transaction) -> None:
-        await tree_nodes.extend(tx.connection, tenant_id, nodes)
-
-    await store.write(tenant_id, work)
+async def _extend(nodes: list[StoredNode], tx: Transaction) -> None:
+    await tree_nodes.extend(tx.connection, tx.tenant_id, nodes)
 
 
 _PAGE: Select[Any] = (
     select(log_entries.c.seq, log_entries.c.entry)
-    .where(
-        of_tenant(log_entries, bindparam("tenant")),
-        log_entries.c.seq >= bindparam("first"),
-        log_entries.c.seq < bindparam("until"),
-    )
+    .where(*in_span(log_entries))
     .order_by(log_entries.c.seq)
     .limit(bindparam("rows"))
 )

@@ -10,7 +10,7 @@ from contextlib import suppress
 from operator import index
 from typing import Any, NamedTuple
 
-from sqlalchemy import Row, bindparam, select
+from sqlalchemy import Row, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from control_api.checkpoint_store.stored_note import CheckpointStore, StoredNote
@@ -52,11 +52,8 @@ class LogState(NamedTuple):
 async def read_state(connection: AsyncConnection, tenant_id: str) -> LogState:
     # The order matters: each checkpoint that is read here was published before the head was read,
     # so the head can't be smaller than it unless entries were removed.
-    try:
-        published = await checkpoints.latest(connection, tenant_id)
-    except (ValueError, TypeError):
-        # Edited by hand. The rows are read back from the beginning then.
-        published = None
+    # Without one, such as after an edit by hand, the rows are read back from the beginning.
+    published = await checkpoints.readable_latest(connection, tenant_id)
     incarnation = await checkpoints.latest_incarnation(connection, tenant_id)
     row = (await connection.execute(_HEAD, {"tenant": tenant_id})).one_or_none()
     log = "" if row is None else str(row.log)
@@ -79,9 +76,7 @@ def _tree(row: Row[Any, Any, Any] | None) -> tuple[int, Frontier | None]:
         return 0, None
 
 
-_HEAD = select(log_heads.c.log, log_heads.c.size, log_heads.c.frontier).where(
-    of_tenant(log_heads, bindparam("tenant"))
-)
+_HEAD = select(log_heads.c.log, log_heads.c.size, log_heads.c.frontier).where(of_tenant(log_heads))
 
 
 class Diverged(SluiceError):
@@ -188,12 +183,12 @@ def _of_store(
     """The checkpoint of the store's latest note. Raises `Diverged` unless it is of this log."""
     reason, text = Reason.CHECKPOINT_UNREADABLE, "the store's latest note can't be read"
     try:
-        said = checkpoint.unverified(stored.note)
-        if said.origin != state.origin:
+        last = checkpoint.unverified(stored.note)
+        if last.origin != state.origin:
             # Emptied tables come back as a log of another name. It is behind, whatever its size.
             reason = Reason.LOG_BEHIND_CHECKPOINT
             text = (
-                f"the store's latest checkpoint counts {said.size} entries of `{said.origin}`, but "
+                f"the store's latest checkpoint counts {last.size} entries of `{last.origin}`, but "
                 + (f"this log is `{state.origin}`" if state.log else "there is no log")
             )
             raise BadNote(text)

@@ -148,10 +148,7 @@ class CheckpointLoop:
         if self._store.clock.now() - compared >= IDLE:
             return False
         async with self._store.reading(tenant_id) as connection:
-            try:
-                row = await checkpoints.latest(connection, tenant_id)
-            except (ValueError, TypeError):  # edited by hand
-                return False
+            row = await checkpoints.readable_latest(connection, tenant_id)
         if row is None or self._store.clock.now() - row.signed_at > 0.9 * self._seconds * SECOND:
             return False
         self._again.add(tenant_id)

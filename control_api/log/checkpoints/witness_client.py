@@ -97,7 +97,7 @@ class WitnessClient:
         if status >= 500:
             raise NotCosigned(Refusal.unreachable, f"it answered {status}")
         refusal = _BY_STATUS.get(status, Refusal.unusable)
-        raise NotCosigned(refusal, f"it answered {status}: {_told(raw)}")
+        raise NotCosigned(refusal, f"it answered {status}: {_message(raw)}")
 
     def _verified(self, raw: bytes, note: str, now: int) -> Signature:
         """The witness's own line. Lines of other keys are ignored, as the protocol asks."""
@@ -137,7 +137,7 @@ def _size(raw: bytes) -> OtherSize:
     return OtherSize(size)
 
 
-def _told(raw: bytes) -> str:
+def _message(raw: bytes) -> str:
     """The message of an answer: `sluice witness` sends JSON, others plain text."""
     try:
         return repr(orjson.loads(raw)["message"])[:200]

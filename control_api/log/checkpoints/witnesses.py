@@ -96,7 +96,6 @@ class WitnessQueue:
             self.put(tenant_id, waiting.made)
 
     def retry(self, tenant_id: str) -> None:
-        """Ask again after the log's pause, which doubles."""
         waiting = self._waiting[tenant_id]
         self._due(tenant_id, self._monotonic() + waiting.pause)
         waiting.pause = min(2 * waiting.pause, LONGEST_PAUSE)
@@ -136,7 +135,6 @@ class Cosigner:
             metrics.watch(address.key.name, (COSIGNED, FAILED, *Refusal), queue.waits)
 
     def offer(self, tenant_id: str, made: StoredCheckpoint) -> None:
-        """A checkpoint was published. Returns at once."""
         for address, queue in self._queues.items():
             if not merged(made.note, (), (address.key,))[1]:
                 queue.put(tenant_id, made)
@@ -157,7 +155,7 @@ class Cosigner:
                 away = await self._ask(client, sizes, tenant_id, made)
             except SluiceError as error:  # the database, or a tree that can't be proven
                 away = True
-                self._said(client.key, made, FAILED, str(error))
+                self._report(client.key, made, FAILED, str(error))
             except Exception:  # noqa: BLE001  one log's fault must not stop the others
                 away = True
                 _log.exception("witness `%s` could not be asked", client.key.name)
@@ -173,14 +171,14 @@ class Cosigner:
         try:
             line = await self._cosignature(client, sizes, tenant_id, made)
         except NotCosigned as error:
-            self._said(client.key, made, error.refusal, str(error))
+            self._report(client.key, made, error.refusal, str(error))
             # The operator of the witness may still add the log: everything but a contradiction is
             # tried again.
             return error.refusal not in (Refusal.inconsistent, Refusal.ahead)
         if line is not None:
             await self._store_line(tenant_id, made, line)
             sizes[made.origin] = made.size
-            self._said(client.key, made, COSIGNED, "")
+            self._report(client.key, made, COSIGNED, "")
         return False
 
     async def _cosignature(
@@ -225,7 +223,7 @@ class Cosigner:
 
         await self._store.write(tenant_id, work)
 
-    def _said(self, key: VerifierKey, made: StoredCheckpoint, outcome: str, why: str) -> None:
+    def _report(self, key: VerifierKey, made: StoredCheckpoint, outcome: str, why: str) -> None:
         """One answer, one metric; and a log line when a witness's outcome for a log changes."""
         changed = self._metrics.answered(key.name, made.origin, outcome)
         if not changed:

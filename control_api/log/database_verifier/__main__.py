@@ -27,7 +27,7 @@ def main(arguments: list[str]) -> int:
     add_database(parser)
     parser.add_argument("--json", action="store_true", help="print JSON instead of text")
     options = parser.parse_args(arguments)
-    asked = DatabaseOptions(
+    database = DatabaseOptions(
         options.database,
         options.store,
         options.log,
@@ -38,7 +38,7 @@ def main(arguments: list[str]) -> int:
     )
     try:
         check_quorum(options)
-        outcome = verify_database(asked, Clock(lambda: time.time_ns() // 1000, time.monotonic))
+        outcome = verify_database(database, Clock(lambda: time.time_ns() // 1000, time.monotonic))
     except Unusable as error:
         print(f"sluice verify: {printable(str(error))}", file=sys.stderr)
         return 2

@@ -31,7 +31,7 @@ from control_api.store.url import DatabaseUnreachable, UnusableDatabase
 from policies.ground.clock import Clock
 from policies.ground.signing import Endorsement
 from policies.trail import checkpoint
-from policies.trail.checkpoint import BadNote, is_origin_of
+from policies.trail.checkpoint import BadNote
 from policies.trail.findings import Finding, Reason
 from policies.trail.merkle_tree import Frontier
 from policies.trail.proofs import signed_note, tree_proofs
@@ -52,14 +52,9 @@ async def published_notes(connection: AsyncConnection, tenant: str) -> tuple[str
     """The log's name, the origin of its newest checkpoints, and its latest note."""
     query = select(log_heads.c.log).where(of_tenant(log_heads, tenant))
     log = str((await connection.execute(query)).scalar() or "")
-    incarnation = await checkpoints.latest_incarnation(connection, tenant)
-    origin = log
-    if incarnation is not None and is_origin_of(incarnation.origin, log):
-        origin = incarnation.origin
-    try:
-        published = await checkpoints.latest(connection, tenant)
-    except (ValueError, TypeError):
-        return log, origin, []  # edited by hand: it proves nothing
+    origin = await checkpoints.current_origin(connection, tenant, log)
+    # One that was edited by hand proves nothing.
+    published = await checkpoints.readable_latest(connection, tenant)
     if published is None or published.origin != origin:
         return log, origin, []
     return log, origin, [published.note]
@@ -217,7 +212,6 @@ async def _verify(options: DatabaseOptions, clock: Clock) -> Outcome:
 
 
 async def _tenant(store: Store, named: str | None, notes: CheckpointStore | None) -> str:
-    """The tenant whose log is meant."""
     if named is not None:
         return named
     async with store.reading_all_tenants() as connection:
@@ -279,7 +273,6 @@ async def _verify_log(
 
 
 async def _claimed(store: Store, origin: str, outcome: Outcome) -> list[dict[str, object]]:
-    """The keys that the database says signed its logs."""
     async with store.reading_all_tenants() as connection:
         chain: list[Endorsement] = await log_keys.endorsements(connection)
         current = await log_keys.current(connection)
@@ -294,7 +287,6 @@ async def _claimed(store: Store, origin: str, outcome: Outcome) -> list[dict[str
 
 
 def _latest(notes: CheckpointStore, tenant: str) -> str | None:
-    """The store's latest note, with the cosignatures that it has for it."""
     stored = notes.latest(tenant)
     return None if stored is None else cosigned(notes, tenant, stored.note)
 
@@ -303,17 +295,17 @@ def _of_store(latest: str, published: list[str], purged: int, outcome: Outcome) 
     """The published note and the store's latest, if that is about this log. One about a log that
     the database does not have, or not under this name, means that the database was emptied or put
     back. One of fewer entries than were `purged` means that nothing is left to compare it with."""
-    said, log, origin = latest.partition("\n")[0], outcome.log, outcome.origin
-    if said == origin:
+    noted, log, origin = latest.partition("\n")[0], outcome.log, outcome.origin
+    if noted == origin:
         with suppress(BadNote):
             size = checkpoint.unverified(latest).size
             if size < purged:
                 message = f"{purged} entries were purged, the store's latest note counts {size}"
                 outcome.add(Finding(purged, Reason.PURGE_UNCOVERED, message))
         return [*published, latest]
-    message = f"the store's latest checkpoint is of `{said:.80}`, the database has `{origin}`"
+    message = f"the store's latest checkpoint is of `{noted:.80}`, the database has `{origin}`"
     if not log:
-        message = f"the store has a checkpoint of `{said:.80}`, the database has no such log"
+        message = f"the store has a checkpoint of `{noted:.80}`, the database has no such log"
     outcome.add(Finding(outcome.size, Reason.LOG_BEHIND_CHECKPOINT, message))
     return published
 

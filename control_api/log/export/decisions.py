@@ -1,9 +1,8 @@
 """Exports a log's decisions as the lines of another format, page by page, in the log's order.
 
-Each page is a transaction of its own, and memory holds two: one is read while the one before it is
-sent. What would make a line wrong, or be missing without a word, ends the export: an entry that is
-not what its hash says, a gap, a purge of what was still to be read. Knows no HTTP, and of a format
-only that it has lines.
+Each page is a transaction of its own, and one is read while the one before it is sent. What would
+make a line wrong, or be missing without a word, ends the export: an entry that is not what its hash
+says, a gap, a purge of what was still to be read.
 """
 
 import asyncio
@@ -46,11 +45,7 @@ class DecisionPage(NamedTuple):
 
 
 def read_decisions(
-    connection: Connection,
-    tenant_id: str,
-    at: int,
-    until: int,
-    filters: EventFilters = EVERY_EVENT,
+    connection: Connection, tenant_id: str, at: int, until: int, filters: EventFilters = EVERY_EVENT
 ) -> DecisionPage:
     """The page from entry `at` on, which ends before `until` if it is full. `until` is at most the
     log's size."""
@@ -161,11 +156,7 @@ class DecisionExport:
 
 
 async def open_decisions(
-    store: Store,
-    tenant_id: str,
-    wanted: Wanted,
-    form: Format,
-    filters: EventFilters = EVERY_EVENT,
+    store: Store, tenant_id: str, wanted: Wanted, form: Format, filters: EventFilters = EVERY_EVENT
 ) -> DecisionExport:
     """An export of the decisions in the log as it is now, or of those that match all filters.
     Raises like `open_export`."""

@@ -1,13 +1,10 @@
 """Writes what stands behind an export's last entry: its proof, the checkpoints and keys that it
 cites, and the `purge` entry of what precedes it.
 
-An erasure deletes openings at once, and its `redact` entry comes last in the log: behind the end of
-a part, or of an export that was running. Without that entry a reader could not tell an erasure from
-openings that were removed silently, so the file brings it along, with its own proof. In the same
-way, only the `purge` entry tells retention from rows that were deleted.
-
-After an incarnation the log's checkpoints have another origin; each origin holds for a range of
-sizes.
+An erasure's `redact` entry may lie behind the end of a part, or of an export that was running.
+Without it a reader could not tell an erasure from openings that were removed silently, so the file
+brings it along, with its own proof. In the same way, only the `purge` entry tells retention from
+rows that were deleted. After an incarnation the log's checkpoints have another origin.
 """
 
 from collections.abc import AsyncGenerator, Collection, Sequence
@@ -87,14 +84,11 @@ class OriginSpan(NamedTuple):
 
 
 class StoredCheckpoint(NamedTuple):
-    """A checkpoint's size and its signed note."""
-
     size: int
     note: str
 
 
 async def origin_spans(connection: AsyncConnection, tenant_id: str, log: str) -> list[OriginSpan]:
-    """The log's origins, in order of their sizes."""
     rows = (await connection.execute(_INCARNATIONS, {"tenant": tenant_id})).all()
     origins = [(log, -1), *((row.origin, row.seq) for row in rows)]
     # The `incarnation` entry is the first that the new origin covers.
@@ -140,13 +134,10 @@ def _keys(origin: str, first: bytes, chain: Sequence[Endorsement]) -> list[dict[
     ]
 
 
-_OF_ORIGIN = (
-    of_tenant(checkpoints, bindparam("tenant")),
-    checkpoints.c.origin == bindparam("origin"),
-)
+_OF_ORIGIN = (of_tenant(checkpoints), checkpoints.c.origin == bindparam("origin"))
 _INCARNATIONS = (
     select(incarnations.c.origin, incarnations.c.seq)
-    .where(of_tenant(incarnations, bindparam("tenant")))
+    .where(of_tenant(incarnations))
     .order_by(incarnations.c.number)
 )
 _NEWEST = (

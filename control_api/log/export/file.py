@@ -1,9 +1,8 @@
 """Puts an export together: the header, then pages of entries with the documents and checkpoints
 that belong to them, then its ending.
 
-Each page is a transaction of its own, so a slow reader keeps nothing open in the database. Memory
-holds two pages: one is read while the one before it is sent. The export covers the log up to the
-head as of its start. Knows no HTTP.
+Each page is a transaction of its own, and one is read while the one before it is sent. The export
+covers the log up to the head as of its start.
 """
 
 import asyncio
@@ -84,7 +83,6 @@ class _Page(NamedTuple):
     kept: int
 
     def next_rows(self) -> int:
-        """The rows of the next page."""
         if not self.joined.lines:
             return min(FIRST_ROWS, PAGE_ROWS)
         return max(1, min(PAGE_ROWS, PAGE_BYTES * self.joined.joined // len(self.joined.lines)))

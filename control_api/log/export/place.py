@@ -143,11 +143,8 @@ async def _known(
 
 _NEAR = (
     select(log_entries.c.entry)
-    .where(
-        of_tenant(log_entries, bindparam("tenant")),
-        log_entries.c.seq >= bindparam("seq"),
-    )
+    .where(of_tenant(log_entries), log_entries.c.seq >= bindparam("seq"))
     .order_by(log_entries.c.seq)
     .limit(NEAR)
 )
-_HEAD = select(log_heads.c.log, log_heads.c.size).where(of_tenant(log_heads, bindparam("tenant")))
+_HEAD = select(log_heads.c.log, log_heads.c.size).where(of_tenant(log_heads))

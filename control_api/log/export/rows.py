@@ -1,10 +1,9 @@
 """Reads the entries' lines of an export, a page at a time and one page ahead, and gives way on a
 busy service.
 
-The database joins a page's lines itself, and gives them as one value: a tenth of the Python code
-that rows one by one would need, and on SQLite without the interpreter's lock. A page with a row
-that can't be joined is read again row by row. Nothing is verified or repaired: an export must not
-hide damage.
+The database joins a page's lines itself: a tenth of the Python code that single rows would need,
+and on SQLite without the interpreter's lock. A page with a row that can't be joined is read again
+row by row. Nothing is verified or repaired: an export must not hide damage.
 """
 
 import asyncio
@@ -53,8 +52,6 @@ class JoinedLines(NamedTuple):
 
 
 class EntryLines(NamedTuple):
-    """Whole lines, of `rows` entries."""
-
     lines: bytes
     rows: int
 
@@ -288,7 +285,6 @@ class Pace:
         self._share = 0.0
 
     def begin(self) -> None:
-        """A page begins."""
         self._begun = self._monotonic()
 
     async def rest(self) -> None:

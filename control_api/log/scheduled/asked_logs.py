@@ -1,17 +1,19 @@
-"""The logs that someone asked to verify now, for the loop that does it.
-
-Releases a lease whose work breaks off, such as at a stop.
-
-A lease that stayed would keep every process from the log until it ends, ten minutes later.
-"""
+"""Holds the logs that someone asked to verify now, for the loop that does it; and leases a log, so
+that one process at a time works on it."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from typing import Generic
 
 from control_api.store.errors import WriteFault
+from control_api.store.queries.leases import A, Leases, S
 from control_api.store.store import Store
 from control_api.store.transaction import Transaction
+
+LEASE = 600_000_000
+"""Microseconds after which another process continues, if the one that has the lease has died."""
 
 
 class AskedLogs:
@@ -36,16 +38,62 @@ class AskedLogs:
         return tenant_id
 
 
-@asynccontextmanager
-async def released(
-    store: Store, tenant_id: str, release: Callable[[Transaction], Awaitable[None]]
-) -> AsyncIterator[None]:
-    """Runs `release` in a transaction if the block is cancelled or raises, which then goes on."""
-    try:
-        yield
-    except BaseException:
-        # If the database is away, the lease ends by itself. What broke off is raised all the same:
-        # without its cancellation, a stop would not end.
-        with suppress(WriteFault):
-            await store.write(tenant_id, release)
-        raise
+class LeaseLost(Exception):
+    """another process works on the log now, or somebody asked for it to begin again"""
+
+
+@dataclass(slots=True)
+class Lease(Generic[S, A]):
+    """The lease of one log's row in `leases`, which ends at `until`."""
+
+    store: Store
+    leases: Leases[S, A]
+    tenant_id: str
+    until: int
+
+    async def claim(self, first: S, now: int) -> S | A | None:
+        """The state; None while another process has the lease. `first` is that of a new log."""
+
+        async def work(tx: Transaction) -> S | A | None:
+            return await self.leases.claim(tx.connection, self.tenant_id, first, now, self.until)
+
+        return await self.store.write(self.tenant_id, work)
+
+    async def keep(self) -> None:
+        """Renews the lease if it ends soon. Raises `LeaseLost`."""
+        now = self.store.clock.now()
+        if now < self.until - LEASE // 2:
+            return
+        until = now + LEASE
+
+        async def work(tx: Transaction) -> bool:
+            return await self.leases.renew(tx.connection, self.tenant_id, self.until, until)
+
+        if not await self.store.write(self.tenant_id, work):
+            raise LeaseLost
+        self.until = until
+
+    async def end(self, after: S) -> None:
+        """Saves the state, and so ends the lease, unless it was lost."""
+
+        async def work(tx: Transaction) -> None:
+            await self.leases.put(tx.connection, self.tenant_id, self.until, after)
+
+        await self.store.write(self.tenant_id, work)
+
+    @asynccontextmanager
+    async def released(self) -> AsyncIterator[None]:
+        """Releases the lease if the block is cancelled or raises, which then goes on: a lease that
+        stayed would keep every process from the log until it ends."""
+        try:
+            yield
+        except BaseException:
+
+            async def work(tx: Transaction) -> None:
+                await self.leases.release(tx.connection, self.tenant_id, self.until)
+
+            # If the database is away, the lease ends by itself. What broke off is raised all the
+            # same: without its cancellation, a stop would not end.
+            with suppress(WriteFault):
+                await self.store.write(self.tenant_id, work)
+            raise

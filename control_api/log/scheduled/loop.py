@@ -19,26 +19,17 @@ from collections.abc import Callable, Collection
 
 from control_api.jitter import jitter
 from control_api.log.counts import SECRET_BYTES, EntriesMoved, compare_counts
-from control_api.log.scheduled.asked_logs import AskedLogs, released
+from control_api.log.scheduled.asked_logs import LEASE, AskedLogs, Lease, LeaseLost
 from control_api.log.scheduled.self_check import REST, ROUND, SelfChecker
 from control_api.metrics.metrics import JobMetrics
-from control_api.store.queries import count_checks, log_keys, tenant_rows
-from control_api.store.queries.count_checks import ASKED_FOR, CountCheck
-from control_api.store.queries.self_checks import SelfCheck
+from control_api.store.queries import log_keys, tenant_rows
+from control_api.store.queries.leases import ASKED_FOR, CountCheck, SelfCheck, count_checks
 from control_api.store.store import Store
-from control_api.store.transaction import Transaction
 from policies.ground.canonical import rfc3339
 from policies.ground.clock import Clock
 from policies.ground.errors import SluiceError
 from policies.ground.signing import KeyRing
 from policies.trail.recompute.recomputer import RecomputeCounts
-
-LEASE = 600_000_000
-"""Microseconds after which another process compares, if the one that does has died."""
-
-
-class LeaseLost(Exception):
-    """another process compares the counts now, or somebody asked for it to begin again"""
 
 
 class CountChecker:
@@ -53,11 +44,12 @@ class CountChecker:
         compares, and if a purge came between: the next call does it."""
         now = self._store.clock.now()
         state = await self._state(tenant_id)
-        if not _is_due(state, now):
+        recent = state.checked_at is not None and now - state.checked_at < ROUND
+        if recent and state.leased_until != ASKED_FOR:
             return state
-        lease = _Lease(self._store, tenant_id, now + LEASE)
-        async with released(self._store, tenant_id, lease.release):
-            if not await lease.claim(now):
+        lease = Lease(self._store, count_checks, tenant_id, now + LEASE)
+        async with lease.released():
+            if await lease.claim(CountCheck(), now) is None:
                 return await self._state(tenant_id)
             after = CountCheck(state.checked_at, state.reason)
             secret = self._entropy(SECRET_BYTES)
@@ -75,46 +67,6 @@ class CountChecker:
     async def _state(self, tenant_id: str) -> CountCheck:
         async with self._store.reading(tenant_id) as connection:
             return await count_checks.state(connection, tenant_id)
-
-
-class _Lease:
-    def __init__(self, store: Store, tenant_id: str, until: int) -> None:
-        self._store, self._tenant_id, self._until = store, tenant_id, until
-
-    async def claim(self, now: int) -> bool:
-        async def work(tx: Transaction) -> bool:
-            return await count_checks.claim(tx.connection, self._tenant_id, now, self._until)
-
-        return await self._store.write(self._tenant_id, work)
-
-    async def keep(self) -> None:
-        """Renew it if it ends soon. Raises `LeaseLost`."""
-        now = self._store.clock.now()
-        if now < self._until - LEASE // 2:
-            return
-
-        async def work(tx: Transaction) -> bool:
-            held, until = self._until, now + LEASE
-            return await count_checks.renew(tx.connection, self._tenant_id, held, until)
-
-        if not await self._store.write(self._tenant_id, work):
-            raise LeaseLost
-        self._until = now + LEASE
-
-    async def release(self, tx: Transaction) -> None:
-        await count_checks.release(tx.connection, self._tenant_id, self._until)
-
-    async def end(self, after: CountCheck) -> None:
-        async def work(tx: Transaction) -> None:
-            await count_checks.put(tx.connection, self._tenant_id, self._until, after)
-
-        await self._store.write(self._tenant_id, work)
-
-
-def _is_due(state: CountCheck, now: int) -> bool:
-    if state.leased_until == ASKED_FOR or state.checked_at is None:
-        return True
-    return now - state.checked_at >= ROUND
 
 
 FIRST_SECONDS = 10.0
@@ -149,7 +101,6 @@ class SelfVerification:
         metrics.self_verification_findings.set_function(self.findings)
 
     async def run(self) -> None:
-        """Runs as long as the app."""
         wait = FIRST_SECONDS
         while True:
             await asyncio.sleep(wait * jitter(self._entropy))
@@ -188,7 +139,6 @@ class SelfVerification:
             self._note(tenant_id, state)
 
     async def _compare(self, checker: CountChecker, tenant_id: str) -> None:
-        """Compare the counts of one log with its entries, if that is due."""
         state = await checker.step(tenant_id)
         before = self._compared.get(tenant_id, CountCheck())
         self._compared[tenant_id] = state
@@ -224,11 +174,14 @@ class SelfVerification:
 
     def age(self) -> float:
         """Seconds since every log was last verified to its end; NaN if one never was."""
+        finished = self._finished_at()
+        return math.nan if finished is None else (self._clock.now() - finished) / 1e6
+
+    def _finished_at(self) -> int | None:
+        """When the log that was verified longest ago was; None if one never was."""
         finished = [state.finished_at for state in self._states.values()]
         times = [each for each in finished if each is not None]
-        if not times or len(times) < len(finished):
-            return math.nan
-        return (self._clock.now() - min(times)) / 1e6
+        return min(times) if times and len(times) == len(finished) else None
 
     def findings(self) -> int:
         """The number of logs with a finding, in their entries or in their counts."""
@@ -239,8 +192,6 @@ class SelfVerification:
     def answer(self) -> dict[str, str | None]:
         """The state over all logs, as readiness shows it: without a tenant, since it needs no
         key."""
-        finished = [state.finished_at for state in self._states.values()]
-        times = [each for each in finished if each is not None]
-        whole = bool(times) and len(times) == len(finished)
-        state = "damaged" if self.findings() else "valid" if whole else "pending"
-        return {"state": state, "finished_at": rfc3339(min(times)) if whole else None}
+        finished = self._finished_at()
+        state = "damaged" if self.findings() else "pending" if finished is None else "valid"
+        return {"state": state, "finished_at": None if finished is None else rfc3339(finished)}

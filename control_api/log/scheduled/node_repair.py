@@ -19,9 +19,8 @@ from sqlalchemy import Row
 from control_api.store.queries import checkpoints, tree_nodes
 from control_api.store.queries.checkpoints import StoredCheckpoint
 from control_api.store.store import Store
-from control_api.store.transaction import Transaction
 from policies.trail import checkpoint
-from policies.trail.checkpoint import Checkpoint, is_origin_of
+from policies.trail.checkpoint import Checkpoint
 from policies.trail.merkle_tree import Frontier
 from policies.trail.proofs.nodes import WIDTH, Node, WideTree
 
@@ -58,7 +57,6 @@ class StepNodes:
         self._proven = reached if passed or same else None
 
     def follow(self, rows: Sequence[Row[Any]]) -> None:
-        """Take in rows whose hashes were verified."""
         if self._newest is not None:
             self._made.update(self._tree.append_all(row.hash for row in rows))
 
@@ -73,12 +71,11 @@ class StepNodes:
         self.held |= {node: made[node] for node, hash_ in stored.items() if hash_ != made[node]}
         proven = _upto(self._proven, self.held)
         if missing or proven:
-
-            async def write(tx: Transaction) -> None:
-                await tree_nodes.extend(tx.connection, tenant_id, (missing | proven).items())
-
+            nodes = (missing | proven).items()
             # If we die here or after it, the step is repeated, and finds these nodes as they are.
-            await store.write(tenant_id, write)
+            await store.write(
+                tenant_id, lambda tx: tree_nodes.extend(tx.connection, tenant_id, nodes)
+            )
             _log.warning(
                 "nodes of the tree of tenant `%s` were made again up to entry %d: %d were missing,"
                 " %d were wrong",
@@ -107,10 +104,7 @@ class NodeRepair:
         it is not signed by one of `publics`."""
         async with self._store.reading(tenant_id) as connection:
             row = await checkpoints.readable_latest(connection, tenant_id)
-            incarnation = await checkpoints.latest_incarnation(connection, tenant_id)
-        origin = log
-        if incarnation is not None and is_origin_of(incarnation.origin, log):
-            origin = incarnation.origin
+            origin = await checkpoints.current_origin(connection, tenant_id, log)
         return _read(row, origin, publics)
 
     async def lost(self, tenant_id: str, first: int, newest: Checkpoint | None) -> bool:
@@ -169,6 +163,5 @@ def _read(
 
 
 def _upto(at: Checkpoint | None, nodes: dict[Node, bytes]) -> dict[Node, bytes]:
-    """The nodes that are complete in the tree of a checkpoint."""
     size = 0 if at is None else at.size
     return {node: nodes[node] for node in nodes if (node.place + 1) << node.level <= size}

@@ -2,7 +2,7 @@
 
     Derivations.at    the derivation of a log as far as its verification has come
     follow(rows)      derive the decisions of rows that were just verified
-    told(before)      the first that differs: found now, or in an earlier step
+    finding(before)   the first that differs: found now, or in an earlier step
 
 A decision that doesn't follow is a finding, but the log around it verifies: the walk goes on.
 
@@ -20,9 +20,9 @@ import orjson
 from sqlalchemy import Row, bindparam, select, text
 
 from control_api.store import cited_documents
-from control_api.store.queries.self_checks import SelfCheck
+from control_api.store.queries.leases import SelfCheck
 from control_api.store.schema.log import log_entries
-from control_api.store.schema.statements import of_tenant
+from control_api.store.schema.statements import in_span, of_tenant
 from control_api.store.store import Store
 from policies.ground.canonical import micros
 from policies.trail.entry import time_of
@@ -111,7 +111,7 @@ class Rederivation:
             more = len(rows) == PAGE_ROWS
             await asyncio.sleep(self._pause)
 
-    async def told(self, before: SelfCheck) -> Finding | None:
+    async def finding(self, before: SelfCheck) -> Finding | None:
         """The first decision that differs: one of this step, or the one that an earlier step told,
         unless this step came by it. `before` is the state at the step's begin."""
         code, _, message = (before.reason or "").partition(": ")
@@ -161,7 +161,6 @@ class Derivations:
         return held
 
     def hold(self, tenant_id: str, derivation: Rederivation) -> None:
-        """Keep it for the log's next step."""
         self._held[tenant_id] = derivation
         if len(self._held) > HELD:
             self._held.popitem(last=False)
@@ -189,9 +188,7 @@ def _change(raw: bytes) -> dict[str, Any]:
 _CHANGES = (
     select(log_entries.c.seq, log_entries.c.entry)
     .where(
-        of_tenant(log_entries, bindparam("tenant")),
-        log_entries.c.seq >= bindparam("first"),
-        log_entries.c.seq < bindparam("until"),
+        *in_span(log_entries),
         # In the words of the index of rare kinds: otherwise no database uses it.
         text("kind IN ('change', 'incarnation') AND kind NOT IN ('decision', 'lineage')"),
     )
@@ -199,5 +196,5 @@ _CHANGES = (
     .limit(bindparam("n"))
 )
 _PLACE = select(log_entries.c.seq).where(
-    of_tenant(log_entries, bindparam("tenant")), log_entries.c.eid == bindparam("eid")
+    of_tenant(log_entries), log_entries.c.eid == bindparam("eid")
 )

@@ -18,21 +18,18 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sqlalchemy import Row, bindparam, select
+from sqlalchemy import Row, select
 
-from control_api.log.checks import AnchorCheck, check_purge_entry, check_purged_rows
+from control_api.log.checks import AnchorCheck, read_anchor
 from control_api.log.scan import LogRange, excuse_redacted, missing_openings, scan
-from control_api.log.scheduled.asked_logs import released
+from control_api.log.scheduled.asked_logs import LEASE, Lease
 from control_api.log.scheduled.node_repair import NodeRepair, StepNodes
 from control_api.log.scheduled.rederivation import Derivations, stopped
 from control_api.store.counters.counters import DAY
-from control_api.store.queries import self_checks
-from control_api.store.queries.purges import latest_anchor
-from control_api.store.queries.self_checks import SelfCheck
+from control_api.store.queries.leases import SelfCheck, self_checks
 from control_api.store.schema.log import log_heads
 from control_api.store.schema.statements import of_tenant
 from control_api.store.store import Store
-from control_api.store.transaction import Transaction
 from policies.ground.canonical import rfc3339
 from policies.trail.findings import Finding, Reason
 from policies.trail.merkle_tree import Frontier
@@ -94,8 +91,6 @@ def due_state(
 
 ENTRIES = 20_000
 """Entries of one step."""
-LEASE = 600_000_000
-"""Microseconds after which another process continues, if the one that verifies has died."""
 PAUSE, REST = 0.01, 9.0
 """Seconds that other tasks get at least after each stretch, and as a multiple of its CPU time: so
 the verification takes a tenth of one core, however slow that is."""
@@ -137,32 +132,20 @@ class SelfChecker:
         """The state after one step, and whether more entries wait. Nothing is done, and the state
         may be None, while another process verifies this log."""
         now = self._store.clock.now()
-        lease = now + LEASE
         async with self._store.reading(tenant_id) as connection:
             stored = await self_checks.state(connection, tenant_id)
             size = (await connection.execute(_HEAD, {"tenant": tenant_id})).one_or_none()
         if stored is not None and is_fresh(stored, 0 if size is None else size.size, now):
             return stored, False
-
-        async def claim(tx: Transaction) -> SelfCheck | None:
-            first = SelfCheck(0, b"", b"", now)
-            return await self_checks.claim(tx.connection, tenant_id, first, now, lease)
-
-        async def release(tx: Transaction) -> None:
-            await self_checks.release(tx.connection, tenant_id, lease)
-
-        async with released(self._store, tenant_id, release):
-            before = await self._store.write(tenant_id, claim)
+        lease = Lease(self._store, self_checks, tenant_id, now + LEASE)
+        async with lease.released():
+            before = await lease.claim(SelfCheck(0, b"", b"", now), now)
             if before is None:
                 async with self._store.reading(tenant_id) as connection:
                     return await self_checks.state(connection, tenant_id), False
             after, more = await self._verify(tenant_id, before, publics, now)
-
-        async def save(tx: Transaction) -> None:
-            await self_checks.put(tx.connection, tenant_id, lease, after)
-
         # If we die before this, the entries are verified again once the lease has ended.
-        await self._store.write(tenant_id, save)
+        await lease.end(after)
         return after, more
 
     async def _verify(
@@ -173,24 +156,24 @@ class SelfChecker:
             done = replace(before, finished_at=now, finished_size=0, verified_at=now)
             return replace(done, leased_until=None), False
         check = AnchorCheck(snapshot.anchor, snapshot.log, publics)
-        found = told = check.fault or snapshot.fault
+        found = reported = check.fault or snapshot.fault
         newest = await self._nodes.newest(tenant_id, snapshot.log, publics)
         lost = await self._nodes.lost(tenant_id, check.first, newest)
         state = due_state(before, snapshot.anchor, snapshot.head.size, now, lost)
         if found is None:
             tree, until = tree_of(state), _until(state, snapshot.head)
             nodes = await self._nodes.begin(tenant_id, tree, until, newest, publics)
-            found, told, state = await self._advance(tenant_id, snapshot, check, state, nodes)
+            found, reported, state = await self._advance(tenant_id, snapshot, check, state, nodes)
         if found is None:
             found = snapshot.purge_fault
-            told = found or told
-        if told is not None:
+            reported = found or reported
+        if reported is not None:
             # A purge may have removed entries while they were read.
             now_there = await self._snapshot(tenant_id)
             if now_there is None or now_there.anchor != snapshot.anchor:
                 self._derivations.forget(tenant_id)
                 return replace(before, leased_until=None), False
-        place, text = (None, None) if told is None else (told.place, told.text())
+        place, text = (None, None) if reported is None else (reported.place, reported.text())
         state = replace(state, broken_at=place, reason=text, leased_until=None)
         if found is not None:
             self._walks.pop(tenant_id, None)
@@ -227,9 +210,9 @@ class SelfChecker:
             return found, found, state
         self._derivations.hold(tenant_id, derivation)
         await self._nodes.settle(tenant_id, nodes, tree)
-        told = await derivation.told(state)
+        reported = await derivation.finding(state)
         after = replace(state, size=tree.size, frontier=tree.to_bytes(), last_leaf=leaf)
-        return None, told, after
+        return None, reported, after
 
     async def _walk(
         self,
@@ -271,13 +254,7 @@ class SelfChecker:
 
     async def _snapshot(self, tenant_id: str) -> _Snapshot | None:
         async with self._store.reading(tenant_id) as connection:
-            anchor = fault = other = None
-            try:
-                anchor = await latest_anchor(connection, tenant_id)
-                fault = await check_purged_rows(connection, tenant_id, anchor)
-                other = await check_purge_entry(connection, tenant_id, anchor)
-            except (ValueError, TypeError):
-                fault = Finding(0, Reason.ANCHOR_INVALID, "the anchor can't be read")
+            anchor, fault, other = await read_anchor(connection, tenant_id)
             row = (await connection.execute(_HEAD, {"tenant": tenant_id})).one_or_none()
         if row is None:
             return None
@@ -290,4 +267,4 @@ def _until(state: SelfCheck, head: LogHead) -> int:
     return min(head.size, state.size + ENTRIES)
 
 
-_HEAD = select(log_heads).where(of_tenant(log_heads, bindparam("tenant")))
+_HEAD = select(log_heads).where(of_tenant(log_heads))

@@ -25,10 +25,6 @@ from policies.ground.canonical import encode
 from policies.trail.entry import Index
 
 DECIDED = "decided"
-NEWLY_DENIED = "newly_denied"
-NEWLY_ALLOWED = "newly_allowed"
-ERROR = "error"
-
 MAX_EXAMPLES = 5
 
 
@@ -66,8 +62,6 @@ class _Counted:
 
 
 class BatchCandidates:
-    """The counts of one batch for these candidates."""
-
     def __init__(self, candidates: tuple[Candidate, ...]) -> None:
         self._candidates = candidates
         self._groups: dict[CandidateGroup, _Counted] = {}
@@ -79,7 +73,8 @@ class BatchCandidates:
         revision = decoded["facts"].get("revision")
         if type(revision) is not int:
             return  # decided without the policy set: stale, or unreadable
-        differing = {(each["name"], each["revision"]): each for each in _items(decoded)}
+        items: list[dict[str, Any]] = decoded.get("candidates") or []
+        differing = {(each["name"], each["revision"]): each for each in items}
         for candidate in self._candidates:
             if revision < candidate.revision:
                 continue
@@ -133,16 +128,11 @@ class BatchCandidates:
             connection.exec_driver_sql(_UPSERT, values)
 
 
-def _items(pub: dict[str, Any]) -> list[dict[str, Any]]:
-    items: list[dict[str, Any]] = pub.get("candidates") or []
-    return items
-
-
 _OUTCOMES: dict[tuple[str | None, str], str] = {
-    ("ALLOW", "DENY"): NEWLY_DENIED,
-    ("DENY", "ALLOW"): NEWLY_ALLOWED,
-    ("ALLOW", "ERROR"): ERROR,
-    ("DENY", "ERROR"): ERROR,
+    ("ALLOW", "DENY"): "newly_denied",
+    ("DENY", "ALLOW"): "newly_allowed",
+    ("ALLOW", "ERROR"): "error",
+    ("DENY", "ERROR"): "error",
 }
 
 

@@ -46,30 +46,21 @@ class Dimension(IntEnum):
     doubtful_minute = 11
 
 
-BUCKETS: dict[Dimension, int] = {
-    Dimension.agent: HOUR,
-    Dimension.agent_source: DAY,
-    Dimension.second: SECOND,
-    Dimension.minute: MINUTE,
-    Dimension.mismatch_second: SECOND,
-    Dimension.mismatch_minute: MINUTE,
-    Dimension.doubtful_second: SECOND,
-    Dimension.doubtful_minute: MINUTE,
+# Kept longer than anything that is queried: agents' activity and alert rules look back up to 7
+# days. Rules sum windows of up to an hour by the second.
+_TIMED: dict[Dimension, tuple[int, int]] = {
+    Dimension.agent: (HOUR, 8 * DAY),
+    Dimension.agent_source: (DAY, 9 * DAY),
+    Dimension.second: (SECOND, 2 * HOUR),
+    Dimension.minute: (MINUTE, 8 * DAY),
+    Dimension.mismatch_second: (SECOND, 2 * HOUR),
+    Dimension.mismatch_minute: (MINUTE, 8 * DAY),
+    Dimension.doubtful_second: (SECOND, 2 * HOUR),
+    Dimension.doubtful_minute: (MINUTE, 8 * DAY),
 }
+BUCKETS = {dimension: length for dimension, (length, _) in _TIMED.items()}
 """A bucket's length in microseconds. The other dimensions have one bucket for all time."""
-
-# Longer than anything that is queried: agents' activity and alert rules look back up to 7 days.
-# Rules sum windows of up to an hour by the second.
-KEPT: dict[Dimension, int] = {
-    Dimension.agent: 8 * DAY,
-    Dimension.agent_source: 9 * DAY,
-    Dimension.second: 2 * HOUR,
-    Dimension.minute: 8 * DAY,
-    Dimension.mismatch_second: 2 * HOUR,
-    Dimension.mismatch_minute: 8 * DAY,
-    Dimension.doubtful_second: 2 * HOUR,
-    Dimension.doubtful_minute: 8 * DAY,
-}
+KEPT = {dimension: kept for dimension, (_, kept) in _TIMED.items()}
 """How long a bucket can be queried, in microseconds; older ones are dropped."""
 
 
@@ -82,8 +73,6 @@ _Counted = list[int]
 
 
 class BatchCounts:
-    """The counts of one batch."""
-
     __slots__ = ("_groups", "_groups_of")
 
     def __init__(self) -> None:
@@ -93,7 +82,6 @@ class BatchCounts:
         self._groups_of: dict[_Key, list[_Counted]] = {}
 
     def add(self, index: Index, source_type: str) -> None:
-        """Counts one `decision` entry."""
         assert index.agent_role is not None
         assert index.source_id is not None
         group = (
@@ -126,10 +114,7 @@ class BatchCounts:
         """Counts one record of any kind whose time is doubtful, at its arrival `ts`
         (microseconds)."""
         second = ts // SECOND
-        for key in (
-            (_DOUBTFUL_SECOND, "", second),
-            (_DOUBTFUL_MINUTE, "", second // _IN_MINUTE),
-        ):
+        for key in ((_DOUBTFUL_SECOND, "", second), (_DOUBTFUL_MINUTE, "", second // _IN_MINUTE)):
             groups = self._groups_of.setdefault(key, [[0, ts, ts, 0]])
             groups[0][0] += 1
 

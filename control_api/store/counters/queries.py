@@ -49,7 +49,6 @@ async def top_of(
 async def one_of(
     connection: AsyncConnection, tenant_id: str, dimension: Dimension, value: str
 ) -> CountedValue:
-    """The counts for one value of an all-time dimension."""
     query = _of(_COUNTS, tenant_id, dimension).where(tallies.c.value == value)
     row = (await connection.execute(query)).one_or_none()
     return NO_DECISIONS if row is None else CountedValue(*row)

@@ -51,7 +51,6 @@ class LogEnd(NamedTuple):
 
 @lru_cache(maxsize=1024)
 def listed(candidates: str | None) -> tuple[Candidate, ...]:
-    """The candidates that a head's row names."""
     return (
         () if candidates is None else tuple(Candidate(*each) for each in orjson.loads(candidates))
     )
@@ -110,41 +109,24 @@ def _create(connection: Connection, tenant_id: str) -> None:
 
 # The row stays locked until the transaction ends: of two replicas that append, one waits here.
 _HEAD = (
-    select(
-        log_heads.c.log,
-        log_heads.c.size,
-        log_heads.c.last_leaf,
-        log_heads.c.last_ts,
-        log_heads.c.frontier,
-        log_heads.c.candidates,
-    )
-    .where(of_tenant(log_heads, bindparam("tenant")))
+    select(*(log_heads.c[name] for name in LogEnd._fields))
+    .where(of_tenant(log_heads))
     .with_for_update()
 )
-_LIST = (
-    update(log_heads)
-    .where(of_tenant(log_heads, bindparam("tenant")))
-    .values(candidates=bindparam("named"))
-)
-_TENANT = select(tenants.c.tenant_id).where(of_tenant(tenants, bindparam("tenant")))
+_LIST = update(log_heads).where(of_tenant(log_heads)).values(candidates=bindparam("named"))
+_TENANT = select(tenants.c.tenant_id).where(of_tenant(tenants))
 _EPOCH = select(installation.c.epoch).where(of_tenant(installation, ""))
 # One statement sees one state of the database. If it read only the entries, it could find those
 # that another replica has committed, with the head, since this transaction looked for the head.
 _HEADLESS_ENTRY = (
     select(log_entries.c.seq)
-    .where(
-        of_tenant(log_entries, bindparam("tenant")),
-        ~exists().where(of_tenant(log_heads, bindparam("tenant"))),
-    )
+    .where(of_tenant(log_entries), ~exists().where(of_tenant(log_heads)))
     .limit(1)
 )
 _MOVE_PARAMETERS = ("tenant", "loaded", "to_size", "to_leaf", "to_ts", "to_frontier")
 _MOVE = (
     update(log_heads)
-    .where(
-        of_tenant(log_heads, bindparam("tenant")),
-        log_heads.c.size == bindparam("loaded"),
-    )
+    .where(of_tenant(log_heads), log_heads.c.size == bindparam("loaded"))
     .values(
         size=bindparam("to_size"),
         last_leaf=bindparam("to_leaf"),
@@ -288,7 +270,6 @@ class LogChain:
 
     @property
     def changed(self) -> bool:
-        """Whether entries were added."""
         return bool(self._entries)
 
     @property
@@ -335,20 +316,20 @@ def _indexed(record: Record, ts: int, text: str) -> tuple[Index, str | None, str
         return index, source_type, user_id_of(record.openings)
     # What its bytes were made of says the same (a test compares), and decoding them takes as long
     # as hashing and chaining the entry.
-    asked, decision, user_id = record.decided
+    retrieval, decision, user_id = record.decided
     index = Index(
         record.eid,
         record.kind,
         ts,
-        asked.agent_role,
-        asked.agent_id,
-        asked.source_id,
+        retrieval.agent_role,
+        retrieval.agent_id,
+        retrieval.source_id,
         decision.decision,
         decision.policy_name,
-        asked.session_id,
+        retrieval.session_id,
         None,
     )
-    return index, asked.source_type, user_id
+    return index, retrieval.source_type, user_id
 
 
 def user_id_of(opened: bytes) -> str | None:
@@ -365,7 +346,4 @@ def _insertion(table: Table, dialect: Dialect) -> str:
 
 _BY_EID = select(
     log_entries.c.eid, log_entries.c.seq, log_entries.c.hash, log_entries.c.entry
-).where(
-    of_tenant(log_entries, bindparam("tenant")),
-    log_entries.c.eid.in_(bindparam("eids", expanding=True)),
-)
+).where(of_tenant(log_entries), log_entries.c.eid.in_(bindparam("eids", expanding=True)))

@@ -43,18 +43,10 @@ from sqlalchemy import (
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from control_api.store.schema.log import log_entries, log_index, log_spans, openings
-from control_api.store.schema.statements import of_tenant
+from control_api.store.schema.statements import in_span, of_tenant
 
 BLOCK = 4096
-FACETS = (
-    "agent_role",
-    "agent_id",
-    "source_id",
-    "decision",
-    "policy_name",
-    "session_id",
-    "user_id",
-)
+FACETS = ("agent_role", "agent_id", "source_id", "decision", "policy_name", "session_id", "user_id")
 """INVARIANT: the table stores a facet's place in this tuple. Only append: never move or remove
 one."""
 SPAN = len(FACETS)
@@ -79,7 +71,6 @@ def block_end(place: int, first: int) -> int:
 
 
 def due(old_size: int, new_size: int) -> bool:
-    """Whether `extend` has anything to write."""
     return any(indexed_size(at, old_size) < indexed_size(at, new_size) for at in range(SPAN + 1))
 
 
@@ -94,10 +85,8 @@ def extend(connection: Connection, tenant_id: str, old_size: int, new_size: int)
             block = {"tenant": tenant_id, "first": first, "until": end}
             if place == SPAN:
                 connection.execute(_INSERT_SPAN, block)
-            elif _with_arrays(connection):
-                connection.execute(_INSERT_ARRAYS[place], {**block, "step": STEP})
             else:
-                connection.execute(_INSERT_FACET[place], block)
+                _insert_facet(connection, place, block)
             first = end
 
 
@@ -109,10 +98,7 @@ def rewrite(connection: Connection, tenant_id: str, first: int, size: int) -> No
         if first < until:
             group = {"tenant": tenant_id, "first": first, "until": until}
             connection.execute(_DELETE_GROUP[place], group)
-            if _with_arrays(connection):
-                connection.execute(_INSERT_ARRAYS[place], {**group, "step": STEP})
-            else:
-                connection.execute(_INSERT_FACET[place], group)
+            _insert_facet(connection, place, group)
 
 
 def rewrite_span(connection: Connection, tenant_id: str, first: int) -> None:
@@ -122,12 +108,14 @@ def rewrite_span(connection: Connection, tenant_id: str, first: int) -> None:
     connection.execute(_INSERT_SPAN, block)
 
 
-def _with_arrays(connection: Connection) -> bool:
-    """Whether every version that may run on this database reads rows that name several entries."""
-    if connection.dialect.name != "postgresql":
-        return False
-    # Read each time: the mark may change while this process runs, but it never goes back.
-    return bool(connection.execute(_FINISHED, {"since": ARRAYS_SINCE}).scalar())
+def _insert_facet(connection: Connection, place: int, part: dict[str, Any]) -> None:
+    # Rows that name several entries need versions that read them. Looked up each time: the mark may
+    # change while this process runs, but it never goes back.
+    arrays = connection.dialect.name == "postgresql"
+    if arrays and connection.execute(_FINISHED, {"since": ARRAYS_SINCE}).scalar():
+        connection.execute(_INSERT_ARRAYS[place], {**part, "step": STEP})
+    else:
+        connection.execute(_INSERT_FACET[place], part)
 
 
 def block_rows(name: str, until: str = "until") -> Select[Any]:
@@ -179,7 +167,7 @@ _INSERT_FACET = [
 ]
 _DELETE_GROUP = [
     delete(log_index).where(
-        of_tenant(log_index, bindparam("tenant")),
+        of_tenant(log_index),
         log_index.c.facet == place,
         log_index.c.value.in_(block_rows(name).with_only_columns(_column_of(name))),
         log_index.c.seq >= bindparam("first"),
@@ -187,9 +175,7 @@ _DELETE_GROUP = [
     )
     for place, name in enumerate(FACETS)
 ]
-_DELETE_SPAN = delete(log_spans).where(
-    of_tenant(log_spans, bindparam("tenant")), log_spans.c.seq == bindparam("first")
-)
+_DELETE_SPAN = delete(log_spans).where(of_tenant(log_spans), log_spans.c.seq == bindparam("first"))
 _INSERT_SPAN = insert(log_spans).from_select(
     ["tenant_id", "seq", "until_seq", "first_ts", "last_ts"],
     select(
@@ -199,30 +185,19 @@ _INSERT_SPAN = insert(log_spans).from_select(
         func.min(log_entries.c.ts),
         func.max(log_entries.c.ts),
     )
-    .where(
-        of_tenant(log_entries, bindparam("tenant")),
-        log_entries.c.seq >= bindparam("first"),
-        log_entries.c.seq < bindparam("until"),
-    )
+    .where(*in_span(log_entries))
     .group_by(log_entries.c.tenant_id),
 )
 
 
 class FacetValue(NamedTuple):
-    """A value of a facet in one tenant's log."""
-
     tenant_id: str
     facet: str
     value: str | None
 
 
 def find_entries(
-    dialect: Dialect,
-    named: FacetValue,
-    part: range,
-    wanted: Select[Any],
-    *,
-    ascending: bool = True,
+    dialect: Dialect, named: FacetValue, part: range, wanted: Select[Any], *, ascending: bool = True
 ) -> Select[Any]:
     """`wanted`, a query over `log_entries`, for the entries within `part` that the index names, in
     order. With a limit, it reads hardly more of them than the limit."""
@@ -238,7 +213,6 @@ def find_entries(
 
 
 def first_entry(dialect: Dialect, named: FacetValue, part: range) -> Select[Any]:
-    """A query for the first entry within `part` that the index names."""
     if dialect.name == "sqlite":
         return select(func.min(log_index.c.seq)).where(*_rows(named, part.start, part.stop))
     indexed = _indexed(named, part, True)
@@ -323,7 +297,7 @@ _DISTANCES = func.array_prepend(literal_column("0::smallint"), log_index.c.more)
 _FENCE: ColumnElement[int] = literal_column("0")
 """`OFFSET 0` keeps PostgreSQL from rearranging what a subquery does."""
 _DELETE = delete(log_index).where(
-    of_tenant(log_index, bindparam("tenant")),
+    of_tenant(log_index),
     log_index.c.facet == bindparam("facet"),
     log_index.c.value == bindparam("value"),
     log_index.c.seq.in_(bindparam("seqs", expanding=True)),

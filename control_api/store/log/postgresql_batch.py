@@ -23,12 +23,7 @@ from control_api.store.schema.log import (
     tallies,
 )
 
-_ARRAY_TYPES = {
-    "BIGINT": "bigint[]",
-    "SMALLINT": "smallint[]",
-    "TEXT": "text[]",
-    "BLOB": "bytea[]",
-}
+_ARRAY_TYPES = {"BIGINT": "bigint[]", "SMALLINT": "smallint[]", "TEXT": "text[]", "BLOB": "bytea[]"}
 MAX_ROWS = 4096
 """The maximum number of rows of a table in one statement, because a statement has a time limit."""
 _Rows = Sequence[tuple[Any, ...]]

@@ -1,19 +1,13 @@
-"""Opens PostgreSQL, with one lane per tenant, at the one of several hosts that serves: a primary
-and its standbys.
+"""Opens PostgreSQL, with one lane per tenant, at the one of several hosts that serves; grants the
+privileges of the service's role, and checks that it has no dangerous ones.
 
 Within this process, a lane's writers queue on a lock here, without holding a connection. Between
 processes, they queue on the row that each locks first (`control_api.store.transaction`). Every
-query names its `tenant_id`; row-level security is the backup
-(`control_api.store.postgresql.transaction`).
+query names its `tenant_id`; row-level security is the backup, which the role must not bypass.
 
 A machine that is gone may not even refuse a connection, and the driver's time limit is for all
 hosts together. So each host is tried on its own, with a share of the time, and the one that
 answered last comes first.
-
-The privileges of the service's role on PostgreSQL, and the check that it has no dangerous ones.
-
-The owner of the tables creates them (`sluice migrate`). The service reads and writes rows, for one
-tenant at a time. Row-level security enforces that, so the role must not be able to bypass it.
 """
 
 import asyncio
@@ -164,8 +158,6 @@ def connect_to_hosts(engine: AsyncEngine, url: URL) -> None:
 
 
 class Hosts:
-    """Remembers which host to try first."""
-
     def __init__(self) -> None:
         self._last: tuple[str, int] | None = None
 

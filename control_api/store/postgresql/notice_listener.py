@@ -94,7 +94,6 @@ class NoticeListener:
 
     @asynccontextmanager
     async def _connection(self) -> AsyncIterator[None]:
-        """A connection that listens, closed at the end."""
         self._lost = False
         engine = create_async_engine(
             self._url,

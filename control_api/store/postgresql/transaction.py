@@ -1,8 +1,6 @@
-"""Transactions on PostgreSQL, each with the tenant for which row-level security lets it act.
-
-SQLAlchemy's connection is in autocommit mode. BEGIN and its settings go as one message of the
-simple protocol, COMMIT as another, so beginning and ending take one round trip each. Knows no
-table.
+"""Begins and ends transactions on PostgreSQL, each with the tenant for which row-level security
+lets it act. BEGIN and its settings go as one message of the simple protocol, COMMIT as another, so
+each takes one round trip; SQLAlchemy's connection is in autocommit mode.
 
 INVARIANT: a connection returns to the pool outside any transaction, or not at all.
 """
@@ -237,7 +235,6 @@ async def _execute(connection: AsyncConnection, statements: str) -> str:
 
 
 def _driver(connection: AsyncConnection) -> Any:
-    """asyncpg's connection."""
     return _pooled(connection).driver_connection
 
 

@@ -25,6 +25,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from control_api.store.schema.log import checkpoints, incarnations, log_entries
 from control_api.store.schema.statements import columns_of, insert_if_absent, of_tenant, values_of
+from policies.trail.checkpoint import is_origin_of
 
 HOUR = 3_600_000_000
 KEPT = 24 * HOUR
@@ -90,7 +91,6 @@ async def cosigned(
 
 
 async def latest(connection: AsyncConnection, tenant_id: str) -> StoredCheckpoint | None:
-    """The checkpoint that was published last."""
     return await connection.run_sync(read_latest, tenant_id)
 
 
@@ -147,6 +147,12 @@ async def latest_incarnation(
     return None if row is None else StoredIncarnation(*row)
 
 
+async def current_origin(connection: AsyncConnection, tenant_id: str, log: str) -> str:
+    """The origin of the checkpoints of this log: its name, unless an incarnation has its own."""
+    row = await latest_incarnation(connection, tenant_id)
+    return row.origin if row is not None and is_origin_of(row.origin, log) else log
+
+
 async def add_incarnation(
     connection: AsyncConnection, tenant_id: str, made: StoredIncarnation
 ) -> None:
@@ -156,17 +162,11 @@ async def add_incarnation(
 
 COLUMNS = [checkpoints.c[name] for name in StoredCheckpoint.__dataclass_fields__]
 _LATEST = (
-    select(*COLUMNS)
-    .where(of_tenant(checkpoints, bindparam("tenant")))
-    .order_by(checkpoints.c.number.desc())
-    .limit(1)
+    select(*COLUMNS).where(of_tenant(checkpoints)).order_by(checkpoints.c.number.desc()).limit(1)
 )
 _AT = (
     select(*COLUMNS)
-    .where(
-        of_tenant(checkpoints, bindparam("tenant")),
-        checkpoints.c.size == bindparam("size"),
-    )
+    .where(of_tenant(checkpoints), checkpoints.c.size == bindparam("size"))
     # Of an expression: ordered by `number` itself, both databases would walk back through a day's
     # checkpoints in that order instead of looking the size up in its index.
     .order_by((checkpoints.c.number + 0).desc())
@@ -174,13 +174,13 @@ _AT = (
 )
 _COSIGNED = (
     update(checkpoints)
-    .where(of_tenant(checkpoints, bindparam("tenant")), checkpoints.c.number == bindparam("at"))
+    .where(of_tenant(checkpoints), checkpoints.c.number == bindparam("at"))
     .values(note=bindparam("cosigned"), witnesses=bindparam("count"))
 )
 _UPTO = (
     select(*COLUMNS)
     .where(
-        of_tenant(checkpoints, bindparam("tenant")),
+        of_tenant(checkpoints),
         checkpoints.c.size <= bindparam("size"),
         checkpoints.c.origin == bindparam("origin"),
     )
@@ -189,17 +189,17 @@ _UPTO = (
 )
 _LAST_OF_HOURS = (
     select(func.max(checkpoints.c.number))
-    .where(of_tenant(checkpoints, bindparam("tenant")))
+    .where(of_tenant(checkpoints))
     .group_by(checkpoints.c.origin, checkpoints.c.signed_at // HOUR)
 )
 _THIN = delete(checkpoints).where(
-    of_tenant(checkpoints, bindparam("tenant")),
+    of_tenant(checkpoints),
     checkpoints.c.signed_at < bindparam("before"),
     checkpoints.c.number.not_in(_LAST_OF_HOURS),
 )
 _INCARNATION = (
     select(*columns_of(incarnations))
-    .where(of_tenant(incarnations, bindparam("tenant")))
+    .where(of_tenant(incarnations))
     .order_by(incarnations.c.number.desc())
     .limit(1)
 )
@@ -250,7 +250,7 @@ _WITH_ENTRY = (
         of_tenant(log_entries, incarnations.c.tenant_id)
         & (log_entries.c.seq == incarnations.c.seq),
     )
-    .where(of_tenant(incarnations, bindparam("tenant")), log_entries.c.kind == "incarnation")
+    .where(of_tenant(incarnations), log_entries.c.kind == "incarnation")
     .order_by(incarnations.c.number.desc())
     .limit(1)
 )

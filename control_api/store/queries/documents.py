@@ -38,7 +38,6 @@ async def since(
     """The changes after `revision`: at most `limit` documents, with bodies of at most `max_bytes`
     together unless the first alone has more. Raises `NotFound` if there is no such tenant."""
     present, reset_below = await revisions(connection, tenant_id)
-    columns = (documents.c.name, documents.c.revision, documents.c.digest, documents.c.body)
     # Read the sizes first, so that only the bodies of this page are read.
     # On PostgreSQL each statement sees newer commits, so stay within the revision that was read.
     sizes = await connection.execute(
@@ -59,7 +58,7 @@ async def since(
     if last == revision:
         return ChangePage(present, [], False, reset_below)
     rows = await connection.execute(
-        select(*columns)
+        select(*documents.c["name", "revision", "digest", "body"])
         .where(
             of_tenant(documents, tenant_id),
             documents.c.revision > revision,
@@ -125,7 +124,6 @@ def json_array(bodies: Iterable[bytes]) -> bytes:
 async def array_of(
     connection: AsyncConnection, tenant_id: str, names: str, *, exactly: bool = False
 ) -> bytes:
-    """What `all_of` returns, as a JSON array."""
     return json_array(await all_of(connection, tenant_id, names, exactly=exactly))
 
 
@@ -215,7 +213,7 @@ async def load(connection: AsyncConnection, tenant_id: str) -> tuple[int, dict[s
     return revision, found
 
 
-_OF_TENANT = of_tenant(documents, bindparam("tenant"))
+_OF_TENANT = of_tenant(documents)
 _ONE = select(documents.c.body).where(_OF_TENANT, documents.c.name == bindparam("name"))
 _SMALL = select(documents.c.name, documents.c.body).where(
     _OF_TENANT,
@@ -237,7 +235,7 @@ _NAMED = (
     )
     .select_from(tenants)
     .outerjoin(documents, and_(of_tenant(documents, tenants.c.tenant_id), _AMONG))
-    .where(of_tenant(tenants, bindparam("tenant")))
+    .where(of_tenant(tenants))
 )
 
 

@@ -79,7 +79,6 @@ class ActiveHolds:
 
 
 def _values(hold: StoredHold) -> set[str]:
-    """The values that entries may have for what is held."""
     if hold.object_type != "user":
         return {hold.object_id}
     return {hold.object_id, masked_user(hold.object_id)}

@@ -48,7 +48,6 @@ class StoredKey:
         return None if names is None else list(names)
 
     def published(self) -> Key:
-        """The part that a decision needs."""
         return Key(
             self.key_id,
             self.scope,
@@ -78,9 +77,12 @@ _COLUMNS = [column for column in api_keys.c if column.name not in _NOT_READ]
 async def tenant_of(connection: AsyncConnection, digest: bytes) -> str | None:
     """The tenant that owns the key with this SHA-256, revoked or not. This is the only query that
     runs before the tenant is known."""
-    query = select(api_keys.c.tenant_id).where(api_keys.c.digest == digest)
-    owner: str | None = (await connection.execute(query)).scalar_one_or_none()
-    return owner
+    for table in (api_keys, enrolled_keys):
+        query = select(table.c.tenant_id).where(table.c.digest == digest)
+        owner: str | None = (await connection.execute(query)).scalar_one_or_none()
+        if owner is not None:
+            return owner
+    return None
 
 
 async def add(connection: AsyncConnection, tenant_id: str, key: StoredKey) -> None:
@@ -107,9 +109,7 @@ async def page(
 async def get(connection: AsyncConnection, tenant_id: str, key_id: str) -> StoredKey | None:
     """The key, or None if it is missing or revoked."""
     query = select(*_COLUMNS).where(
-        of_tenant(api_keys, tenant_id),
-        api_keys.c.key_id == key_id,
-        api_keys.c.revoked_at.is_(None),
+        of_tenant(api_keys, tenant_id), api_keys.c.key_id == key_id, api_keys.c.revoked_at.is_(None)
     )
     row = (await connection.execute(query)).mappings().one_or_none()
     return None if row is None else StoredKey.from_row(row)
@@ -239,10 +239,6 @@ class EnrolledKey:
     created_at: int
     expires_at: int
 
-    @classmethod
-    def from_row(cls, row: RowMapping) -> "EnrolledKey":
-        return cls(**row)
-
     def key(self) -> Key:
         """What the key may do. Both keys of a pod speak for its agent alone."""
         if self.scope == "sidecar":
@@ -253,13 +249,6 @@ class EnrolledKey:
 _ENROLLED_COLUMNS = columns_of(enrolled_keys)
 
 
-async def tenant_of_enrolled(connection: AsyncConnection, digest: bytes) -> str | None:
-    """The tenant that owns the key with this SHA-256; called before the tenant is known."""
-    query = select(enrolled_keys.c.tenant_id).where(enrolled_keys.c.digest == digest)
-    owner: str | None = (await connection.execute(query)).scalar_one_or_none()
-    return owner
-
-
 async def find_enrolled(
     connection: AsyncConnection, tenant_id: str, digest: bytes
 ) -> EnrolledKey | None:
@@ -267,7 +256,7 @@ async def find_enrolled(
         of_tenant(enrolled_keys, tenant_id), enrolled_keys.c.digest == digest
     )
     row = (await connection.execute(query)).mappings().one_or_none()
-    return None if row is None else EnrolledKey.from_row(row)
+    return None if row is None else EnrolledKey(**row)
 
 
 async def add_enrolled(
@@ -295,7 +284,7 @@ async def page_of_enrolled(
         query = query.where(enrolled_keys.c.expires_at < expires_before)
     created_at, key_id = enrolled_keys.c.created_at, enrolled_keys.c.key_id
     query = newest_first(query, created_at, key_id, after, limit)
-    return [EnrolledKey.from_row(row) for row in (await connection.execute(query)).mappings()]
+    return [EnrolledKey(**row) for row in (await connection.execute(query)).mappings()]
 
 
 async def enrolled_of_live_agents(

@@ -3,8 +3,9 @@ before it. Rows are added and never changed. Knows no file and no private key.""
 
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import Any
 
-from sqlalchemy import select
+from sqlalchemy import Row, Select, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from control_api.store.schema.statements import insert_if_absent, of_tenant
@@ -16,10 +17,8 @@ from policies.ground.signing import Endorsement, KeyRing
 
 async def current(connection: AsyncConnection) -> bytes | None:
     """The key that signs now, or None if no service has registered one yet."""
-    query = select(log_keys.c.public_key).where(of_tenant(log_keys, ""))
-    found = await connection.execute(query.order_by(log_keys.c.place.desc()).limit(1))
-    key: bytes | None = found.scalar()
-    return key
+    last = await _last(connection)
+    return None if last is None else bytes(last.public_key)
 
 
 async def endorsements(connection: AsyncConnection) -> list[Endorsement]:
@@ -51,7 +50,8 @@ async def add(store: Store, first: bytes | None, chain: Sequence[Endorsement]) -
     one transaction. Of two processes that add at once, one succeeds and the other adds nothing."""
 
     async def work(tx: Transaction) -> None:
-        place = await _next_place(tx.connection)
+        last = await _last(tx.connection)
+        place = 0 if last is None else last.place + 1
         if first is not None:
             if place or not await _put(tx.connection, 0, first, None):
                 return
@@ -64,11 +64,11 @@ async def add(store: Store, first: bytes | None, chain: Sequence[Endorsement]) -
     await store.write("", work)
 
 
-async def _next_place(connection: AsyncConnection) -> int:
-    query = select(log_keys.c.place).where(of_tenant(log_keys, ""))
+async def _last(connection: AsyncConnection) -> Row[Any] | None:
+    query: Select[Any] = select(log_keys).where(of_tenant(log_keys, ""))
     found = await connection.execute(query.order_by(log_keys.c.place.desc()).limit(1))
-    last: int | None = found.scalar()
-    return 0 if last is None else last + 1
+    last: Row[Any] | None = found.one_or_none()
+    return last
 
 
 async def _put(

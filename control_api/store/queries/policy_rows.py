@@ -67,7 +67,6 @@ class StoredPolicy:
         return cls(**{**row, "body": orjson.loads(row["body"]), "file_body": file_body})
 
     def published(self) -> Policy:
-        """The part that a decision needs."""
         return Policy.from_wire({**self.body, "policy_id": self.policy_id, "version": self.version})
 
 
@@ -86,11 +85,7 @@ _COLUMNS = columns_of(policies)
 
 async def get(connection: AsyncConnection, tenant_id: str, policy_id: str) -> StoredPolicy | None:
     """The policy, or None if it never existed. A deleted policy is found; it has a `deleted_at`."""
-    query = select(*_COLUMNS).where(
-        of_tenant(policies, tenant_id), policies.c.policy_id == policy_id
-    )
-    row = (await connection.execute(query)).mappings().one_or_none()
-    return None if row is None else StoredPolicy.from_row(row)
+    return next(iter(await by_ids(connection, tenant_id, (policy_id,))), None)
 
 
 class Filter(NamedTuple):
@@ -104,11 +99,7 @@ class Filter(NamedTuple):
 
 
 async def page(
-    connection: AsyncConnection,
-    tenant_id: str,
-    wanted: Filter,
-    after: Position | None,
-    limit: int,
+    connection: AsyncConnection, tenant_id: str, wanted: Filter, after: Position | None, limit: int
 ) -> list[StoredPolicy]:
     """A page of active policies, newest first, after `(created_at, policy_id)`."""
     query = _active(tenant_id)
@@ -147,7 +138,6 @@ async def authors(
 async def of_roles(
     connection: AsyncConnection, tenant_id: str, roles: Sequence[str]
 ) -> list[StoredPolicy]:
-    """The active policies of these roles."""
     found = await connection.execute(_active(tenant_id).where(policies.c.agent_role.in_(roles)))
     return [StoredPolicy.from_row(row) for row in found.mappings()]
 
@@ -160,22 +150,16 @@ async def in_force(connection: AsyncConnection, tenant_id: str) -> Sequence[RowM
 
 async def taken(connection: AsyncConnection, tenant_id: str, names: Sequence[str]) -> set[str]:
     """Those of `names` that active policies use. The name of a deleted policy is free again."""
-    query = select(policies.c.name).where(
-        of_tenant(policies, tenant_id),
-        policies.c.name.in_(names),
-        policies.c.deleted_at.is_(None),
-    )
-    return set((await connection.execute(query)).scalars())
+    query = _active(tenant_id).with_only_columns(policies.c.name)
+    return set((await connection.execute(query.where(policies.c.name.in_(names)))).scalars())
 
 
 async def roles_of(connection: AsyncConnection, tenant_id: str, names: Sequence[str]) -> set[str]:
     """The roles of the active policies of these names."""
     found: set[str] = set()
+    query = _active(tenant_id).with_only_columns(policies.c.agent_role)
     for chunk in chunks(names):
-        query = _active(tenant_id).where(policies.c.name.in_(chunk))
-        found.update(
-            (await connection.execute(query.with_only_columns(policies.c.agent_role))).scalars()
-        )
+        found.update((await connection.execute(query.where(policies.c.name.in_(chunk)))).scalars())
     return found
 
 
@@ -192,11 +176,8 @@ async def by_ids(
     connection: AsyncConnection, tenant_id: str, policy_ids: Sequence[str]
 ) -> list[StoredPolicy]:
     """The existing policies of these ids, including deleted ones."""
-    found = await connection.execute(
-        select(*_COLUMNS).where(
-            of_tenant(policies, tenant_id), policies.c.policy_id.in_(policy_ids)
-        )
-    )
+    query = select(*_COLUMNS).where(of_tenant(policies, tenant_id))
+    found = await connection.execute(query.where(policies.c.policy_id.in_(policy_ids)))
     return [StoredPolicy.from_row(row) for row in found.mappings()]
 
 
@@ -207,7 +188,6 @@ async def add(connection: AsyncConnection, tenant_id: str, rows: Sequence[Stored
 
 
 async def put(connection: AsyncConnection, tenant_id: str, policy: StoredPolicy) -> None:
-    """Replaces the row of the same id."""
     await connection.execute(
         update(policies)
         .where(of_tenant(policies, tenant_id), policies.c.policy_id == policy.policy_id)
@@ -271,7 +251,6 @@ class StoredCandidate(NamedTuple):
 
     @property
     def listed(self) -> Candidate:
-        """The part that a decision needs."""
         return Candidate(self.name, self.revision)
 
 
@@ -310,13 +289,11 @@ def read_candidates(column: str | None) -> tuple[StoredCandidate, ...]:
 
 
 def write_candidates(candidates: Iterable[StoredCandidate]) -> str | None:
-    """The reverse of `read_candidates`."""
     ordered = [list(each) for each in sorted(candidates)]
     return encode(ordered).decode() if ordered else None
 
 
 async def document_names(connection: AsyncConnection, tenant_id: str, name: str) -> list[str]:
-    """The documents of a candidate that exist."""
     found = await connection.execute(_existing(tenant_id, name, documents.c.name))
     return list(found.scalars())
 
@@ -355,22 +332,12 @@ async def groups(
     """The groups with the most decisions, at most `MAX_GROUPS`; of equals, in order of digest."""
     counted = candidate_counts.c
     rows = await connection.execute(
-        select(
-            counted.outcome,
-            counted.agent_role,
-            counted.source_id,
-            counted.policy_name_before,
-            counted.policy_name_after,
-            counted.counted,
-            counted.first_ts,
-            counted.last_ts,
-            counted.examples,
-        )
+        select(*(counted[name] for name in CountedGroup._fields))
         .where(*_of(tenant_id, candidate), counted.outcome != DECIDED)
         .order_by(counted.counted.desc(), counted.group_digest)
         .limit(MAX_GROUPS)
     )
-    return [CountedGroup(*row[:-1], row.examples.split(" ")[:MAX_EXAMPLES]) for row in rows]
+    return [CountedGroup._make((*row[:-1], row.examples.split(" ")[:MAX_EXAMPLES])) for row in rows]
 
 
 async def forget(connection: AsyncConnection, tenant_id: str, name: str) -> None:
@@ -383,9 +350,6 @@ async def forget(connection: AsyncConnection, tenant_id: str, name: str) -> None
 
 
 def _of(tenant_id: str, candidate: Candidate) -> tuple[ColumnElement[bool], ...]:
-    counted = candidate_counts.c
-    return (
-        of_tenant(candidate_counts, tenant_id),
-        counted.name == candidate.name,
-        counted.revision == candidate.revision,
-    )
+    name, revision = candidate_counts.c["name", "revision"]
+    mine = of_tenant(candidate_counts, tenant_id)
+    return mine, name == candidate.name, revision == candidate.revision

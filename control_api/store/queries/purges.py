@@ -196,13 +196,8 @@ def anchor_of(row: Row[Any]) -> Anchor:
     )
 
 
-NEWEST = (
-    select(purges)
-    .where(of_tenant(purges, bindparam("tenant")))
-    .order_by(purges.c.seq.desc())
-    .limit(1)
-)
-_LOCK = select(log_heads.c.size).where(of_tenant(log_heads, bindparam("tenant"))).with_for_update()
+NEWEST = select(purges).where(of_tenant(purges)).order_by(purges.c.seq.desc()).limit(1)
+_LOCK = select(log_heads.c.size).where(of_tenant(log_heads)).with_for_update()
 _ROWS = (
     select(
         log_entries.c.seq,
@@ -211,28 +206,18 @@ _ROWS = (
         *(log_entries.c[name] for name in Index._fields),
     )
     .select_from(entries_with_openings)
-    .where(
-        of_tenant(log_entries, bindparam("tenant")),
-        log_entries.c.seq < bindparam("until"),
-    )
+    .where(of_tenant(log_entries), log_entries.c.seq < bindparam("until"))
     .order_by(log_entries.c.seq)
     .limit(bindparam("rows"))
 )
-_ENTRIES = delete(log_entries).where(
-    of_tenant(log_entries, bindparam("tenant")), log_entries.c.seq < bindparam("until")
-)
+_ENTRIES = delete(log_entries).where(of_tenant(log_entries), log_entries.c.seq < bindparam("until"))
 _BESIDE = (
-    delete(openings).where(
-        of_tenant(openings, bindparam("tenant")), openings.c.seq < bindparam("until")
-    ),
+    delete(openings).where(of_tenant(openings), openings.c.seq < bindparam("until")),
     # If the cut divides a block, its span stays, because it covers the entries that are left.
-    delete(log_spans).where(
-        of_tenant(log_spans, bindparam("tenant")),
-        log_spans.c.until_seq <= bindparam("until"),
-    ),
+    delete(log_spans).where(of_tenant(log_spans), log_spans.c.until_seq <= bindparam("until")),
 )
 _FINISH = (
     update(purges)
-    .where(of_tenant(purges, bindparam("tenant")), purges.c.seq == bindparam("at"))
+    .where(of_tenant(purges), purges.c.seq == bindparam("at"))
     .values(finished_at=bindparam("now"))
 )

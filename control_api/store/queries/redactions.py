@@ -166,20 +166,14 @@ def _entry(row: Row[Any], event: Row[Any]) -> ErasableEntry:
 
 
 _OPENED = log_entries.join(
-    openings,
-    of_tenant(openings, log_entries.c.tenant_id) & (openings.c.seq == log_entries.c.seq),
+    openings, of_tenant(openings, log_entries.c.tenant_id) & (openings.c.seq == log_entries.c.seq)
 )
 _ENTRIES: Select[Any] = select(
-    log_entries.c.seq,
-    log_entries.c.eid,
-    log_entries.c.kind,
-    log_entries.c.ref,
-    log_entries.c.session_id,
-    log_entries.c.agent_id,
+    *log_entries.c["seq", "eid", "kind", "ref", "session_id", "agent_id"],
     openings.c.user_id,
     openings.c.seq.is_not(None).label("opened"),
 ).select_from(entries_with_openings)
-_OF_TENANT: ColumnElement[bool] = of_tenant(openings, bindparam("tenant"))
+_OF_TENANT: ColumnElement[bool] = of_tenant(openings)
 _NAMED: ColumnElement[bool] = openings.c.seq.in_(bindparam("seqs", expanding=True))
 _DELETE = delete(openings).where(_OF_TENANT, _NAMED).returning(openings.c.seq, openings.c.user_id)
 # In the words of the index of rare kinds, without parameters: otherwise SQLite does not use it.
@@ -189,8 +183,6 @@ _REDACTIONS: Select[Any] = select(log_entries.c.seq, log_entries.c.entry, log_en
 
 
 class NamedSession(NamedTuple):
-    """A session that names its user."""
-
     session_id: str
     agent_id: str | None
     user_id: str
@@ -199,7 +191,6 @@ class NamedSession(NamedTuple):
 async def sessions_of(
     connection: AsyncConnection, tenant_id: str, user_id: str, limit: int
 ) -> list[NamedSession]:
-    """Up to `limit` sessions of the user."""
     query = _SESSIONS.where(of_tenant(sessions, tenant_id), sessions.c.user_id == user_id)
     rows = await connection.execute(query.order_by(sessions.c.session_id).limit(limit))
     return [NamedSession(*row) for row in rows]
@@ -221,7 +212,6 @@ async def sessions_by_id(
 
 
 async def has_opening(connection: AsyncConnection, tenant_id: str, session_id: str) -> bool:
-    """Whether any event of the session still has its opening."""
     indexed = indexed_size(FACETS.index("session_id"), await log_size(connection, tenant_id))
     opened = _OPENED_SEQS.where(of_tenant(log_entries, tenant_id))
     named = FacetValue(tenant_id, "session_id", session_id)
@@ -236,7 +226,6 @@ async def has_opening(connection: AsyncConnection, tenant_id: str, session_id: s
 async def forget_user(
     connection: AsyncConnection, tenant_id: str, session_ids: Sequence[str]
 ) -> None:
-    """Empties `user_id` of these sessions."""
     for part in chunks(session_ids):
         await connection.execute(
             update(sessions)
@@ -245,8 +234,5 @@ async def forget_user(
         )
 
 
-_OPENED_SEQS = select(log_entries.c.seq).join(
-    openings,
-    of_tenant(openings, log_entries.c.tenant_id) & (openings.c.seq == log_entries.c.seq),
-)
+_OPENED_SEQS = select(log_entries.c.seq).select_from(_OPENED)
 _SESSIONS: Select[Any] = select(sessions.c.session_id, sessions.c.agent_id, sessions.c.user_id)

@@ -1,12 +1,9 @@
-"""Queries sessions: the owner of each, and when it ends; claims them, concurrent claims in one
-transaction; and purges those whose retention period has passed.
+"""Queries sessions: claims them, many in one transaction, and purges those whose retention period
+has passed.
 
-The caller of the first claim owns the session that it creates; later claims only read the session.
-Its `expires_at` never changes: an expired or revoked id can't be claimed again, not even after its
-row is purged. A purge deletes the row, with the session's owner and the reason why it ended, and
-keeps the id (`CONTRACT.md`, Sessions).
-
-The counts of a session's decisions belong to the log's events, and are deleted with them.
+The caller of the first claim owns the session that it creates; later claims only read it. Its
+`expires_at` never changes: an expired or revoked id can't be claimed again, not even after a purge,
+which deletes the row and keeps the id (`CONTRACT.md`, Sessions).
 """
 
 from collections.abc import Callable, Sequence
@@ -15,6 +12,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import (
     ColumnElement,
     Connection,
+    Table,
     and_,
     bindparam,
     delete,
@@ -108,11 +106,6 @@ def purged_among(
     }
 
 
-def undo_claims(connection: Connection, again: Sequence[tuple[str, str]]) -> None:
-    """Deletes the rows that a claim has just created for ids of purged sessions."""
-    connection.execute(_UNDO, {"wanted": again})
-
-
 def _due(tenant_id: str, cutoff: int, now: int) -> Any:
     return select(sessions.c.session_id, sessions.c.expires_at, sessions.c.revoked_at).where(
         of_tenant(sessions, tenant_id),
@@ -124,19 +117,15 @@ def _due(tenant_id: str, cutoff: int, now: int) -> Any:
     )
 
 
-_ENDED = select(
-    ended_sessions.c.tenant_id,
-    ended_sessions.c.session_id,
-    ended_sessions.c.ended_at,
-    ended_sessions.c.revoked,
-).where(
-    tuple_(ended_sessions.c.tenant_id, ended_sessions.c.session_id).in_(
-        bindparam("wanted", expanding=True)
-    )
+def _wanted(table: Table) -> ColumnElement[bool]:
+    pairs: ColumnElement[Any] = bindparam("wanted", expanding=True)
+    return tuple_(*table.c["tenant_id", "session_id"]).in_(pairs)
+
+
+_ENDED = select(*ended_sessions.c["tenant_id", "session_id", "ended_at", "revoked"]).where(
+    _wanted(ended_sessions)
 )
-_UNDO = delete(sessions).where(
-    tuple_(sessions.c.tenant_id, sessions.c.session_id).in_(bindparam("wanted", expanding=True))
-)
+_UNDO = delete(sessions).where(_wanted(sessions))
 
 
 class SessionRow(NamedTuple):
@@ -158,13 +147,10 @@ class SessionRow(NamedTuple):
         return "active" if now < self.expires_at else "expired"
 
     def at(self, now: int) -> Session:
-        """The part that a decision needs."""
         return Session(self.session_id, self.state(now), self.agent_role, self.agent_id)
 
 
 class SessionClaimer:
-    """Claims sessions, many in one transaction."""
-
     def __init__(self, store: Store) -> None:
         self._store = store
         self._group_commit: GroupCommit[tuple[str, SessionRow], SessionRow] = GroupCommit(
@@ -214,7 +200,7 @@ def _claim(
     purged = purged_among(connection, list(first))
     if purged:
         # These ids could be claimed only because their rows are gone: delete the new rows again.
-        undo_claims(connection, list(purged))
+        connection.execute(_UNDO, {"wanted": list(purged)})
         found |= {key: _purged_row(key[1], *end) for key, end in purged.items()}
     return [found[tenant_id, row.session_id] for tenant_id, row in wanted]
 
@@ -281,6 +267,4 @@ _IN_STATE: dict[SessionState, Callable[[int], tuple[ColumnElement[bool], ...]]] 
     "revoked": lambda _: (sessions.c.revoked_at.is_not(None),),
 }
 _COLUMNS = tuple(sessions.c.keys())
-_BY_ID = select(sessions).where(
-    tuple_(sessions.c.tenant_id, sessions.c.session_id).in_(bindparam("wanted", expanding=True))
-)
+_BY_ID = select(sessions).where(_wanted(sessions))

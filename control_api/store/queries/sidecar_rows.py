@@ -20,6 +20,7 @@ from sqlalchemy import (
     Connection,
     Dialect,
     ScalarSelect,
+    Table,
     and_,
     bindparam,
     case,
@@ -88,8 +89,6 @@ _REPORTED = tuple(name for name in _FIELDS if name not in ("sidecar_id", "first_
 
 
 class FleetReports:
-    """Stores reports, many in one transaction."""
-
     def __init__(self, store: Store) -> None:
         self._store = store
         self._group_commit: GroupCommit[tuple[str, StoredSidecar], None] = GroupCommit(
@@ -187,10 +186,7 @@ def newest_acknowledged_of() -> ScalarSelect[int]:
     """A subquery for the newest revision of `:of_source` in `:tenant`; null if there is none."""
     return (
         select(func.max(acknowledgements.c.revision))
-        .where(
-            of_tenant(acknowledgements, bindparam("tenant")),
-            acknowledgements.c.source == bindparam("of_source"),
-        )
+        .where(of_tenant(acknowledgements), acknowledgements.c.source == bindparam("of_source"))
         .scalar_subquery()
     )
 
@@ -236,25 +232,16 @@ def forget_acknowledgements(connection: Connection, tenant_id: str, until: int) 
 
 _NEWEST = select(newest_acknowledged_of())
 _other = acknowledgements.alias("other")
-_newest = (
-    select(func.max(_other.c.revision))
-    .where(
-        of_tenant(_other, sidecars.c.tenant_id),
-        _other.c.source == sidecars.c.sidecar_id,
-    )
-    .correlate(sidecars)
-    .scalar_subquery()
-)
-_first = (
-    select(func.min(_other.c.revision))
-    .where(
-        of_tenant(_other, sidecars.c.tenant_id),
-        _other.c.source == sidecars.c.sidecar_id,
-        _other.c.revision >= bindparam("revision"),
-    )
-    .correlate(sidecars)
-    .scalar_subquery()
-)
+
+
+def _one_revision(which: Any, outer: Table, source: str, *more: Any) -> ScalarSelect[int]:
+    mine = of_tenant(_other, outer.c.tenant_id), _other.c.source == outer.c[source]
+    return select(which(_other.c.revision)).where(*mine, *more).correlate(outer).scalar_subquery()
+
+
+_newest = _one_revision(func.max, sidecars, "sidecar_id")
+_since = _other.c.revision >= bindparam("revision")
+_first = _one_revision(func.min, sidecars, "sidecar_id", _since)
 _OF_LIVE = (
     select(
         sidecars.c.sidecar_id,
@@ -281,7 +268,7 @@ _OF_LIVE = (
         ),
     )
     .where(
-        of_tenant(sidecars, bindparam("tenant")),
+        of_tenant(sidecars),
         sidecars.c.last_seen >= bindparam("since"),
         sidecars.c.sidecar_id > bindparam("after"),
     )
@@ -289,16 +276,9 @@ _OF_LIVE = (
     .limit(bindparam("rows"))
 )
 _FORGET = delete(acknowledgements).where(
-    of_tenant(acknowledgements, bindparam("tenant")),
+    of_tenant(acknowledgements),
     acknowledgements.c.seq < bindparam("until"),
-    acknowledgements.c.revision
-    < select(func.max(_other.c.revision))
-    .where(
-        of_tenant(_other, acknowledgements.c.tenant_id),
-        _other.c.source == acknowledgements.c.source,
-    )
-    .correlate(acknowledgements)
-    .scalar_subquery(),
+    acknowledgements.c.revision < _one_revision(func.max, acknowledgements, "source"),
 )
 
 

@@ -10,6 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from control_api.store.postgresql.transaction import all_tenants
 from control_api.store.schema.statements import (
     Position,
+    columns_of,
     insert_if_absent,
     newest_first,
     of_tenant,
@@ -73,8 +74,6 @@ async def chosen(connection: AsyncConnection, tenant_id: str | None) -> list[str
 
 
 class KnownTenant(NamedTuple):
-    """A tenant's id, name and state."""
-
     tenant_id: str
     name: str
     active: bool
@@ -144,9 +143,7 @@ async def put(connection: AsyncConnection, tenant: StoredTenant) -> None:
 
 async def installed(connection: AsyncConnection) -> Installation | None:
     """The identity of this database, or None if the database is new."""
-    query = select(
-        installation.c.epoch, installation.c.created_at, installation.c.superadmin_digest
-    ).where(of_tenant(installation, ""))
+    query = select(*columns_of(installation)).where(of_tenant(installation, ""))
     row = (await connection.execute(query)).one_or_none()
     return None if row is None else Installation(*row)
 

@@ -132,7 +132,7 @@ def _range(at: int, leaves: bool) -> Select[Any]:
     table, place = (log_entries, "seq") if leaves else (tree_nodes, "place")
     level = bindparam(f"level{at}", type_=BigInteger)
     query = select(level, table.c[place], table.c.hash).where(
-        of_tenant(table, bindparam("tenant")),
+        of_tenant(table),
         table.c[place] >= bindparam(f"first{at}"),
         table.c[place] < bindparam(f"until{at}"),
     )
@@ -140,7 +140,7 @@ def _range(at: int, leaves: bool) -> Select[Any]:
 
 
 _SPAN = (
-    of_tenant(tree_nodes, bindparam("tenant")),
+    of_tenant(tree_nodes),
     tree_nodes.c.level == bindparam("level"),
     tree_nodes.c.place >= bindparam("first"),
     tree_nodes.c.place < bindparam("until"),

@@ -9,30 +9,30 @@ from sqlalchemy import Index
 
 from control_api.store.schema.statements import of_tenant
 from control_api.store.schema.tables import (
-    binary,
-    integer,
-    integer_or_null,
-    ordered_string,
+    binaries,
+    integers,
+    integers_or_null,
+    ordered_strings,
     partial_index,
-    small_integer,
+    small_integers,
     small_integers_or_null,
-    string,
-    string_or_null,
+    strings,
+    strings_or_null,
     table,
-    timestamp,
-    timestamp_or_null,
+    timestamps,
+    timestamps_or_null,
 )
 
 # The end of each tenant's log. Until it has an entry, `last_ts` is 0 and `last_leaf` is empty.
 # `candidates` repeats the tenant's for those who append, who lock only this row; null without any.
 log_heads = table(
     "log_heads",
-    string("log"),
-    integer("size"),
-    binary("last_leaf"),
-    timestamp("last_ts"),
-    binary("frontier"),
-    string_or_null("candidates"),
+    *strings("log"),
+    *integers("size"),
+    *binaries("last_leaf"),
+    *timestamps("last_ts"),
+    *binaries("frontier"),
+    *strings_or_null("candidates"),
 )
 
 # `entry` is authoritative. The columns before it are derived from it: they are the fields of
@@ -40,19 +40,13 @@ log_heads = table(
 # ordinary index here, because it is the only column by which lineage entries are found.
 log_entries = table(
     "log_entries",
-    integer("seq"),
-    string("eid"),
-    string("kind"),
-    timestamp("ts"),
-    string_or_null("agent_role"),
-    string_or_null("agent_id"),
-    string_or_null("source_id"),
-    string_or_null("decision"),
-    string_or_null("policy_name"),
-    string_or_null("session_id"),
-    string_or_null("ref"),
-    binary("entry"),
-    binary("hash"),
+    *integers("seq"),
+    *strings("eid", "kind"),
+    *timestamps("ts"),
+    *strings_or_null(
+        "agent_role", "agent_id", "source_id", "decision", "policy_name", "session_id", "ref"
+    ),
+    *binaries("entry", "hash"),
     Index("ux_log_entries_eid", "tenant_id", "eid", unique=True),
     partial_index("ix_log_entries_ref", "tenant_id", "ref", "seq", where="ref IS NOT NULL"),
     partial_index(
@@ -68,9 +62,9 @@ log_entries = table(
 # The salts and values that entries commit to. When rows are deleted, every hash still verifies.
 openings = table(
     "openings",
-    integer("seq"),
-    string_or_null("user_id"),
-    binary("openings"),
+    *integers("seq"),
+    *strings_or_null("user_id"),
+    *binaries("openings"),
     key=("seq",),
 )
 
@@ -86,9 +80,9 @@ entries_with_openings = log_entries.outerjoin(
 # distances `more` after it.
 log_index = table(
     "log_index",
-    small_integer("facet"),
-    string("value"),
-    integer("seq"),
+    *small_integers("facet"),
+    *strings("value"),
+    *integers("seq"),
     small_integers_or_null("more"),
     key=("facet", "value", "seq"),
     sqlite_with_rowid=False,
@@ -97,10 +91,8 @@ log_index = table(
 # The earliest and latest event time of the entries from `seq` up to, not including, `until_seq`.
 log_spans = table(
     "log_spans",
-    integer("seq"),
-    integer("until_seq"),
-    timestamp("first_ts"),
-    timestamp("last_ts"),
+    *integers("seq", "until_seq"),
+    *timestamps("first_ts", "last_ts"),
     key=("seq",),
     sqlite_with_rowid=False,
 )
@@ -112,28 +104,24 @@ log_spans = table(
 # them are deleted.
 purges = table(
     "purges",
-    integer("seq"),
-    integer("tree_size"),
-    binary("root_hash"),
-    binary("frontier"),
-    binary("last_hash"),
-    timestamp("purged_before"),
-    integer("purged_count"),
-    timestamp("purged_at"),
-    string("anchor_note"),
-    string_or_null("cover_note"),
-    timestamp_or_null("finished_at"),
+    *integers("seq", "tree_size"),
+    *binaries("root_hash", "frontier", "last_hash"),
+    *timestamps("purged_before"),
+    *integers("purged_count"),
+    *timestamps("purged_at"),
+    *strings("anchor_note"),
+    *strings_or_null("cover_note"),
+    *timestamps_or_null("finished_at"),
     key=("seq",),
 )
 
 # The last record of each spool that the log holds. The spool's next record must cite its hash.
 sources = table(
     "sources",
-    string("source"),
-    string("instance"),
-    integer("n"),
-    binary("hash"),
-    timestamp("updated_at"),
+    *strings("source", "instance"),
+    *integers("n"),
+    *binaries("hash"),
+    *timestamps("updated_at"),
     key=("source", "instance"),
 )
 
@@ -141,12 +129,10 @@ sources = table(
 # `control_api.store.counters.counters` lists the dimensions and their bucket lengths.
 tallies = table(
     "tallies",
-    small_integer("facet"),
-    ordered_string("value"),
-    integer("bucket"),
-    integer("allowed"),
-    integer("denied"),
-    timestamp("last_ts"),
+    *small_integers("facet"),
+    *ordered_strings("value"),
+    *integers("bucket", "allowed", "denied"),
+    *timestamps("last_ts"),
     key=("facet", "value", "bucket"),
     sqlite_with_rowid=False,
 )
@@ -158,27 +144,21 @@ tallies = table(
 # must not wait for the tenant's row.
 candidate_counts = table(
     "candidate_counts",
-    string("name"),
-    integer("revision"),
-    binary("group_digest"),
-    string("outcome"),
-    string("agent_role"),
-    string("source_id"),
-    string("policy_name_before"),
-    string("policy_name_after"),
-    integer("counted"),
-    timestamp("first_ts"),
-    timestamp("last_ts"),
-    string("examples"),
+    *strings("name"),
+    *integers("revision"),
+    *binaries("group_digest"),
+    *strings("outcome", "agent_role", "source_id", "policy_name_before", "policy_name_after"),
+    *integers("counted"),
+    *timestamps("first_ts", "last_ts"),
+    *strings("examples"),
     key=("name", "revision", "group_digest"),
 )
 
 # The time at which a role was first allowed to read a source (event time).
 first_accesses = table(
     "first_accesses",
-    string("agent_role"),
-    string("source_id"),
-    timestamp("first_ts"),
+    *strings("agent_role", "source_id"),
+    *timestamps("first_ts"),
     Index(None, "tenant_id", "first_ts"),
     key=("agent_role", "source_id"),
     sqlite_with_rowid=False,
@@ -190,14 +170,13 @@ first_accesses = table(
 # were purged. `note` grows by the witnesses' cosignatures; `witnesses` counts them.
 checkpoints = table(
     "checkpoints",
-    integer("number"),
-    string("origin"),
-    integer("size"),
-    binary("root_hash"),
-    binary("frontier"),
-    string("note"),
-    timestamp("signed_at"),
-    small_integer("witnesses"),
+    *integers("number"),
+    *strings("origin"),
+    *integers("size"),
+    *binaries("root_hash", "frontier"),
+    *strings("note"),
+    *timestamps("signed_at"),
+    *small_integers("witnesses"),
     Index("ux_checkpoints_size", "tenant_id", "size", "origin", unique=True),
     key=("number",),
 )
@@ -207,9 +186,9 @@ checkpoints = table(
 # retention removes the entries below: a hash of hashes shows nothing of them.
 tree_nodes = table(
     "tree_nodes",
-    small_integer("level"),
-    integer("place"),
-    binary("hash"),
+    *small_integers("level"),
+    *integers("place"),
+    *binaries("hash"),
     key=("level", "place"),
     sqlite_with_rowid=False,
 )
@@ -219,11 +198,11 @@ tree_nodes = table(
 # the `incarnation` entry.
 incarnations = table(
     "incarnations",
-    integer("number"),
-    string("origin"),
-    integer("seq"),
-    string("cited_note"),
-    timestamp("accepted_at"),
+    *integers("number"),
+    *strings("origin"),
+    *integers("seq"),
+    *strings("cited_note"),
+    *timestamps("accepted_at"),
     key=("number",),
 )
 
@@ -231,11 +210,10 @@ incarnations = table(
 # can be derived again. `replaced_at` is None while it is in force.
 cited_documents = table(
     "cited_documents",
-    string("digest"),
-    string("name"),
-    binary("body"),
-    timestamp("published_at"),
-    timestamp_or_null("replaced_at"),
+    *strings("digest", "name"),
+    *binaries("body"),
+    *timestamps("published_at"),
+    *timestamps_or_null("replaced_at"),
     key=("digest",),
 )
 
@@ -243,15 +221,11 @@ cited_documents = table(
 # or `user`; `seq` is the entry that placed the hold.
 holds = table(
     "holds",
-    string("hold_id"),
-    string("object_type"),
-    string("object_id"),
-    string("reason"),
-    string("placed_by"),
-    timestamp("placed_at"),
-    integer("seq"),
-    string_or_null("released_by"),
-    timestamp_or_null("released_at"),
+    *strings("hold_id", "object_type", "object_id", "reason", "placed_by"),
+    *timestamps("placed_at"),
+    *integers("seq"),
+    *strings_or_null("released_by"),
+    *timestamps_or_null("released_at"),
     key=("hold_id",),
 )
 
@@ -259,10 +233,9 @@ holds = table(
 # was decided, or beat, at that revision.
 acknowledgements = table(
     "acknowledgements",
-    string("source"),
-    integer("revision"),
-    integer("seq"),
-    timestamp("acknowledged_at"),
+    *strings("source"),
+    *integers("revision", "seq"),
+    *timestamps("acknowledged_at"),
     key=("source", "revision"),
 )
 
@@ -272,16 +245,13 @@ acknowledgements = table(
 # began that last came to the end without a finding that stops it.
 self_checks = table(
     "self_checks",
-    integer("size"),
-    binary("frontier"),
-    binary("last_leaf"),
-    timestamp("started_at"),
-    timestamp_or_null("finished_at"),
-    integer_or_null("finished_size"),
-    string_or_null("broken_at"),
-    string_or_null("reason"),
-    timestamp_or_null("leased_until"),
-    timestamp_or_null("verified_at"),
+    *integers("size"),
+    *binaries("frontier", "last_leaf"),
+    *timestamps("started_at"),
+    *timestamps_or_null("finished_at"),
+    *integers_or_null("finished_size"),
+    *strings_or_null("broken_at", "reason"),
+    *timestamps_or_null("leased_until", "verified_at"),
     key=(),
 )
 
@@ -289,8 +259,8 @@ self_checks = table(
 # at a time compares them: the one that holds the lease.
 count_checks = table(
     "count_checks",
-    timestamp_or_null("checked_at"),
-    string_or_null("reason"),
-    timestamp_or_null("leased_until"),
+    *timestamps_or_null("checked_at"),
+    *strings_or_null("reason"),
+    *timestamps_or_null("leased_until"),
     key=(),
 )

@@ -10,7 +10,7 @@ from dataclasses import fields
 from functools import lru_cache
 from typing import Any, TypeVar
 
-from sqlalchemy import Column, ColumnElement, Dialect, FromClause, Select, Table, tuple_
+from sqlalchemy import Column, ColumnElement, Dialect, FromClause, Select, Table, bindparam, tuple_
 from sqlalchemy.dialects import postgresql, sqlite
 
 T = TypeVar("T")
@@ -19,15 +19,26 @@ CHUNK = 500
 """The most rows or names in one statement: both databases limit the number of parameters."""
 
 
-def of_tenant(table: FromClause, tenant_id: str | ColumnElement[Any]) -> ColumnElement[bool]:
-    """The condition that a row of `table` belongs to a tenant: to one by its id, or a parameter's,
-    or in a join to that of the other row, whose `tenant_id` is given.
+_TENANT: ColumnElement[Any] = bindparam("tenant")
+
+
+def of_tenant(
+    table: FromClause, tenant_id: str | ColumnElement[Any] = _TENANT
+) -> ColumnElement[bool]:
+    """The condition that a row of `table` belongs to a tenant: the one of this id, in a join that
+    of the other row, whose `tenant_id` is given, and by default that of the parameter `:tenant`.
 
     INVARIANT: every statement over tenants' rows has it for each of its tables. A test refuses a
     comparison by hand, in which the other side could be forgotten or be another column.
     """
     of_one: ColumnElement[bool] = table.c.tenant_id == tenant_id
     return of_one
+
+
+def in_span(table: FromClause) -> tuple[ColumnElement[bool], ...]:
+    """The conditions of a tenant's rows whose `seq` is from `:first` up to `:until` (exclusive)."""
+    seq: ColumnElement[int] = table.c.seq
+    return of_tenant(table), seq >= bindparam("first"), seq < bindparam("until")
 
 
 def chunks(items: Sequence[T]) -> Iterator[Sequence[T]]:

@@ -1,6 +1,5 @@
-"""The tables of the registry and of the policy sets: tenants, keys, agents, policies, documents.
-
-The kinds of columns, keys and indexes from which all tables are built.
+"""Defines the tables of the registry and of the policy sets, and the kinds of columns, keys and
+indexes from which all tables are built.
 
 INVARIANT: every primary key and every unique constraint leads with `tenant_id`, and no foreign key
 crosses tenants, so that the schema can be distributed by tenant. Times are microseconds since 1970
@@ -8,6 +7,7 @@ UTC. JSON is stored as the canonical bytes that were evaluated or hashed, never 
 type, which would change them.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 from sqlalchemy import (
@@ -40,7 +40,7 @@ metadata = MetaData(
 def table(name: str, *items: SchemaItem, key: tuple[str, ...] = (), **options: Any) -> Table:
     """A table whose first column, and first part of the primary key, is the tenant."""
     primary_key = PrimaryKeyConstraint("tenant_id", *key)
-    return Table(name, metadata, string("tenant_id"), *items, primary_key, **options)
+    return Table(name, metadata, *strings("tenant_id"), *items, primary_key, **options)
 
 
 def partial_index(name: str, *columns: str, where: str, unique: bool = False) -> Index:
@@ -49,35 +49,22 @@ def partial_index(name: str, *columns: str, where: str, unique: bool = False) ->
     return Index(name, *columns, unique=unique, sqlite_where=condition, postgresql_where=condition)
 
 
-def string(name: str) -> Column[str]:
-    return Column(name, Text, nullable=False)
+def _kind(
+    type_: Any, *, nullable: bool = False, **options: Any
+) -> Callable[..., list[Column[Any]]]:
+    """A function that makes columns of one kind by their names."""
+    return lambda *names: [Column(name, type_, nullable=nullable, **options) for name in names]
 
 
-def ordered_string(name: str) -> Column[str]:
-    """A string that sorts by code point, whatever the database's default collation is."""
-    return Column(name, Text().with_variant(Text(collation="C"), "postgresql"), nullable=False)
-
-
-def string_or_null(name: str) -> Column[str]:
-    return Column(name, Text, nullable=True)
-
-
-def integer(name: str) -> Column[int]:
-    return Column(name, BigInteger, nullable=False, autoincrement=False)
-
-
-def small_integer(name: str) -> Column[int]:
-    return Column(name, SmallInteger, nullable=False, autoincrement=False)
-
-
-def small_integers_or_null(name: str) -> Column[list[int]]:
-    """An array on PostgreSQL. SQLite has none: the column stays NULL there."""
-    numbers = postgresql.ARRAY(SmallInteger).with_variant(LargeBinary(), "sqlite")
-    return Column(name, numbers, nullable=True)
-
-
-def integer_or_null(name: str) -> Column[int]:
-    return Column(name, BigInteger, nullable=True, autoincrement=False)
+strings, strings_or_null = _kind(Text), _kind(Text, nullable=True)
+# These sort by code point, whatever the database's default collation is.
+ordered_strings = _kind(Text().with_variant(Text(collation="C"), "postgresql"))
+integers = _kind(BigInteger, autoincrement=False)
+integers_or_null = _kind(BigInteger, nullable=True, autoincrement=False)
+small_integers = _kind(SmallInteger, autoincrement=False)
+timestamps, timestamps_or_null = _kind(BigInteger), _kind(BigInteger, nullable=True)
+booleans, booleans_or_null = _kind(Boolean), _kind(Boolean, nullable=True)
+binaries, binaries_or_null = _kind(LargeBinary), _kind(LargeBinary, nullable=True)
 
 
 def integer_with_default(name: str, default: int) -> Column[int]:
@@ -85,28 +72,10 @@ def integer_with_default(name: str, default: int) -> Column[int]:
     return Column(name, BigInteger, nullable=False, server_default=str(default))
 
 
-def timestamp(name: str) -> Column[int]:
-    return Column(name, BigInteger, nullable=False)
-
-
-def timestamp_or_null(name: str) -> Column[int]:
-    return Column(name, BigInteger, nullable=True)
-
-
-def boolean(name: str) -> Column[bool]:
-    return Column(name, Boolean, nullable=False)
-
-
-def boolean_or_null(name: str) -> Column[Any]:
-    return Column(name, Boolean, nullable=True)
-
-
-def binary(name: str) -> Column[bytes]:
-    return Column(name, LargeBinary, nullable=False)
-
-
-def binary_or_null(name: str) -> Column[bytes]:
-    return Column(name, LargeBinary, nullable=True)
+def small_integers_or_null(name: str) -> Column[list[int]]:
+    """An array on PostgreSQL. SQLite has none: the column stays NULL there."""
+    numbers = postgresql.ARRAY(SmallInteger).with_variant(LargeBinary(), "sqlite")
+    return Column(name, numbers, nullable=True)
 
 
 def tenant_foreign_key() -> ForeignKeyConstraint:
@@ -117,18 +86,18 @@ def tenant_foreign_key() -> ForeignKeyConstraint:
 # epoch means a different store, even if the revisions look alike.
 installation = table(
     "installation",
-    string("epoch"),
-    timestamp("created_at"),
-    binary_or_null("superadmin_digest"),
+    *strings("epoch"),
+    *timestamps("created_at"),
+    *binaries_or_null("superadmin_digest"),
 )
 
 # The public half of each key that signed the logs, in order; `tenant_id` is empty. `signature` is
 # the previous key's, over both public keys (`policies.ground.signing`); null for the first key.
 log_keys = table(
     "log_keys",
-    integer("place"),
-    binary("public_key"),
-    binary_or_null("signature"),
+    *integers("place"),
+    *binaries("public_key"),
+    *binaries_or_null("signature"),
     key=("place",),
 )
 
@@ -138,18 +107,15 @@ log_keys = table(
 # `candidates` is null without any (`control_api.store.queries.policy_rows`).
 tenants = table(
     "tenants",
-    string("name"),
-    timestamp("created_at"),
-    boolean("require_agent_id"),
-    boolean("pii_masking"),
-    boolean("active"),
-    integer("revision"),
+    *strings("name"),
+    *timestamps("created_at"),
+    *booleans("require_agent_id", "pii_masking", "active"),
+    *integers("revision"),
     integer_with_default("retention_days", 365),
     integer_with_default("session_retention_days", 90),
     integer_with_default("reset_below", 0),
-    timestamp_or_null("frozen_at"),
-    string_or_null("freeze_reason"),
-    string_or_null("candidates"),
+    *timestamps_or_null("frozen_at"),
+    *strings_or_null("freeze_reason", "candidates"),
     # Not unique, since every unique key leads with the tenant: `find_by_name` locks instead.
     Index(None, "name"),
 )
@@ -158,18 +124,14 @@ tenants = table(
 # A key of scope `sidecar` without `agent_ids` is from before keys had them.
 api_keys = table(
     "api_keys",
-    string("key_id"),
-    string("name"),
-    string("scope"),
-    binary("digest"),
-    string_or_null("bound_agent_id"),
-    binary("permitted_roles"),
-    timestamp_or_null("expires_at"),
-    timestamp("created_at"),
-    timestamp_or_null("revoked_at"),
-    binary_or_null("agent_ids"),
-    binary_or_null("sidecar_ids"),
-    binary_or_null("former_agents"),
+    *strings("key_id", "name", "scope"),
+    *binaries("digest"),
+    *strings_or_null("bound_agent_id"),
+    *binaries("permitted_roles"),
+    *timestamps_or_null("expires_at"),
+    *timestamps("created_at"),
+    *timestamps_or_null("revoked_at"),
+    *binaries_or_null("agent_ids", "sidecar_ids", "former_agents"),
     tenant_foreign_key(),
     # For the one look-up that does not know the tenant yet: a request presents only its key.
     Index(None, "digest"),
@@ -181,17 +143,14 @@ api_keys = table(
 # with their history.
 policies = table(
     "policies",
-    string("policy_id"),
-    string("name"),
-    string("agent_role"),
-    binary("body"),
-    integer("version"),
-    boolean("user_modified"),
-    string_or_null("file"),
-    binary_or_null("file_body"),
-    timestamp("created_at"),
-    timestamp("updated_at"),
-    timestamp_or_null("deleted_at"),
+    *strings("policy_id", "name", "agent_role"),
+    *binaries("body"),
+    *integers("version"),
+    *booleans("user_modified"),
+    *strings_or_null("file"),
+    *binaries_or_null("file_body"),
+    *timestamps("created_at", "updated_at"),
+    *timestamps_or_null("deleted_at"),
     tenant_foreign_key(),
     # A deleted policy keeps its name; an active one may use the same name.
     partial_index(
@@ -204,12 +163,12 @@ policies = table(
 # Every version of each policy, the current one included.
 policy_versions = table(
     "policy_versions",
-    string("policy_id"),
-    integer("version"),
-    binary("body"),
-    string("changed_by"),
-    timestamp("changed_at"),
-    string("change"),
+    *strings("policy_id"),
+    *integers("version"),
+    *binaries("body"),
+    *strings("changed_by"),
+    *timestamps("changed_at"),
+    *strings("change"),
     ForeignKeyConstraint(["tenant_id", "policy_id"], ["policies.tenant_id", "policies.policy_id"]),
     key=("policy_id", "version"),
 )
@@ -219,20 +178,14 @@ policy_versions = table(
 # of their keys (`control_api.registry.enrolment`), null while no pod may hold one.
 agents = table(
     "agents",
-    string("agent_id"),
-    string("agent_role"),
-    string_or_null("display_name"),
-    string_or_null("description"),
-    string_or_null("owner"),
-    string_or_null("framework"),
-    binary("permitted_roles"),
-    string("credential_type"),
-    string_or_null("bound_key_id"),
-    string("status"),
-    timestamp("created_at"),
-    timestamp("updated_at"),
-    string_or_null("workload"),
-    string_or_null("enrolment"),
+    *strings("agent_id", "agent_role"),
+    *strings_or_null("display_name", "description", "owner", "framework"),
+    *binaries("permitted_roles"),
+    *strings("credential_type"),
+    *strings_or_null("bound_key_id"),
+    *strings("status"),
+    *timestamps("created_at", "updated_at"),
+    *strings_or_null("workload", "enrolment"),
     tenant_foreign_key(),
     Index(None, "tenant_id", "created_at", "agent_id"),  # for pages, newest first
     partial_index(
@@ -245,15 +198,10 @@ agents = table(
 # ends them is the one document of their agent's enrolment, and expired ones are deleted.
 enrolled_keys = table(
     "enrolled_keys",
-    string("key_id"),
-    binary("digest"),
-    string("scope"),
-    string("agent_id"),
-    string("generation"),
-    string("pod"),
-    string("pod_uid"),
-    timestamp("created_at"),
-    timestamp("expires_at"),
+    *strings("key_id"),
+    *binaries("digest"),
+    *strings("scope", "agent_id", "generation", "pod", "pod_uid"),
+    *timestamps("created_at", "expires_at"),
     tenant_foreign_key(),
     Index(None, "digest"),  # a request presents only its key
     Index(None, "tenant_id", "created_at", "key_id"),  # for pages, newest first
@@ -264,14 +212,12 @@ enrolled_keys = table(
 # No foreign key: a session is claimed on the evaluation path, by a key of a known tenant.
 sessions = table(
     "sessions",
-    string("session_id"),
-    string("agent_role"),
-    string_or_null("agent_id"),
-    string("user_id"),
-    timestamp("created_at"),
-    timestamp("expires_at"),
-    timestamp_or_null("revoked_at"),
-    string_or_null("revocation_reason"),
+    *strings("session_id", "agent_role"),
+    *strings_or_null("agent_id"),
+    *strings("user_id"),
+    *timestamps("created_at", "expires_at"),
+    *timestamps_or_null("revoked_at"),
+    *strings_or_null("revocation_reason"),
     Index(None, "tenant_id", "created_at", "session_id"),  # for pages, newest first
     key=("session_id",),
 )
@@ -280,9 +226,9 @@ sessions = table(
 # nothing about its owner.
 ended_sessions = table(
     "ended_sessions",
-    string("session_id"),
-    timestamp("ended_at"),
-    boolean("revoked"),
+    *strings("session_id"),
+    *timestamps("ended_at"),
+    *booleans("revoked"),
     key=("session_id",),
     sqlite_with_rowid=False,
 )
@@ -292,34 +238,28 @@ ended_sessions = table(
 # of `last_seen`.
 sidecars = table(
     "sidecars",
-    string("sidecar_id"),
-    string("run_id"),
-    string_or_null("former_run_id"),
-    timestamp_or_null("duplicate_at"),
-    string("version"),
-    string_or_null("agent_id"),
-    string_or_null("agent_role"),
-    string("epoch"),
-    integer("revision"),
-    integer_or_null("policy_set_age_ms"),
-    integer("spool_depth"),
-    integer_or_null("oldest_unshipped_ms"),
-    string_or_null("refusing"),
-    timestamp("first_seen"),
-    timestamp("last_seen"),
-    string_or_null("workload"),
-    string_or_null("enrolled_until"),
-    string_or_null("forked"),
-    boolean_or_null("source_levels"),
+    *strings("sidecar_id", "run_id"),
+    *strings_or_null("former_run_id"),
+    *timestamps_or_null("duplicate_at"),
+    *strings("version"),
+    *strings_or_null("agent_id", "agent_role"),
+    *strings("epoch"),
+    *integers("revision"),
+    *integers_or_null("policy_set_age_ms"),
+    *integers("spool_depth"),
+    *integers_or_null("oldest_unshipped_ms"),
+    *strings_or_null("refusing"),
+    *timestamps("first_seen", "last_seen"),
+    *strings_or_null("workload", "enrolled_until", "forked"),
+    *booleans_or_null("source_levels"),
     key=("sidecar_id",),
 )
 
 # `owner` is the id of the key that uses the sidecar's id, or for pods `agent/` and their agent's.
 sidecar_owners = table(
     "sidecar_owners",
-    string("sidecar_id"),
-    string("owner"),
-    timestamp("since"),
+    *strings("sidecar_id", "owner"),
+    *timestamps("since"),
     tenant_foreign_key(),
     Index(None, "tenant_id", "owner"),  # shown with the key
     key=("sidecar_id",),
@@ -329,10 +269,10 @@ sidecar_owners = table(
 # because its revision tells sidecars of the removal.
 documents = table(
     "documents",
-    string("name"),
-    integer("revision"),
-    string_or_null("digest"),
-    binary_or_null("body"),
+    *strings("name"),
+    *integers("revision"),
+    *strings_or_null("digest"),
+    *binaries_or_null("body"),
     tenant_foreign_key(),
     Index(None, "tenant_id", "revision"),  # sidecars ask for the changes after a revision
     key=("name",),
@@ -341,7 +281,7 @@ documents = table(
 # The Merkle map over the documents that exist (`policies.sets.merkle_map`); its root is signed.
 set_nodes = table(
     "set_nodes",
-    string("node"),
-    binary("body"),
+    *strings("node"),
+    *binaries("body"),
     key=("node",),
 )

@@ -51,7 +51,6 @@ def revisions() -> list[str]:
 
 
 def head() -> str:
-    """The newest revision that this version of Sluice knows."""
     return revisions()[-1]
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from control_api.log.scheduled import loop, rederivation, self_check
 from control_api.log.scheduled.self_check import IDLE, SelfChecker
-from control_api.store.queries.self_checks import SelfCheck
+from control_api.store.queries.leases import SelfCheck
 from policies.ground.signing import Signer
 from policies.trail.recompute.recomputer import RecomputeCounts
 from tests.control_api.audit.test_recomputed import a_day

@@ -14,9 +14,9 @@ from control_api.log import counts
 from control_api.log.counts import EntriesMoved, Recount, compare_counts
 from control_api.log.ingest import ingest
 from control_api.log.judging import Judge, Lookup
-from control_api.log.scheduled import loop
+from control_api.log.scheduled import asked_logs, loop
 from control_api.log.scheduled.loop import CountChecker
-from control_api.store.queries import count_checks
+from control_api.store.queries.leases import ASKED_FOR, CountCheck, count_checks
 from control_api.store.transaction import Transaction
 from policies.definitions.model import Key
 from policies.trail.findings import Finding
@@ -199,7 +199,7 @@ async def test_one_process_at_a_time_compares(
     until = world.now() + DAY
 
     async def claim(tx: Transaction) -> None:
-        assert await count_checks.claim(tx.connection, TENANT, world.now(), until)
+        assert await count_checks.claim(tx.connection, TENANT, CountCheck(), world.now(), until)
 
     await world.store.write(TENANT, claim)
     state = await checker.step(TENANT)
@@ -207,6 +207,7 @@ async def test_one_process_at_a_time_compares(
     world.now.ahead += 2 * DAY
     # It is renewed while the comparison goes on, unless somebody asks for another one.
     monkeypatch.setattr(loop, "LEASE", 1)
+    monkeypatch.setattr(asked_logs, "LEASE", 1)
     assert (await checker.step(TENANT)).checked_at is not None
     world.now.ahead += DAY
     before, compare = world.now(), compare_counts
@@ -221,4 +222,4 @@ async def test_one_process_at_a_time_compares(
     monkeypatch.setattr(loop, "compare_counts", asked_meanwhile)
     state = await checker.step(TENANT)
     assert state.checked_at is not None
-    assert (state.checked_at < before, state.leased_until) == (True, count_checks.ASKED_FOR)
+    assert (state.checked_at < before, state.leased_until) == (True, ASKED_FOR)

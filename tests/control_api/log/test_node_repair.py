@@ -10,10 +10,10 @@ import pytest
 
 from control_api.log import proofs
 from control_api.log.proofs import BrokenTree, IncompleteTree, prove_entry, prove_growth
-from control_api.log.scheduled import node_repair, self_check
+from control_api.log.scheduled import asked_logs, node_repair, self_check
 from control_api.log.scheduled.self_check import IDLE, SelfChecker
-from control_api.store.queries import self_checks, tree_nodes
-from control_api.store.queries.self_checks import SelfCheck
+from control_api.store.queries import tree_nodes
+from control_api.store.queries.leases import SelfCheck, self_checks
 from policies.ground.errors import Conflict
 from policies.trail import checkpoint
 from policies.trail.checkpoint import Checkpoint
@@ -90,7 +90,7 @@ async def test_lost_nodes_come_back_whatever_the_size_of_the_log(
         with pytest.raises(RuntimeError, match="killed"):
             await step(world)
     assert await stored(world)
-    world.now.ahead += self_check.LEASE
+    world.now.ahead += asked_logs.LEASE
     assert (await step(world))[1]
     assert 0 < len(await stored(world)) < len(kept)
     state = await whole(world)
@@ -111,7 +111,7 @@ async def test_a_process_that_dies_after_writing_nodes_loses_none(
         with pytest.raises(RuntimeError, match="killed"):
             await step(world)
     assert await stored(world)
-    world.now.ahead += self_check.LEASE
+    world.now.ahead += asked_logs.LEASE
     await whole(world)
     assert await stored(world) == kept
 

@@ -17,7 +17,7 @@ from control_api.log.counts import compare_counts
 from control_api.log.read import EventFilters, events
 from control_api.log.rebuild import Rebuilt, rebuild
 from control_api.log.scheduled.self_check import SelfChecker
-from control_api.store.queries import count_checks, self_checks
+from control_api.store.queries.leases import ASKED_FOR, count_checks, self_checks
 from policies.trail.findings import Finding
 from tests.control_api.log.purging import SIGNER, aged, fill, purge, valid
 from tests.control_api.store.counters.test_counters import anything, kept, walked
@@ -186,4 +186,4 @@ async def test_the_log_is_verified_anew_after_it(world: OpenStore) -> None:
         state = await self_checks.state(connection, TENANT)
         counts = await count_checks.state(connection, TENANT)
     assert state is not None
-    assert (state.started_at, counts.leased_until) == (0, count_checks.ASKED_FOR)
+    assert (state.started_at, counts.leased_until) == (0, ASKED_FOR)

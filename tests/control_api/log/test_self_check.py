@@ -11,7 +11,7 @@ from control_api.log.ingest import ingest
 from control_api.log.scan import scan
 from control_api.log.scheduled import self_check
 from control_api.log.scheduled.self_check import SelfChecker
-from control_api.store.queries.self_checks import SelfCheck
+from control_api.store.queries.leases import SelfCheck
 from policies.trail.change import change_record
 from tests.control_api.log import purging
 from tests.control_api.log.erasing import erase

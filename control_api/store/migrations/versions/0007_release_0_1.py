@@ -27,34 +27,31 @@ THIS_KEY = "digest = decode(nullif(current_setting('sluice.key_digest', true), '
 # Migrations share no code: a released one must go on creating exactly what it created.
 
 
-def text(name: str, *, nullable: bool = False) -> sa.Column[str]:
-    return sa.Column(name, sa.Text(), nullable=nullable)
-
-
-def number(name: str, *, nullable: bool = False, default: str | None = None) -> sa.Column[int]:
-    return sa.Column(
-        name, sa.BigInteger(), nullable=nullable, autoincrement=False, server_default=default
-    )
-
-
 def texts(*names: str, nullable: bool = False) -> list[sa.Column[str]]:
-    return [text(name, nullable=nullable) for name in names]
+    return [sa.Column(name, sa.Text(), nullable=nullable) for name in names]
 
 
-def numbers(*names: str) -> list[sa.Column[int]]:
-    return [number(name) for name in names]
+def numbers(
+    *names: str, nullable: bool = False, default: str | None = None
+) -> list[sa.Column[int]]:
+    return [
+        sa.Column(
+            n, sa.BigInteger(), nullable=nullable, autoincrement=False, server_default=default
+        )
+        for n in names
+    ]
 
 
 def small(name: str) -> sa.Column[int]:
     return sa.Column(name, sa.SmallInteger(), nullable=False, autoincrement=False)
 
 
-def flag(name: str) -> sa.Column[bool]:
-    return sa.Column(name, sa.Boolean(), nullable=False)
+def flags(*names: str) -> list[sa.Column[bool]]:
+    return [sa.Column(name, sa.Boolean(), nullable=False) for name in names]
 
 
-def binary(name: str, *, nullable: bool = False) -> sa.Column[bytes]:
-    return sa.Column(name, sa.LargeBinary(), nullable=nullable)
+def binaries(*names: str, nullable: bool = False) -> list[sa.Column[bytes]]:
+    return [sa.Column(name, sa.LargeBinary(), nullable=nullable) for name in names]
 
 
 def table(
@@ -63,7 +60,7 @@ def table(
     """Creates a table whose primary key begins with the tenant."""
     op.create_table(
         name,
-        text("tenant_id"),
+        *texts("tenant_id"),
         *columns,
         sa.PrimaryKeyConstraint("tenant_id", *key, name=f"pk_{name}"),
         **options,
@@ -90,30 +87,28 @@ def index_where(
 def upgrade() -> None:
     table(
         "installation",
-        text("epoch"),
-        number("created_at"),
-        binary("superadmin_digest", nullable=True),
+        *texts("epoch"),
+        *numbers("created_at"),
+        *binaries("superadmin_digest", nullable=True),
     )
     table(
         "log_keys",
-        number("place"),
-        binary("public_key"),
-        binary("signature", nullable=True),
+        *numbers("place"),
+        *binaries("public_key"),
+        *binaries("signature", nullable=True),
         key=("place",),
     )
     table(
         "tenants",
-        text("name"),
-        number("created_at"),
-        flag("require_agent_id"),
-        flag("pii_masking"),
-        flag("active"),
-        number("revision"),
-        number("retention_days", default="365"),
-        number("session_retention_days", default="90"),
-        number("reset_below", default="0"),
-        number("frozen_at", nullable=True),
-        text("freeze_reason", nullable=True),
+        *texts("name"),
+        *numbers("created_at"),
+        *flags("require_agent_id", "pii_masking", "active"),
+        *numbers("revision"),
+        *numbers("retention_days", default="365"),
+        *numbers("session_retention_days", default="90"),
+        *numbers("reset_below", default="0"),
+        *numbers("frozen_at", nullable=True),
+        *texts("freeze_reason", nullable=True),
     )
     index("tenants", "name")
     registry()
@@ -131,12 +126,12 @@ def registry() -> None:
     table(
         "api_keys",
         *texts("key_id", "name", "scope"),
-        binary("digest"),
-        text("bound_agent_id", nullable=True),
-        binary("permitted_roles"),
-        number("expires_at", nullable=True),
-        number("created_at"),
-        number("revoked_at", nullable=True),
+        *binaries("digest"),
+        *texts("bound_agent_id", nullable=True),
+        *binaries("permitted_roles"),
+        *numbers("expires_at", nullable=True),
+        *numbers("created_at"),
+        *numbers("revoked_at", nullable=True),
         of_a_tenant("api_keys"),
         key=("key_id",),
     )
@@ -145,10 +140,10 @@ def registry() -> None:
         "agents",
         *texts("agent_id", "agent_role"),
         *texts("display_name", "description", "owner", "framework", nullable=True),
-        binary("permitted_roles"),
-        text("credential_type"),
-        text("bound_key_id", nullable=True),
-        text("status"),
+        *binaries("permitted_roles"),
+        *texts("credential_type"),
+        *texts("bound_key_id", nullable=True),
+        *texts("status"),
         *numbers("created_at", "updated_at"),
         of_a_tenant("agents"),
         key=("agent_id",),
@@ -157,19 +152,19 @@ def registry() -> None:
     table(
         "sessions",
         *texts("session_id", "agent_role"),
-        text("agent_id", nullable=True),
-        text("user_id"),
+        *texts("agent_id", nullable=True),
+        *texts("user_id"),
         *numbers("created_at", "expires_at"),
-        number("revoked_at", nullable=True),
-        text("revocation_reason", nullable=True),
+        *numbers("revoked_at", nullable=True),
+        *texts("revocation_reason", nullable=True),
         key=("session_id",),
     )
     index("sessions", "tenant_id", "created_at", "session_id")
     table(
         "ended_sessions",
-        text("session_id"),
-        number("ended_at"),
-        flag("revoked"),
+        *texts("session_id"),
+        *numbers("ended_at"),
+        *flags("revoked"),
         key=("session_id",),
         sqlite_with_rowid=False,
     )
@@ -180,16 +175,16 @@ def fleet() -> None:
     table(
         "sidecars",
         *texts("sidecar_id", "run_id"),
-        text("former_run_id", nullable=True),
-        number("duplicate_at", nullable=True),
-        text("version"),
+        *texts("former_run_id", nullable=True),
+        *numbers("duplicate_at", nullable=True),
+        *texts("version"),
         *texts("agent_id", "agent_role", nullable=True),
-        text("epoch"),
-        number("revision"),
-        number("policy_set_age_ms", nullable=True),
-        number("spool_depth"),
-        number("oldest_unshipped_ms", nullable=True),
-        text("refusing", nullable=True),
+        *texts("epoch"),
+        *numbers("revision"),
+        *numbers("policy_set_age_ms", nullable=True),
+        *numbers("spool_depth"),
+        *numbers("oldest_unshipped_ms", nullable=True),
+        *texts("refusing", nullable=True),
         *numbers("first_seen", "last_seen"),
         key=("sidecar_id",),
     )
@@ -200,13 +195,13 @@ def decided_by() -> None:
     table(
         "policies",
         *texts("policy_id", "name", "agent_role"),
-        binary("body"),
-        number("version"),
-        flag("user_modified"),
-        text("file", nullable=True),
-        binary("file_body", nullable=True),
+        *binaries("body"),
+        *numbers("version"),
+        *flags("user_modified"),
+        *texts("file", nullable=True),
+        *binaries("file_body", nullable=True),
         *numbers("created_at", "updated_at"),
-        number("deleted_at", nullable=True),
+        *numbers("deleted_at", nullable=True),
         of_a_tenant("policies"),
         key=("policy_id",),
     )
@@ -215,12 +210,12 @@ def decided_by() -> None:
     index("policies", "tenant_id", "agent_role")
     table(
         "policy_versions",
-        text("policy_id"),
-        number("version"),
-        binary("body"),
-        text("changed_by"),
-        number("changed_at"),
-        text("change"),
+        *texts("policy_id"),
+        *numbers("version"),
+        *binaries("body"),
+        *texts("changed_by"),
+        *numbers("changed_at"),
+        *texts("change"),
         sa.ForeignKeyConstraint(
             ["tenant_id", "policy_id"],
             ["policies.tenant_id", "policies.policy_id"],
@@ -230,32 +225,32 @@ def decided_by() -> None:
     )
     table(
         "documents",
-        text("name"),
-        number("revision"),
-        text("digest", nullable=True),
-        binary("body", nullable=True),
+        *texts("name"),
+        *numbers("revision"),
+        *texts("digest", nullable=True),
+        *binaries("body", nullable=True),
         of_a_tenant("documents"),
         key=("name",),
     )
     index("documents", "tenant_id", "revision")
-    table("set_nodes", text("node"), binary("body"), key=("node",))
+    table("set_nodes", *texts("node"), *binaries("body"), key=("node",))
 
 
 def log() -> None:
     """The audit log, its index, and what retention removed of it."""
     table(
         "log_heads",
-        text("log"),
-        number("size"),
-        binary("last_leaf"),
-        number("last_ts"),
-        binary("frontier"),
+        *texts("log"),
+        *numbers("size"),
+        *binaries("last_leaf"),
+        *numbers("last_ts"),
+        *binaries("frontier"),
     )
     table(
         "log_entries",
-        number("seq"),
+        *numbers("seq"),
         *texts("eid", "kind"),
-        number("ts"),
+        *numbers("ts"),
         *texts(
             "agent_role",
             "agent_id",
@@ -266,21 +261,24 @@ def log() -> None:
             "ref",
             nullable=True,
         ),
-        binary("entry"),
-        binary("hash"),
+        *binaries("entry", "hash"),
         key=("seq",),
     )
     op.create_index("ux_log_entries_eid", "log_entries", ["tenant_id", "eid"], unique=True)
     ref = ["tenant_id", "ref", "seq"]
     index_where("ix_log_entries_ref", "log_entries", ref, "ref IS NOT NULL")
     table(
-        "openings", number("seq"), text("user_id", nullable=True), binary("openings"), key=("seq",)
+        "openings",
+        *numbers("seq"),
+        *texts("user_id", nullable=True),
+        *binaries("openings"),
+        key=("seq",),
     )
     table(
         "log_index",
         small("facet"),
-        text("value"),
-        number("seq"),
+        *texts("value"),
+        *numbers("seq"),
         key=("facet", "value", "seq"),
         sqlite_with_rowid=False,
     )
@@ -293,21 +291,19 @@ def log() -> None:
     table(
         "sources",
         *texts("source", "instance"),
-        number("n"),
-        binary("hash"),
-        number("updated_at"),
+        *numbers("n"),
+        *binaries("hash"),
+        *numbers("updated_at"),
         key=("source", "instance"),
     )
     table(
         "purges",
         *numbers("seq", "tree_size"),
-        binary("root_hash"),
-        binary("frontier"),
-        binary("last_hash"),
+        *binaries("root_hash", "frontier", "last_hash"),
         *numbers("purged_before", "purged_count", "purged_at"),
-        text("anchor_note"),
-        text("cover_note", nullable=True),
-        number("finished_at", nullable=True),
+        *texts("anchor_note"),
+        *texts("cover_note", nullable=True),
+        *numbers("finished_at", nullable=True),
         key=("seq",),
     )
 
@@ -326,7 +322,7 @@ def counts() -> None:
     table(
         "first_accesses",
         *texts("agent_role", "source_id"),
-        number("first_ts"),
+        *numbers("first_ts"),
         key=("agent_role", "source_id"),
         sqlite_with_rowid=False,
     )
@@ -340,9 +336,9 @@ def alerts() -> None:
         *texts("rule_id", "name", "rule_type"),
         *numbers("threshold", "window_minutes", "cooldown_minutes", "min_events"),
         *texts("webhook_url", "webhook_secret", "email", nullable=True),
-        flag("enabled"),
+        *flags("enabled"),
         *numbers("created_at", "updated_at"),
-        number("last_fired_at", nullable=True),
+        *numbers("last_fired_at", nullable=True),
         of_a_tenant("alert_rules"),
         key=("rule_id",),
     )
@@ -350,14 +346,14 @@ def alerts() -> None:
     table(
         "alert_deliveries",
         *texts("delivery_id", "rule_id", "rule_name", "rule_type"),
-        number("fired_at"),
-        binary("detail"),
-        text("channel"),
+        *numbers("fired_at"),
+        *binaries("detail"),
+        *texts("channel"),
         *texts("target", "address", "secret", nullable=True),
-        text("status"),
-        number("attempts"),
-        text("last_error", nullable=True),
-        number("next_attempt_at", nullable=True),
+        *texts("status"),
+        *numbers("attempts"),
+        *texts("last_error", nullable=True),
+        *numbers("next_attempt_at", nullable=True),
         of_a_tenant("alert_deliveries"),
         key=("delivery_id",),
     )

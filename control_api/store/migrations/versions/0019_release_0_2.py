@@ -24,20 +24,21 @@ EVERYONE = "current_setting('sluice.tenant', true) = '*'"
 THIS_KEY = "digest = decode(nullif(current_setting('sluice.key_digest', true), ''), 'hex')"
 
 
-def text(name: str, *, nullable: bool = False) -> sa.Column[str]:
-    return sa.Column(name, sa.Text(), nullable=nullable)
+def texts(*names: str, nullable: bool = False) -> list[sa.Column[str]]:
+    return [sa.Column(name, sa.Text(), nullable=nullable) for name in names]
 
 
-def number(name: str, *, nullable: bool = False) -> sa.Column[int]:
-    return sa.Column(name, sa.BigInteger(), nullable=nullable, autoincrement=False)
+def numbers(*names: str, nullable: bool = False) -> list[sa.Column[int]]:
+    whole = sa.BigInteger()
+    return [sa.Column(name, whole, nullable=nullable, autoincrement=False) for name in names]
 
 
 def small(name: str) -> sa.Column[int]:
     return sa.Column(name, sa.SmallInteger(), nullable=False, autoincrement=False)
 
 
-def binary(name: str, *, nullable: bool = False) -> sa.Column[bytes]:
-    return sa.Column(name, sa.LargeBinary(), nullable=nullable)
+def binaries(*names: str, nullable: bool = False) -> list[sa.Column[bytes]]:
+    return [sa.Column(name, sa.LargeBinary(), nullable=nullable) for name in names]
 
 
 def table(
@@ -46,7 +47,7 @@ def table(
     """Creates a table whose primary key begins with the tenant, with row-level security."""
     op.create_table(
         name,
-        text("tenant_id"),
+        *texts("tenant_id"),
         *columns,
         sa.PrimaryKeyConstraint("tenant_id", *key, name=f"pk_{name}"),
         **options,
@@ -87,10 +88,10 @@ def upgrade() -> None:
     console()
     table(
         "export_positions",
-        text("target"),
-        number("next_seq"),
-        text("lease"),
-        number("leased_until"),
+        *texts("target"),
+        *numbers("next_seq"),
+        *texts("lease"),
+        *numbers("leased_until"),
         of_a_tenant("export_positions"),
         key=("target",),
     )
@@ -99,21 +100,16 @@ def upgrade() -> None:
 def registry() -> None:
     """Workloads of agents, the keys of enrolled pods, and for which agents and as which sidecars
     the keys of sidecars may speak."""
-    op.add_column("agents", text("workload", nullable=True))
-    op.add_column("agents", text("enrolment", nullable=True))
+    for column in texts("workload", "enrolment", nullable=True):
+        op.add_column("agents", column)
     workload = ["tenant_id", "workload"]
     index_where("ux_agents_workload", "agents", workload, "workload IS NOT NULL", unique=True)
     table(
         "enrolled_keys",
-        text("key_id"),
-        binary("digest"),
-        text("scope"),
-        text("agent_id"),
-        text("generation"),
-        text("pod"),
-        text("pod_uid"),
-        number("created_at"),
-        number("expires_at"),
+        *texts("key_id"),
+        *binaries("digest"),
+        *texts("scope", "agent_id", "generation", "pod", "pod_uid"),
+        *numbers("created_at", "expires_at"),
         of_a_tenant("enrolled_keys"),
         key=("key_id",),
     )
@@ -123,13 +119,12 @@ def registry() -> None:
     if op.get_bind().dialect.name == "postgresql":
         op.execute(f"CREATE POLICY of_digest ON enrolled_keys FOR SELECT USING ({THIS_KEY})")
     # A key that 0.1 makes has no binding, like every key from before.
-    for name in ("agent_ids", "sidecar_ids", "former_agents"):
-        op.add_column("api_keys", binary(name, nullable=True))
+    for binding in binaries("agent_ids", "sidecar_ids", "former_agents", nullable=True):
+        op.add_column("api_keys", binding)
     table(
         "sidecar_owners",
-        text("sidecar_id"),
-        text("owner"),
-        number("since"),
+        *texts("sidecar_id", "owner"),
+        *numbers("since"),
         of_a_tenant("sidecar_owners"),
         key=("sidecar_id",),
     )
@@ -139,9 +134,8 @@ def registry() -> None:
 def fleet() -> None:
     """Whose pods sidecars run in, which of them saw the log forked, and which apply the tenant's
     levels of sources."""
-    op.add_column("sidecars", text("workload", nullable=True))
-    op.add_column("sidecars", text("enrolled_until", nullable=True))
-    op.add_column("sidecars", text("forked", nullable=True))
+    for column in texts("workload", "enrolled_until", "forked", nullable=True):
+        op.add_column("sidecars", column)
     op.add_column("sidecars", sa.Column("source_levels", sa.Boolean(), nullable=True))
 
 
@@ -149,13 +143,12 @@ def proofs() -> None:
     """Checkpoints, nodes of the tree, cited documents, holds, and what else the proofs need."""
     table(
         "checkpoints",
-        number("number"),
-        text("origin"),
-        number("size"),
-        binary("root_hash"),
-        binary("frontier"),
-        text("note"),
-        number("signed_at"),
+        *numbers("number"),
+        *texts("origin"),
+        *numbers("size"),
+        *binaries("root_hash", "frontier"),
+        *texts("note"),
+        *numbers("signed_at"),
         small("witnesses"),
         key=("number",),
     )
@@ -164,68 +157,56 @@ def proofs() -> None:
     table(
         "tree_nodes",
         small("level"),
-        number("place"),
-        binary("hash"),
+        *numbers("place"),
+        *binaries("hash"),
         key=("level", "place"),
         sqlite_with_rowid=False,
     )
     table(
         "incarnations",
-        number("number"),
-        text("origin"),
-        number("seq"),
-        text("cited_note"),
-        number("accepted_at"),
+        *numbers("number"),
+        *texts("origin"),
+        *numbers("seq"),
+        *texts("cited_note"),
+        *numbers("accepted_at"),
         key=("number",),
     )
     table(
         "cited_documents",
-        text("digest"),
-        text("name"),
-        binary("body"),
-        number("published_at"),
-        number("replaced_at", nullable=True),
+        *texts("digest", "name"),
+        *binaries("body"),
+        *numbers("published_at"),
+        *numbers("replaced_at", nullable=True),
         key=("digest",),
     )
     table(
         "holds",
-        text("hold_id"),
-        text("object_type"),
-        text("object_id"),
-        text("reason"),
-        text("placed_by"),
-        number("placed_at"),
-        number("seq"),
-        text("released_by", nullable=True),
-        number("released_at", nullable=True),
+        *texts("hold_id", "object_type", "object_id", "reason", "placed_by"),
+        *numbers("placed_at", "seq"),
+        *texts("released_by", nullable=True),
+        *numbers("released_at", nullable=True),
         key=("hold_id",),
     )
     table(
         "acknowledgements",
-        text("source"),
-        number("revision"),
-        number("seq"),
-        number("acknowledged_at"),
+        *texts("source"),
+        *numbers("revision", "seq", "acknowledged_at"),
         key=("source", "revision"),
     )
     table(
         "self_checks",
-        number("size"),
-        binary("frontier"),
-        binary("last_leaf"),
-        number("started_at"),
-        number("finished_at", nullable=True),
-        number("finished_size", nullable=True),
-        text("broken_at", nullable=True),
-        text("reason", nullable=True),
-        number("leased_until", nullable=True),
-        number("verified_at", nullable=True),
+        *numbers("size"),
+        *binaries("frontier", "last_leaf"),
+        *numbers("started_at"),
+        *numbers("finished_at", "finished_size", nullable=True),
+        *texts("broken_at", "reason", nullable=True),
+        *numbers("leased_until", "verified_at", nullable=True),
     )
     table(
         "count_checks",
-        number("checked_at", nullable=True),
-        text("reason", nullable=True),
-        number("leased_until", nullable=True),
+        *numbers("checked_at", nullable=True),
+        *texts("reason", nullable=True),
+        *numbers("leased_until", nullable=True),
     )
 
 
@@ -251,59 +232,49 @@ def policy_tools() -> None:
     """Guardrails, impact runs, and candidates with what the log says of them."""
     table(
         "guardrails",
-        text("name"),
-        binary("body"),
-        text("file", nullable=True),
-        number("created_at"),
-        number("updated_at"),
+        *texts("name"),
+        *binaries("body"),
+        *texts("file", nullable=True),
+        *numbers("created_at", "updated_at"),
         of_a_tenant("guardrails"),
         key=("name",),
     )
     table(
         "impact_runs",
-        text("impact_id"),
-        text("state"),
-        text("reason", nullable=True),
-        text("created_by"),
-        number("created_at"),
-        number("ended_at", nullable=True),
-        number("first_seq"),
-        number("until_seq"),
-        number("next_seq"),
-        binary("last_leaf"),
-        text("last_eid", nullable=True),
-        binary("counts"),
-        number("checkpoint_size", nullable=True),
-        number("attempts"),
-        text("lease", nullable=True),
-        number("leased_until", nullable=True),
+        *texts("impact_id", "state"),
+        *texts("reason", nullable=True),
+        *texts("created_by"),
+        *numbers("created_at"),
+        *numbers("ended_at", nullable=True),
+        *numbers("first_seq", "until_seq", "next_seq"),
+        *binaries("last_leaf"),
+        *texts("last_eid", nullable=True),
+        *binaries("counts"),
+        *numbers("checkpoint_size", nullable=True),
+        *numbers("attempts"),
+        *texts("lease", nullable=True),
+        *numbers("leased_until", nullable=True),
         of_a_tenant("impact_runs"),
         key=("impact_id",),
     )
     index_where("ix_impact_runs_due", "impact_runs", ["leased_until"], "state = 'running'")
     table(
         "impact_policies",
-        text("impact_id"),
-        binary("body"),
+        *texts("impact_id"),
+        *binaries("body"),
         of_a_tenant("impact_policies"),
         key=("impact_id",),
     )
-    op.add_column("tenants", text("candidates", nullable=True))
-    op.add_column("log_heads", text("candidates", nullable=True))
+    for name in ("tenants", "log_heads"):
+        op.add_column(name, sa.Column("candidates", sa.Text(), nullable=True))
     table(
         "candidate_counts",
-        text("name"),
-        number("revision"),
-        binary("group_digest"),
-        text("outcome"),
-        text("agent_role"),
-        text("source_id"),
-        text("policy_name_before"),
-        text("policy_name_after"),
-        number("counted"),
-        number("first_ts"),
-        number("last_ts"),
-        text("examples"),
+        *texts("name"),
+        *numbers("revision"),
+        *binaries("group_digest"),
+        *texts("outcome", "agent_role", "source_id", "policy_name_before", "policy_name_after"),
+        *numbers("counted", "first_ts", "last_ts"),
+        *texts("examples"),
         key=("name", "revision", "group_digest"),
     )
 
@@ -312,19 +283,12 @@ def console() -> None:
     """The console's sessions, and the one-time links that begin one."""
     table(
         "console_sessions",
-        binary("digest"),
-        text("session_id"),
-        text("method"),
-        text("person"),
-        text("scope"),
-        binary("key_digest", nullable=True),
-        text("issuer", nullable=True),
-        text("subject", nullable=True),
-        text("granted_by", nullable=True),
-        number("created_at"),
-        number("seen_at"),
-        number("expires_at"),
-        text("browser"),
+        *binaries("digest"),
+        *texts("session_id", "method", "person", "scope"),
+        *binaries("key_digest", nullable=True),
+        *texts("issuer", "subject", "granted_by", nullable=True),
+        *numbers("created_at", "seen_at", "expires_at"),
+        *texts("browser"),
         key=("digest",),
     )
     session = ["tenant_id", "session_id"]
@@ -332,11 +296,10 @@ def console() -> None:
     index("console_sessions", "tenant_id", "created_at", "session_id")
     table(
         "sign_in_links",
-        binary("digest"),
-        text("person"),
-        text("scope"),
-        binary("key_digest"),
-        number("expires_at"),
-        number("used_at", nullable=True),
+        *binaries("digest"),
+        *texts("person", "scope"),
+        *binaries("key_digest"),
+        *numbers("expires_at"),
+        *numbers("used_at", nullable=True),
         key=("digest",),
     )
