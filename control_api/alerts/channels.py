@@ -91,7 +91,7 @@ def subject(delivery: StoredDelivery) -> str:
 
 
 def text(tenant_id: str, delivery: StoredDelivery) -> str:
-    """The body of an email."""
+    """Return the body of an email."""
     detail = delivery.detail
     lines = [
         f"The alert rule `{delivery.rule_name}` ({delivery.rule_type}) fired.",
@@ -145,7 +145,7 @@ async def deliver_by_email(mail: Mail | None, tenant_id: str, delivery: StoredDe
 
 
 def composed_email(sender: str, tenant_id: str, delivery: StoredDelivery) -> EmailMessage:
-    """The message, which is the same in every attempt."""
+    """Return the message, which is the same in every attempt."""
     # The `SMTP` policy refuses line breaks in headers, so a rule's name can't inject a recipient.
     message = EmailMessage(policy=SMTP)
     message["From"] = sender
@@ -204,7 +204,8 @@ class EgressResolver(AbstractResolver):
 async def lookup(
     host: str, port: int, family: socket.AddressFamily
 ) -> list[tuple[socket.AddressFamily, int, str]]:
-    """The system resolver's answer: family, protocol, address. Raises `OSError` if it has none."""
+    """Return the system resolver's answer: family, protocol, address. Raises `OSError` if it has
+    none."""
     found = await asyncio.get_running_loop().getaddrinfo(
         host, port, family=family, type=socket.SOCK_STREAM
     )
@@ -259,7 +260,7 @@ async def deliver_by_webhook(
 
 
 def signed_headers(delivery: StoredDelivery, body: bytes, now: int) -> dict[str, str]:
-    """The headers of Standard Webhooks. The id is the same in all attempts."""
+    """Return the headers of Standard Webhooks. The id is the same in all attempts."""
     assert delivery.secret is not None
     at = datetime.fromtimestamp(now // 1_000_000, UTC)
     signature = Webhook(delivery.secret).sign(delivery.delivery_id, at, body.decode())
@@ -282,7 +283,7 @@ def _check(status: int) -> None:
 
 
 def _reason(error: Any) -> str:
-    """The kind of failure, without the URL: its path may be a secret."""
+    """Return the kind of failure, without the URL: its path may be a secret."""
     inner = error.__cause__ or error
     if isinstance(inner, DeliveryFailed):
         return str(inner)

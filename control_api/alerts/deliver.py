@@ -26,7 +26,7 @@ POLL_SECONDS = 0.25
 MAX_ATTEMPTS = 32
 MAX_PER_TARGET = 2
 LEASE = 60 * 1_000_000
-"""How long an attempt reserves its delivery, in microseconds: longer than any attempt takes."""
+"""Microseconds for which an attempt reserves its delivery: longer than any attempt takes."""
 DAY = 86_400 * 1_000_000
 FIRST_PAUSE, LONGEST_PAUSE = 5.0, 3600.0
 """The longest pause after the first attempt, and after any attempt, in seconds. It doubles each
@@ -144,7 +144,7 @@ class DeliveryLoop:
 
 
 KEPT_DELIVERIES = 90 * DAY
-"""How long a settled delivery is kept: microseconds since the alert fired."""
+"""Microseconds that a settled delivery is kept, from when the alert fired."""
 FORGOTTEN_AT_ONCE = 500
 """Deliveries per transaction."""
 

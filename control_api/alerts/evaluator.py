@@ -6,7 +6,7 @@ fires them, in a loop. No evaluation ever waits for it.
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -28,7 +28,7 @@ from policies.ground.process.outage_logger import OutageLogger
 BY_SECOND = 60
 """Windows of up to this many minutes are summed by the second, longer ones by the minute."""
 AHEAD = 5 * MINUTE
-"""How far a sidecar's clock may be ahead of ours without its events being left out."""
+"""Microseconds that a sidecar's clock may be ahead of ours, with its events still counted."""
 MAX_PAIRS = 20
 """The maximum number of pairs of role and source that a message lists."""
 
@@ -49,8 +49,9 @@ async def measure(
     # happened.
     since, until = now - rule.window_minutes * MINUTE, now + AHEAD
     if rule.rule_type == "new_source_access":
-        found = await tallies.new_accesses(connection, tenant_id, since, until, MAX_PAIRS)
-        value, reached, more = _new_accesses(rule, *found)
+        count, pairs = await tallies.new_accesses(connection, tenant_id, since, until, MAX_PAIRS)
+        accesses = [{"agent_role": role, "source_id": source} for role, source in pairs]
+        value, reached, more = float(count), count >= rule.threshold, {"accesses": accesses}
     else:
         by_second, by_minute = _DIMENSIONS[rule.rule_type]
         dimension = by_second if rule.window_minutes <= BY_SECOND else by_minute
@@ -94,11 +95,6 @@ def _decisions(rule: StoredRule, counted: CountedValue) -> Measurement:
     reached = enough and denied * 100 >= rule.threshold * total
     percent = round(denied * 100 / total, 2) if total else 0.0
     return Measurement(percent, reached, {**events, "min_events": rule.min_events})
-
-
-def _new_accesses(rule: StoredRule, count: int, pairs: Sequence[tuple[str, str]]) -> Measurement:
-    accesses = [{"agent_role": role, "source_id": source} for role, source in pairs]
-    return Measurement(count, count >= rule.threshold, {"accesses": accesses})
 
 
 POLL_SECONDS = 0.5
@@ -176,7 +172,7 @@ class AlertEvaluator:
 
 
 def cooling_down(rule: StoredRule, now: int) -> bool:
-    """Whether the rule fired too recently to fire again."""
+    """Return whether the rule fired too recently to fire again."""
     last = rule.last_fired_at
     return last is not None and now < last + rule.cooldown_minutes * MINUTE
 
@@ -184,7 +180,7 @@ def cooling_down(rule: StoredRule, now: int) -> bool:
 def new_deliveries(
     rule: StoredRule, measured: Measurement, now: int, entropy: Callable[[int], bytes]
 ) -> list[StoredDelivery]:
-    """One delivery for each channel of the rule. A rule without a channel gets one without a
+    """Return one delivery for each channel of the rule. A rule without a channel gets one without a
     destination, so that the list of fired alerts shows it."""
     channels: list[tuple[Channel, str | None, str | None]] = [
         ("webhook", rule.webhook_url, rule.webhook_secret),

@@ -1,5 +1,4 @@
-"""What requests about alerts may say, and what their answers hold (`CONTRACT.md`, Alerts). Knows no
-query."""
+"""Defines the requests about alerts, and the responses (`CONTRACT.md`, Alerts)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,7 +10,6 @@ from pydantic import Field
 from control_api.alerts.queries import Channel, DeliveryStatus, RuleType, StoredDelivery, StoredRule
 from control_api.edge.answers import time_or_none
 from control_api.edge.requests import IDEMPOTENCY_HEADER, IdempotencyKey, Identifier, RequestModel
-from policies.ground.canonical import rfc3339
 
 _NOW = "2026-01-31T12:00:00.000000Z"
 _WEEK = 7 * 24 * 60  # minutes
@@ -68,7 +66,7 @@ class AlertRule:
     def of(
         rule: StoredRule, *, full_url: bool, secret: str | None = None
     ) -> "AlertRule | AlertRuleWithSecret":
-        """The rule, with its webhook `secret` if one is given; without `full_url`, only the
+        """Return the rule, with its webhook `secret` if one is given; without `full_url`, only the
         webhook's origin."""
         url = rule.webhook_url
         fields: dict[str, Any] = {
@@ -129,24 +127,14 @@ class FiredAlert:
 
     @classmethod
     def of(cls, row: StoredDelivery) -> "FiredAlert":
-        return cls(
-            delivery_id=row.delivery_id,
-            rule_id=row.rule_id,
-            rule_name=row.rule_name,
-            rule_type=row.rule_type,
-            fired_at=rfc3339(row.fired_at),
-            detail=row.detail,
-            channel=row.channel,
-            target=row.target,
-            status=row.status,
-            attempts=row.attempts,
-            last_error=row.last_error,
-            next_attempt_at=time_or_none(row.next_attempt_at),
-        )
+        fields: dict[str, Any] = {name: getattr(row, name) for name in cls.__slots__}
+        for name in ("fired_at", "next_attempt_at"):
+            fields[name] = time_or_none(fields[name])
+        return cls(**fields)
 
 
 class NewRule(RequestModel):
-    """What to measure and where to send the alert (`CONTRACT.md`, Alerts)."""
+    """The rule to measure, and the receivers of its alerts (`CONTRACT.md`, Alerts)."""
 
     example: ClassVar[dict[str, Any]] = {
         "name": "many denials",
@@ -195,12 +183,12 @@ class ChangedRule(RequestModel):
     enabled: bool = True
 
     def changes(self) -> dict[str, Any]:
-        """The fields that the request gives, without the id and the secret."""
+        """Return the fields that the request gives, without the id and the secret."""
         return self.model_dump(include=self.model_fields_set - {"rule_id", "webhook_secret"})
 
 
 def target_of(channel: str, address: str) -> str:
-    """The target of a delivery without its secret parts, such as a webhook's path."""
+    """Return the target of a delivery without its secret parts, such as a webhook's path."""
     if channel == "email":
         return address
     parts = urlsplit(address)

@@ -4,6 +4,8 @@ import base64
 from collections.abc import Callable
 from dataclasses import asdict, replace
 
+from sqlalchemy.ext.asyncio import AsyncConnection
+
 from control_api.alerts import queries
 from control_api.alerts.channels import Alerts
 from control_api.alerts.models import (
@@ -84,10 +86,14 @@ async def create_alert_rule(
 async def get_alert_rule(alerts: Alerts, caller: Caller, request: RuleRequest) -> AlertRule:
     """Show an alert rule, without its webhook secret."""
     async with alerts.store.reading(caller.tenant_id) as connection:
-        rule = await queries.rule(connection, caller.tenant_id, request.rule_id)
-    if rule is None:
-        raise NotFound(f"no such alert rule: `{request.rule_id}`")
+        rule = await _existing(connection, caller.tenant_id, request.rule_id)
     return AlertRule.of(rule, full_url=caller.scope == "admin")
+
+
+async def _existing(connection: AsyncConnection, tenant_id: str, rule_id: str) -> StoredRule:
+    if (rule := await queries.rule(connection, tenant_id, rule_id)) is None:
+        raise NotFound(f"no such alert rule: `{rule_id}`")
+    return rule
 
 
 async def update_alert_rule(
@@ -96,9 +102,7 @@ async def update_alert_rule(
     """Change an alert rule; a new webhook secret is shown only in this response."""
 
     async def work(tx: Transaction) -> tuple[StoredRule, str | None]:
-        rule = await queries.rule(tx.connection, tx.tenant_id, request.rule_id)
-        if rule is None:
-            raise NotFound(f"no such alert rule: `{request.rule_id}`")
+        rule = await _existing(tx.connection, tx.tenant_id, request.rule_id)
         if request.rule_type != rule.rule_type:
             raise invalid([f"rule_type: must stay `{rule.rule_type}`, the type of this rule"])
         changed, secret = _with_secret(alerts, rule, request)
@@ -123,9 +127,7 @@ async def delete_alert_rule(alerts: Alerts, caller: Caller, request: RuleRequest
     """Delete an alert rule; a rule deleted before is not found."""
 
     async def work(tx: Transaction) -> None:
-        rule = await queries.rule(tx.connection, tx.tenant_id, request.rule_id)
-        if rule is None:
-            raise NotFound(f"no such alert rule: `{request.rule_id}`")
+        rule = await _existing(tx.connection, tx.tenant_id, request.rule_id)
         # What the rule has fired already is still delivered.
         await queries.remove_rule(tx.connection, tx.tenant_id, rule.rule_id)
         await _record(alerts, tx, "alert.deleted", rule, None, caller.by)
@@ -148,7 +150,7 @@ async def list_fired_alerts(
 def _with_secret(
     alerts: Alerts, rule: StoredRule, request: ChangedRule
 ) -> tuple[StoredRule, str | None]:
-    """The changed rule, and its webhook secret if a new one was made."""
+    """Return the changed rule, and its webhook secret if a new one was made."""
     # Without a webhook there is nothing to sign. A webhook that is set again gets a new secret, so
     # the former receiver can't forge alerts for the new one.
     changed = replace(rule, **request.changes())
@@ -161,7 +163,7 @@ def _with_secret(
 
 
 def _new_secret(entropy: Callable[[int], bytes]) -> str:
-    """A webhook secret: `whsec_` and 32 random bytes in base64 (Standard Webhooks)."""
+    """Return a webhook secret: `whsec_` and 32 random bytes in base64 (Standard Webhooks)."""
     return "whsec_" + base64.b64encode(entropy(32)).decode("ascii")
 
 
@@ -179,6 +181,9 @@ def _refuse_unusable(
         raise invalid(complaints)
 
 
+_LOGGED = ("name", "rule_type", "threshold", "window_minutes", "cooldown_minutes", "enabled")
+
+
 async def _record(
     alerts: Alerts,
     tx: Transaction,
@@ -191,21 +196,15 @@ async def _record(
     rule = after or before
     assert rule is not None
     url = rule.webhook_url
-    detail = {
-        "name": rule.name,
-        "rule_type": rule.rule_type,
-        "threshold": rule.threshold,
-        "window_minutes": rule.window_minutes,
-        "cooldown_minutes": rule.cooldown_minutes,
-        "enabled": rule.enabled,
-        # Without its path, which many receivers use as a secret.
-        "webhook": None if url is None else target_of("webhook", url),
-        "email": rule.email is not None,
-    }
+    detail = {name: getattr(rule, name) for name in _LOGGED}
+    # Without its path, which many receivers use as a secret.
+    detail["webhook"] = None if url is None else target_of("webhook", url)
+    detail["email"] = rule.email is not None
     change = ObjectChange(_logged(before), _logged(after), ("email",))
     await alerts.changes.record(tx, what, rule.rule_id, by, detail, change)
 
 
 def _logged(rule: StoredRule | None) -> dict[str, object] | None:
-    """The rule as keys see it that may not change it. `ObjectChange` masks its e-mail address."""
+    """Return the rule as keys see it that may not change it. `ObjectChange` masks its e-mail
+    address."""
     return None if rule is None else asdict(AlertRule.of(rule, full_url=False))

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import orjson
-from sqlalchemy import RowMapping, delete, func, insert, select, update
+from sqlalchemy import RowMapping, Select, delete, func, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from control_api.store.schema.features import alert_deliveries, alert_rules
@@ -43,10 +43,6 @@ class StoredRule:
     updated_at: int
     last_fired_at: int | None = None
 
-    @classmethod
-    def from_row(cls, row: RowMapping) -> "StoredRule":
-        return cls(**row)
-
     def __repr__(self) -> str:
         return f"StoredRule({self.rule_id!r})"
 
@@ -58,22 +54,27 @@ async def rule(connection: AsyncConnection, tenant_id: str, rule_id: str) -> Sto
     query = select(*_RULE).where(
         of_tenant(alert_rules, tenant_id), alert_rules.c.rule_id == rule_id
     )
-    row = (await connection.execute(query)).mappings().one_or_none()
-    return None if row is None else StoredRule.from_row(row)
+    return next(iter(await _rules(connection, query)), None)
+
+
+async def _rules(connection: AsyncConnection, query: Select[Any]) -> list[StoredRule]:
+    return [StoredRule(**row) for row in (await connection.execute(query)).mappings()]
 
 
 async def page_of_rules(
     connection: AsyncConnection, tenant_id: str, after: Position | None, limit: int
 ) -> list[StoredRule]:
-    """A page of rules, newest first, after `(created_at, rule_id)`."""
+    """Return a page of rules, newest first, after `(created_at, rule_id)`."""
     query = select(*_RULE).where(of_tenant(alert_rules, tenant_id))
-    query = newest_first(query, alert_rules.c.created_at, alert_rules.c.rule_id, after, limit)
-    return [StoredRule.from_row(row) for row in (await connection.execute(query)).mappings()]
+    columns = alert_rules.c
+    return await _rules(
+        connection, newest_first(query, columns.created_at, columns.rule_id, after, limit)
+    )
 
 
 async def enabled(connection: AsyncConnection, tenant_id: str) -> list[StoredRule]:
     query = select(*_RULE).where(of_tenant(alert_rules, tenant_id), alert_rules.c.enabled)
-    return [StoredRule.from_row(row) for row in (await connection.execute(query)).mappings()]
+    return await _rules(connection, query)
 
 
 async def count_rules(connection: AsyncConnection, tenant_id: str) -> int:
@@ -82,7 +83,7 @@ async def count_rules(connection: AsyncConnection, tenant_id: str) -> int:
 
 
 async def watched(connection: AsyncConnection) -> dict[str, int]:
-    """The active tenants that have an enabled rule, each with the size of its log."""
+    """Return the active tenants that have an enabled rule, each with the size of its log."""
     # Only a log that has grown since the last look needs measuring.
     having = select(alert_rules.c.tenant_id).where(alert_rules.c.enabled).distinct().subquery()
     query = (
@@ -107,14 +108,12 @@ async def put_rule(connection: AsyncConnection, tenant_id: str, row: StoredRule)
     )
 
 
-async def remove_rule(connection: AsyncConnection, tenant_id: str, rule_id: str) -> bool:
-    """Deletes the rule. Returns whether it existed."""
-    done = await connection.execute(
+async def remove_rule(connection: AsyncConnection, tenant_id: str, rule_id: str) -> None:
+    await connection.execute(
         delete(alert_rules).where(
             of_tenant(alert_rules, tenant_id), alert_rules.c.rule_id == rule_id
         )
     )
-    return bool(done.rowcount)
 
 
 async def fired(connection: AsyncConnection, tenant_id: str, seen: StoredRule, now: int) -> bool:
@@ -184,7 +183,7 @@ async def add_deliveries(
 async def page_of_deliveries(
     connection: AsyncConnection, tenant_id: str, after: Position | None, limit: int
 ) -> list[StoredDelivery]:
-    """A page of deliveries, newest first, after `(fired_at, delivery_id)`."""
+    """Return a page of deliveries, newest first, after `(fired_at, delivery_id)`."""
     query = select(*_DELIVERY).where(of_tenant(alert_deliveries, tenant_id))
     fired_at, delivery_id = alert_deliveries.c.fired_at, alert_deliveries.c.delivery_id
     query = newest_first(query, fired_at, delivery_id, after, limit)
@@ -194,8 +193,8 @@ async def page_of_deliveries(
 async def due_deliveries(
     connection: AsyncConnection, now: int, limit: int, except_to: Sequence[str]
 ) -> list[tuple[str, StoredDelivery]]:
-    """The due deliveries of all tenants, the longest overdue first, except those to the targets
-    `except_to`."""
+    """Return the due deliveries of all tenants, the longest overdue first, except those to the
+    targets `except_to`."""
     query = (
         select(alert_deliveries.c.tenant_id, *_DELIVERY)
         .where(
@@ -229,22 +228,16 @@ async def lease_delivery(
 
 
 async def settle_delivery(
-    connection: AsyncConnection,
-    tenant_id: str,
-    delivery_id: str,
-    *,
-    status: str,
-    last_error: str | None,
-    next_attempt_at: int | None,
+    connection: AsyncConnection, tenant_id: str, delivery_id: str, **outcome: str | int | None
 ) -> None:
-    """Records the outcome of an attempt; `next_attempt_at` is None if it was the last."""
+    """Records `status`, `last_error` and `next_attempt_at`, which is None after the last
+    attempt."""
     await connection.execute(
         update(alert_deliveries)
         .where(
-            of_tenant(alert_deliveries, tenant_id),
-            alert_deliveries.c.delivery_id == delivery_id,
+            of_tenant(alert_deliveries, tenant_id), alert_deliveries.c.delivery_id == delivery_id
         )
-        .values(status=status, last_error=last_error, next_attempt_at=next_attempt_at)
+        .values(**outcome)
     )
 
 
@@ -266,8 +259,7 @@ async def forget_deliveries(
     if names:
         await connection.execute(
             delete(alert_deliveries).where(
-                of_tenant(alert_deliveries, tenant_id),
-                alert_deliveries.c.delivery_id.in_(names),
+                of_tenant(alert_deliveries, tenant_id), alert_deliveries.c.delivery_id.in_(names)
             )
         )
     return len(names)

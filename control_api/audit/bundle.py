@@ -1,4 +1,4 @@
-"""What the operations on the audit trail work with, built once at startup."""
+"""Holds the parts that the operations on the audit trail use, built once at startup."""
 
 import asyncio
 from collections.abc import Callable, Sequence

@@ -94,7 +94,8 @@ class NotApplied:
 
 @dataclass(frozen=True, slots=True)
 class Acknowledgements:
-    """Which of the live sidecars have applied a revision, and when, by their own records."""
+    """The live sidecars that have applied a revision and those that have not, by their own
+    records."""
 
     revision: int
     applied: list[Applied]
@@ -184,13 +185,9 @@ def _change(change: Change, actor_name: str | None) -> ChangeResponse:
     return ChangeResponse(hash=change.leaf_hash.hex(), actor_name=actor_name, **shown)
 
 
-class RejectedRequest(ListRequest):
-    """A page of refused records."""
-
-
 @ends_with_client
 async def list_rejected_records(
-    audit: Audit, caller: Caller, request: RejectedRequest
+    audit: Audit, caller: Caller, request: ListRequest
 ) -> Page[RejectedRecord]:
     """List the records of sidecars that were refused, newest first.
 
@@ -202,18 +199,9 @@ async def list_rejected_records(
 
 
 def _rejected_record(entry: dict[str, Any], leaf_hash: bytes) -> RejectedRecord:
-    pub, src = entry["pub"], entry["src"]
-    return RejectedRecord(
-        entry["seq"],
-        leaf_hash.hex(),
-        entry["ts"],
-        src["id"],
-        src["inst"],
-        src["n"],
-        pub["key_id"],
-        pub["reason"],
-        pub["core"],
-    )
+    spool = (entry["src"][name] for name in ("id", "inst", "n"))
+    refusal = (entry["pub"][name] for name in ("key_id", "reason", "core"))
+    return RejectedRecord(entry["seq"], leaf_hash.hex(), entry["ts"], *spool, *refusal)
 
 
 class AcknowledgementsRequest(ListRequest):
@@ -235,14 +223,10 @@ async def show_acknowledgements(
     after, revision = request.after(str), request.revision
     if revision is None:
         revision = caller.tenant.policy_set.revision
+    last, now = "" if after is None else str(after[0]), audit.clock.now()
     async with audit.store.reading(caller.tenant_id) as connection:
         rows = await sidecar_rows.acknowledged_of_live(
-            connection,
-            caller.tenant_id,
-            revision,
-            audit.clock.now(),
-            "" if after is None else str(after[0]),
-            request.limit + 1,
+            connection, caller.tenant_id, revision, now, last, request.limit + 1
         )
     page, applied, missing = rows[: request.limit], [], []
     for row in page:

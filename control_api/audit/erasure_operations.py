@@ -30,8 +30,8 @@ _HASH = "5feceb66ffc86f38d952786c6d696c79c2dbc239dd4e91b46729d73a27fb57e9"
 
 @dataclass(frozen=True, slots=True)
 class Redacted:
-    """What one request erased: the number of entries whose values are gone, the number of sessions
-    whose user is, and the `redact` entry that says so, the last if there are several."""
+    """The result of one erasure: the number of entries whose values are gone, the number of
+    sessions whose user is, and the `redact` entry that says so, the last if there are several."""
 
     redacted: int
     sessions: int
@@ -96,7 +96,8 @@ MAX_HOLDS = 1000
 
 
 class NewHold(RequestModel):
-    """What to hold, and why. The log keeps `reason` forever: it must hold nothing personal."""
+    """The object to hold, and the reason. The log keeps `reason` forever: it must hold nothing
+    personal."""
 
     example: ClassVar[dict[str, Any]] = {
         "object_type": "session",
@@ -116,7 +117,7 @@ class HoldsRequest(ListRequest):
 
 
 class Release(RequestModel):
-    """Why the hold ends. The log keeps `reason` forever: it must hold nothing personal."""
+    """The reason why a hold ends. The log keeps `reason` forever: it must hold nothing personal."""
 
     example: ClassVar[dict[str, Any]] = {"reason": "litigation 2026-9 is settled"}
 
@@ -138,8 +139,8 @@ async def place_hold(audit: Audit, caller: Caller, request: NewHold) -> HoldResp
             raise Conflict(
                 f"the tenant already has {MAX_HOLDS} active holds, the most allowed: release one"
             )
-        given = (request.object_type, request.object_id, request.reason)
-        hold = Hold(prefixed("hld_", audit.entropy(16)), *given, caller.by, tx.now)
+        wanted = (request.object_type, request.object_id, request.reason)
+        hold = Hold(prefixed("hld_", audit.entropy(16)), *wanted, caller.by, tx.now)
         record = hold_placed(hold, record_id=audit.changes.new_id(), salt=audit.entropy(32))
         stored = StoredHold(*hold[:6], (await tx.append(record)).seq)
         await holds.add(tx.connection, tx.tenant_id, stored)
@@ -183,34 +184,18 @@ async def release_hold(audit: Audit, caller: Caller, request: Release) -> HoldRe
 
 
 def _hold(hold: StoredHold) -> HoldResponse:
-    return HoldResponse(
-        hold.hold_id,
-        hold.object_type,  # type: ignore[arg-type]  # only what `NewHold` accepts is stored
-        hold.object_id,
-        hold.reason,
-        hold.placed_by,
-        rfc3339(hold.placed_at),
-        hold.seq,
-        hold.released_by,
-        time_or_none(hold.released_at),
-    )
-
-
-class RedactionsRequest(ListRequest):
-    """`limit` and `cursor` select the page."""
+    fields: dict[str, Any] = {name: getattr(hold, name) for name in HoldResponse.__slots__}
+    times = {"placed_at": rfc3339(hold.placed_at), "released_at": time_or_none(hold.released_at)}
+    return HoldResponse(**fields | times)
 
 
 async def list_redactions(
-    audit: Audit, caller: Caller, request: RedactionsRequest
+    audit: Audit, caller: Caller, request: ListRequest
 ) -> Page[RedactionResponse]:
     """List the erasures that the log records, newest first."""
     async with audit.store.reading(caller.tenant_id) as connection:
         rows = await redactions.page(
-            connection,
-            caller.tenant_id,
-            before=request.seq(),
-            after=None,
-            limit=request.limit + 1,
+            connection, caller.tenant_id, before=request.seq(), after=None, limit=request.limit + 1
         )
     return page_of(rows, request.limit, lambda row: (row.seq,), _redaction)
 
@@ -224,12 +209,11 @@ def _redaction(row: Row[Any]) -> RedactionResponse:
 
 
 MAX_IDS = 1000
-ONE = "event_ids, user_id, session_id: exactly one is required"
 
 
 class Redaction(RequestModel):
-    """Whose values to erase: exactly one of the three. The log keeps `reason`, and the id of the
-    key that asked, forever: neither may hold anything personal."""
+    """Selects the values to erase: exactly one of the three. The log keeps `reason`, and the id of
+    the key that asked, forever: neither may hold anything personal."""
 
     example: ClassVar[dict[str, Any]] = {"user_id": "u-1001", "reason": "erasure request 2026-114"}
 
@@ -261,11 +245,11 @@ async def redact_events(audit: Audit, caller: Caller, request: Redaction) -> Red
 
 
 def _target(request: Redaction) -> ErasureTarget:
-    given = [request.event_ids, request.user_id, request.session_id]
-    if sum(each is not None for each in given) != 1:
-        raise invalid([ONE])
-    if request.user_id is not None:
-        return ErasureTarget("user_id", request.user_id)
-    if request.session_id is not None:
-        return ErasureTarget("session_id", request.session_id)
-    return ErasureTarget(None, "", tuple(request.event_ids or ()))
+    match request.event_ids, request.user_id, request.session_id:
+        case list(event_ids), None, None:
+            return ErasureTarget(None, "", tuple(event_ids))
+        case None, str(user_id), None:
+            return ErasureTarget("user_id", user_id)
+        case None, None, str(session_id):
+            return ErasureTarget("session_id", session_id)
+    raise invalid(["event_ids, user_id, session_id: exactly one is required"])

@@ -1,9 +1,7 @@
-"""Defines the responses about audit events and their lineage, the explanation of a decision, the
-checkpoint that covers an event, and the filters that select events.
+"""Defines the responses about audit events, their lineage and explanation, the checkpoint that
+covers an event, and the filters that select events.
 
-All response types are the nouns of `CONTRACT.md` in the form in which they are sent. The API's
-description is made from them, and orjson writes them unchanged, so the description matches the
-responses. Times are RFC 3339 text.
+The API's description is made from these types, and orjson writes them unchanged.
 """
 
 import re
@@ -56,7 +54,7 @@ class NearestMiss:
 
 @dataclass(frozen=True, slots=True)
 class LevelsResponse:
-    """Who states which level of the source, and whose held: the highest."""
+    """The level of the source that each party states. The highest holds, `by` says whose it is."""
 
     request: Sensitivity | None
     sidecar: Sensitivity | None
@@ -90,7 +88,7 @@ class Explanation:
 
 
 def explanation_shown(explanation: Mapping[str, Any]) -> Explanation:
-    """What `policies.explain.explain` gives, as a response shows it."""
+    """Return the result of `policies.explain.explain` as a response shows it."""
     checks = [ExplainedCheck(**check) for check in explanation["checks"]]
     miss = explanation["nearest_miss"]
     levels = explanation.get("levels")
@@ -198,8 +196,8 @@ class Lineage:
 
 @dataclass(frozen=True, slots=True)
 class PurgeAnchor:
-    """Where the last purge cut the log: the size and root of its tree there, and the hash of the
-    last purged entry (`CONTRACT.md`, Verification and retention)."""
+    """The place at which the last purge cut the log: the size and root of its tree there, and the
+    hash of the last purged entry (`CONTRACT.md`, Verification and retention)."""
 
     last_seq: int
     last_hash: str
@@ -237,8 +235,8 @@ class SignedCheckpoint:
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """How long audit events are kept, and the anchor of the last purge (`CONTRACT.md`, Verification
-    and retention)."""
+    """The time for which audit events are kept, and the anchor of the last purge (`CONTRACT.md`,
+    Verification and retention)."""
 
     retention_days: int
     policy: str
@@ -256,9 +254,9 @@ class Retention:
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """Whether the log is valid, and where it first fails (`CONTRACT.md`, Verification and
-    retention). `total` counts entries of every kind, `events` audit events. `level` is of the
-    latest checkpoint, and `witnesses` have cosigned it."""
+    """The outcome of a verification: whether the log is valid, and its first entry that fails
+    (`CONTRACT.md`, Verification and retention). `total` counts entries of every kind, `events`
+    audit events. `level` is of the latest checkpoint, and `witnesses` have cosigned it."""
 
     valid: bool
     total: int
@@ -308,7 +306,7 @@ _FORMS = [{"pattern": "^[0-9]{1,15}$"}, {"format": "date-time"}]
 
 
 def _place(text: str) -> str:
-    """A number as it is, a time in the log's own form."""
+    """Return a number as it is, a time in the log's own form."""
     if _SEQ.match(text):
         return text
     try:

@@ -40,12 +40,9 @@ async def show_session_trail(
 ) -> Page[AuditEvent]:
     """Show a session's audit events in order; an unknown session is not found."""
     seq = request.seq()
+    after = -1 if seq is None else seq
     trail = await read.session_trail(
-        audit.store,
-        caller.tenant_id,
-        request.session_id,
-        request.limit,
-        after_seq=-1 if seq is None else seq,
+        audit.store, caller.tenant_id, request.session_id, request.limit, after_seq=after
     )
     return event_page(trail)
 
@@ -59,28 +56,19 @@ class LineageRequest(ListRequest):
 async def show_lineage(audit: Audit, caller: Caller, request: LineageRequest) -> PagedPart[Lineage]:
     """Show an audit event and the actions recorded on it, in order."""
     seq = request.seq()  # None for the first page, which begins at entry 0
+    after = -1 if seq is None else seq
     event, actions = await read.lineage(
-        audit.store,
-        caller.tenant_id,
-        request.event_id,
-        request.limit,
-        after_seq=-1 if seq is None else seq,
+        audit.store, caller.tenant_id, request.event_id, request.limit, after_seq=after
     )
     shown = Lineage(AuditEvent(**event), [LineageAction(**each) for each in actions.events])
     return PagedPart(shown, None if actions.next is None else (actions.next,))
 
 
 def event_filters(values: EventValues, since: str | None, until: str | None) -> EventFilters:
-    """What an event must have. Its time must be at or after `since` and before `until`, both in the
-    log's form."""
+    """Build the filters that select events. An event's time must be at or after `since` and before
+    `until`, both in the log's form."""
     return EventFilters(
-        agent_role=values.agent_role,
-        decision=values.decision,
-        source_id=values.source_id,
-        user_id=values.user_id,
-        agent_id=values.agent_id,
-        session_id=values.session_id,
-        policy_name=values.policy_name,
+        **values.model_dump(include=set(EventValues.model_fields)),
         since=None if since is None else micros(since),
         until=None if until is None else micros(until),
     )
@@ -103,8 +91,8 @@ async def list_events(audit: Audit, caller: Caller, request: EventsRequest) -> P
 
 
 CHECK_SECONDS = 5.0
-"""How often a stream that is open checks whether its caller still may, and says that it is
-alive."""
+"""Seconds between two checks that a stream's caller may still follow; each also says that the
+stream is alive."""
 RETRY = b"retry: 2000\n"
 """After how many milliseconds a browser connects again."""
 

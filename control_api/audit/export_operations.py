@@ -24,7 +24,8 @@ from policies.trail.log_file.lines import MEDIA_TYPE
 
 
 def bound(place: str | None) -> int | Moment | None:
-    """The bound that a `control_api.audit.event_models.Place` names; None is the log's own."""
+    """Return the bound that a `control_api.audit.event_models.Place` names; None is the log's
+    own."""
     if place is None:
         return None
     return int(place) if place.isdecimal() else Moment(micros(place))

@@ -38,7 +38,7 @@ class KeptCheckpoint:
 
 @dataclass(frozen=True, slots=True)
 class SelfVerified:
-    """What the scheduled verification found, over all logs: `damaged` if one does not verify,
+    """The result of the scheduled verification of all logs: `damaged` if one does not verify,
     `pending` until every log was verified to its end. `finished_at` is when the oldest was."""
 
     state: Literal["valid", "damaged", "pending"]
@@ -52,9 +52,9 @@ class SelfVerified:
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """How far the service's own verification of the log has come, and what it found last: the
-    state is `pending` until it was at the log's end once. It is `queued` if it is to begin and no
-    process has begun it yet.
+    """The progress of the service's own verification of the log, and its last result: the state is
+    `pending` until it was at the log's end once. It is `queued` if it is to begin and no process
+    has begun it yet.
 
     It has walked from entry `first`, where the log begins, to `reached`, of `total` entries. It
     was last at the log's end at `finished_at`, then of `finished_size` entries. `broken_at` and

@@ -67,7 +67,7 @@ class ProofRequest(RequestModel):
     accept: str = ""
 
     def wants_json(self) -> bool:
-        """Whether `Accept` lists JSON. Anything else gets the text."""
+        """Return whether `Accept` lists JSON. Anything else gets the text."""
         listed = (each.partition(";") for each in self.accept.lower().split(","))
         return any(
             name.strip() == JSON and rest.replace(" ", "") not in ("q=0", "q=0.0")
@@ -168,9 +168,9 @@ async def show_log_keys(audit: Audit, caller: Caller, _: EmptyRequest) -> LogKey
         b64(key or audit.ring.signer.public),
         [each.to_wire() for each in chain],
         [each.key.text() for each in audit.witnesses],
-        None if accepted is None else _log_key(*accepted),
+        None if accepted is None else _incarnation(*accepted),
     )
 
 
-def _log_key(made: StoredIncarnation, event_id: str) -> AcceptedIncarnation:
+def _incarnation(made: StoredIncarnation, event_id: str) -> AcceptedIncarnation:
     return AcceptedIncarnation(made.number, made.origin, event_id, rfc3339(made.accepted_at))

@@ -21,8 +21,8 @@ from control_api.store.queries.tenant_rows import StoredTenant
 
 @dataclass(frozen=True, slots=True)
 class RetentionSettings:
-    """How long a tenant's audit events and sessions are kept, in days and in words (`CONTRACT.md`,
-    Verification and retention)."""
+    """The time for which a tenant's audit events and sessions are kept, in days and in words
+    (`CONTRACT.md`, Verification and retention)."""
 
     retention_days: int
     session_retention_days: int
@@ -49,7 +49,7 @@ def shown_retention(tenant: StoredTenant) -> RetentionSettings:
 
 
 def audit_policy_text(days: int) -> str:
-    """What happens to old audit events, in words; 0 days keeps them forever."""
+    """Describe the removal of old audit events; 0 days keeps them forever."""
     if not days:
         return "audit events are kept forever"
     return (
@@ -98,10 +98,10 @@ async def change_retention_settings(
 ) -> RetentionSettings:
     """Change how long audit events and sessions are kept; the next purge applies it."""
     # Only the fields that were sent: the model's default must not replace the other's value.
-    given = request.model_dump(include=request.model_fields_set)
+    changes = request.model_dump(include=request.model_fields_set)
 
     def changed(tenant: StoredTenant) -> tuple[StoredTenant, dict[str, Any]]:
-        return replace(tenant, **given), given
+        return replace(tenant, **changes), changes
 
     tenant_id, by = caller.tenant_id, caller.by
     tenant = await audit.tenants.change(

@@ -1,7 +1,7 @@
 """Counts a tenant's decisions by source type, role, source and time (`CONTRACT.md`, Statistics)."""
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -97,7 +97,7 @@ class Stats:
 
 
 def deny_rate(allowed: int, denied: int) -> float:
-    """The share of decisions that were `DENY`, from 0 to 1; 0 if there were none."""
+    """Return the share of decisions that were `DENY`, from 0 to 1; 0 if there were none."""
     return denied / (allowed + denied) if denied else 0.0
 
 
@@ -105,15 +105,8 @@ TOP = 10
 """The most roles, and the most sources, that a response lists: those with the most events."""
 
 
-class Window(NamedTuple):
-    """So many spans of so many minutes."""
-
-    spans: int
-    minutes: int
-
-
-# No more spans than a chart can show.
-WINDOWS = {"hour": Window(60, 1), "day": Window(96, 15), "week": Window(84, 120)}
+WINDOWS = {"hour": (60, 1), "day": (96, 15), "week": (84, 120)}
+"""So many spans of so many minutes: no more spans than a chart can show."""
 
 
 class StatsRequest(RequestModel):
@@ -138,7 +131,7 @@ async def show_stats(audit: Audit, caller: Caller, request: StatsRequest) -> Sta
         over_time = None
         if request.window is not None:
             now, window = audit.clock.now(), WINDOWS[request.window]
-            over_time = await _over_time(connection, tenant_id, now, window)
+            over_time = await _over_time(connection, tenant_id, now, *window)
     # Every event has exactly one source type, so the counts by type add up to all events.
     allowed, denied = sum(each.allowed for each in types), sum(each.denied for each in types)
     return Stats(
@@ -156,13 +149,13 @@ async def show_stats(audit: Audit, caller: Caller, request: StatsRequest) -> Sta
 
 
 async def _over_time(
-    connection: AsyncConnection, tenant_id: str, now: int, window: Window
+    connection: AsyncConnection, tenant_id: str, now: int, spans: int, minutes: int
 ) -> OverTime:
-    until = now // (window.minutes * MINUTE) + 1
-    first = until - window.spans
-    found = await counters.by_spans(connection, tenant_id, window.minutes, first, until)
-    spans = [
-        SpanCount(rfc3339(number * window.minutes * MINUTE), *found.get(number, (0, 0)))
+    until = now // (minutes * MINUTE) + 1
+    first = until - spans
+    found = await counters.by_spans(connection, tenant_id, minutes, first, until)
+    counts = [
+        SpanCount(rfc3339(number * minutes * MINUTE), *found.get(number, (0, 0)))
         for number in range(first, until)
     ]
-    return OverTime(window.minutes, spans)
+    return OverTime(minutes, counts)

@@ -1,12 +1,8 @@
-"""Verifies a tenant's log on request, and shows how far the service's own verification of it has
-come.
+"""Verifies a tenant's log on request, and shows how far the service's own verification has come.
 
-`verify_log` verifies within the request, which takes minutes for millions of entries; the response
-is 200 whether the log is valid or not. `start_verification` answers at once: the walk goes on in
-the background, and its result is stored.
-
-Each answer that depends on the log says in its head whether the log was verified, and when
-(`standing_headers`).
+`verify_log` verifies within the request, which takes minutes for millions of entries, and answers
+200 whether the log is valid or not. `start_verification` answers at once: the walk goes on in the
+background. `standing_headers` say with each answer from the log when it was verified.
 """
 
 import re
@@ -84,24 +80,20 @@ class LogStanding(NamedTuple):
 
 
 async def standing_headers(audit: Audit, caller: object) -> Mapping[str, str]:
-    """The headers of an answer to this caller; none for the superadmin, who has no log."""
+    """Return the headers of an answer to this caller; none for the superadmin, who has no log."""
     if not isinstance(caller, Caller):
         return {}
     return (await read_standing(audit, caller.tenant_id)).headers()
 
 
 async def read_standing(audit: Audit, tenant_id: str) -> LogStanding:
-    """What is known of the tenant's log."""
+    """Read the last known state of the tenant's log."""
     async with audit.store.reading(tenant_id) as connection:
         state = await self_checks.state(connection, tenant_id)
         counts = await count_checks.state(connection, tenant_id)
     diverged = audit.checkpoints.diverged.get(tenant_id)
-    found = (
-        None if state is None else state.reason,
-        None if diverged is None else diverged.text(),
-        counts.reason,
-    )
-    reason = next((each for each in found if each is not None), None)
+    # None of the three is ever an empty text.
+    reason = (state and state.reason) or (diverged and diverged.text()) or counts.reason
     at = verified_at(state, counts)
     if reason is not None:
         return LogStanding(reason.partition(":")[0], at)
@@ -109,7 +101,8 @@ async def read_standing(audit: Audit, tenant_id: str) -> LogStanding:
 
 
 def verified_at(state: SelfCheck | None, counts: CountCheck) -> int | None:
-    """When the entries and the counts were last verified, all of them; None until both were."""
+    """Return the time at which all entries and all counts were last verified; None until both
+    were."""
     if state is None or state.verified_at is None or counts.checked_at is None:
         return None
     return min(state.verified_at, counts.checked_at)
@@ -119,8 +112,8 @@ _SEQ = re.compile(r"[a-z_]+: seq ([0-9]{1,16}):")
 
 
 async def read_verification(audit: Audit, tenant_id: str) -> Verification:
-    """Where the verification of the tenant's log stands. A log that contradicts its checkpoints is
-    damaged, whatever its entries say."""
+    """Read the state of the verification of the tenant's log. A log that contradicts its
+    checkpoints is damaged, whatever its entries say."""
     async with audit.store.reading(tenant_id) as connection:
         state = await self_checks.state(connection, tenant_id)
         total = await redactions.log_size(connection, tenant_id)
@@ -139,8 +132,8 @@ async def read_verification(audit: Audit, tenant_id: str) -> Verification:
 
 
 def is_running(state: SelfCheck, total: int, now: int) -> bool:
-    """Whether a round over the log is under way, or due at once. A walk that stays before what it
-    found is due if somebody asked for it."""
+    """Return whether a round over the log is under way, or due at once. A walk that stays before
+    what it found is due if somebody asked for it."""
     leased = state.is_leased(now) or state.leased_until == ASKED_FOR
     behind = state.size != state.finished_size and state.size < total
     return leased or (not stopped(state) and (behind or not state.started_at))

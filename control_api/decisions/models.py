@@ -29,7 +29,8 @@ class Evaluated:
     with_headers: ClassVar[tuple[str, ...]] = _HEADERS
 
     def headers(self) -> dict[str, str]:
-        """The decision for a gateway that does not read the body (`CONTRACT.md`, Evaluation)."""
+        """Return the decision for a gateway that does not read the body (`CONTRACT.md`,
+        Evaluation)."""
         return {"X-Sluice-Decision": self.decision, "X-Sluice-Event-Id": self.event_id}
 
     example: ClassVar[dict[str, Any]] = {
@@ -62,7 +63,7 @@ class Explained:
 
 @dataclass(frozen=True, slots=True)
 class Simulated:
-    """What an evaluation would decide; there is no event."""
+    """The decision that an evaluation would make; there is no event."""
 
     decision: Literal["ALLOW", "DENY"]
     policy_name: str
@@ -131,6 +132,6 @@ class AskedRetrieval(RequestModel):
 def explained(
     answer: Evaluated | Simulated, retrieval: Retrieval, facts: Facts | None, decision: Decision
 ) -> Explained:
-    """The same answer, with the outcome of each check and the nearest miss."""
+    """Return the same answer, with the outcome of each check and the nearest miss."""
     shown = explanation_shown(explain(retrieval, facts, decision))
     return Explained(answer.decision, answer.policy_name, answer.reason, answer.event_id, shown)

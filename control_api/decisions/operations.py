@@ -1,11 +1,9 @@
 """Decides on retrievals and records the decisions: one, a batch, or a simulation that records
-nothing. Records what followed from a decision, as an entry of the same log (`CONTRACT.md`,
-Lineage).
+nothing and claims no session. Records what followed from a decision (`CONTRACT.md`, Lineage).
 
     policy set > facts > session, claimed only after checks 1 to 4 pass > decision > log > answer
 
-An evaluation reads the database only for documents and sessions that this process does not have. A
-simulation claims no session.
+An evaluation reads the database only for documents and sessions that this process does not have.
 """
 
 import asyncio
@@ -87,7 +85,8 @@ _log = logging.getLogger("sluice.decision")
 def decide(
     caller: Caller, retrieval: Retrieval, session: Session | None
 ) -> tuple[Decision, Facts | None]:
-    """The decision and the facts it is based on; the facts are None if gathering them failed.
+    """Return the decision and the facts it is based on; the facts are None if gathering them
+    failed.
 
     No exception leaves this function: if deciding fails, the answer is DENY (`CONTRACT.md`, The ten
     checks).
@@ -103,7 +102,8 @@ def decide(
 async def decide_and_record(
     decisions: Decisions, caller: Caller, retrieval: Retrieval
 ) -> tuple[Decision, Facts | None, str]:
-    """The decision, the facts it is based on, and the id of its event, which is in the log."""
+    """Return the decision, the facts it is based on, and the id of its event, which is in the
+    log."""
     tenant = caller.tenant
     started = decisions.clock.now()
     if not tenant.holds_for(retrieval):
@@ -117,11 +117,12 @@ async def decide_and_record(
         session = await _claimed(decisions, caller, retrieval, retrieval.session_id)
     # No `await` from here to the record: the documents that were loaded can't change in between.
     decision, facts = decide(caller, retrieval, session)
-    if known is not None and facts is not None and _denied_before_session(decision):
-        facts = facts._replace(session=None)
+    differing = []
     if facts is not None:
+        if known is not None and _denied_before_session(decision):
+            facts = facts._replace(session=None)
         retrieval = raised(retrieval, facts.sources)
-    differing = [] if facts is None else differences(tenant.policy_set, retrieval, facts, decision)
+        differing = differences(tenant.policy_set, retrieval, facts, decision)
     event_id = decisions.changes.new_id()
     record = decision_record(
         retrieval,
@@ -145,9 +146,9 @@ async def decide_and_record(
 async def masked(
     decisions: Decisions, caller: Caller, retrievals: Sequence[Retrieval]
 ) -> Sequence[Retrieval]:
-    """The retrievals with their texts masked, if the tenant masks; they may have been already. The
-    documents that they need must have been loaded, and still are. Raises `Forbidden` if the
-    caller's key has ended meanwhile, `ClientLeft` if the client has left."""
+    """Return the retrievals with their texts masked, if the tenant masks; they may have been
+    already. The documents that they need must have been loaded, and still are. Raises `Forbidden`
+    if the caller's key has ended meanwhile, `ClientLeft` if the client has left."""
     tenant = caller.tenant
     if not tenant.policy_set.masks():
         return retrievals
@@ -163,8 +164,8 @@ async def masked(
 async def _claimed(
     decisions: Decisions, caller: Caller, retrieval: Retrieval, session_id: str
 ) -> Session | None:
-    """The state of a session that is not known here; the first call claims it. None if a check
-    before the session's fails."""
+    """Return the state of a session that is not known here; the first call claims it. None if a
+    check before the session's fails."""
     tenant = caller.tenant
     if not _may_claim(caller, retrieval):
         return None
@@ -183,15 +184,15 @@ async def _claimed(
 
 
 def _denied_before_session(decision: Decision) -> bool:
-    """Whether a freeze or one of checks 1 to 4 denied. Neither answer nor record of such a call
-    tells who owns the session."""
+    """Return whether a freeze or one of checks 1 to 4 denied. Neither answer nor record of such a
+    call tells who owns the session."""
     return decision.decision == "DENY" and (
         decision.check is None or decision.check in _BEFORE_SESSION
     )
 
 
 def _may_claim(caller: Caller, retrieval: Retrieval) -> bool:
-    """Whether the retrieval passes checks 1 to 4, so that it may claim its session."""
+    """Return whether the retrieval passes checks 1 to 4, so that it may claim its session."""
     try:
         return admitted(retrieval, gather(caller.tenant.policy_set, caller.key, retrieval))
     except Exception:  # noqa: BLE001  # `decide` meets the same fault, logs it and denies
@@ -235,10 +236,7 @@ class AskedBatch(RequestModel):
     """
 
     unique_keys: ClassVar[bool] = False
-    example: ClassVar[dict[str, Any]] = {
-        "items": [AskedRetrieval.example],
-        "semantics": "all",
-    }
+    example: ClassVar[dict[str, Any]] = {"items": [AskedRetrieval.example], "semantics": "all"}
 
     items: list[Item] = Field(min_length=1, max_length=MAX_ITEMS)
     semantics: Semantics = "all"
@@ -292,7 +290,7 @@ async def simulate_context(
 async def _current_session(
     decisions: Decisions, caller: Caller, retrieval: Retrieval
 ) -> Session | None:
-    """The session's current state; None if the retrieval names none, or one that no call has
+    """Return the session's current state; None if the retrieval names none, or one that no call has
     claimed yet."""
     if retrieval.session_id is None:
         return None

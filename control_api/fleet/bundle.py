@@ -1,4 +1,4 @@
-"""What the operations of sidecars work with, built once at startup."""
+"""Holds the parts that the operations of sidecars use, built once at startup."""
 
 import asyncio
 from dataclasses import dataclass, field

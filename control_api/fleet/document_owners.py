@@ -33,7 +33,7 @@ class Owners(NamedTuple):
 
 
 async def owners_of(connection: AsyncConnection, tenant_id: str, names: Iterable[str]) -> Owners:
-    """The owners of those of the documents that are a key's or a session's."""
+    """Return the owners of those of the documents that are a key's or a session's."""
     listed = list(names)
     digests = [_digest(name) for name in listed if name.startswith(KEY)]
     ids = [name.removeprefix(SESSION) for name in listed if name.startswith(SESSION)]
@@ -63,8 +63,8 @@ async def owners_of(connection: AsyncConnection, tenant_id: str, names: Iterable
 async def agent_of(
     connection: AsyncConnection, tenant_id: str, agent_id: str
 ) -> tuple[int, tuple[str, ...]]:
-    """The revision of an agent's document, and the roles that the agent may act in: 0 and none
-    without a document."""
+    """Return the revision of an agent's document, and the roles that the agent may act in: 0 and
+    none without a document."""
     query = select(documents.c.revision, documents.c.body).where(
         of_tenant(documents, tenant_id), documents.c.name == agent_name(agent_id)
     )
@@ -78,7 +78,7 @@ async def agent_of(
 async def keys_for(
     connection: AsyncConnection, tenant_id: str, agent_id: str, scopes: Iterable[str]
 ) -> list[str]:
-    """The names of documents of the keys of these scopes that are bound to the agent, or to
+    """Return the names of documents of the keys of these scopes that are bound to the agent, or to
     none."""
     query = select(api_keys.c.digest).where(
         of_tenant(api_keys, tenant_id),
@@ -92,7 +92,7 @@ async def keys_for(
 async def named(
     connection: AsyncConnection, tenant_id: str, names: Sequence[str]
 ) -> list[StoredDocument]:
-    """The existing documents of these names, in order of revision."""
+    """Return the existing documents of these names, in order of revision."""
     found: list[StoredDocument] = []
     columns = (documents.c.name, documents.c.revision, documents.c.digest, documents.c.body)
     for some in chunks(names):
@@ -106,7 +106,7 @@ async def named(
 
 
 async def listed(connection: AsyncConnection, tenant_id: str) -> list[str]:
-    """The names of existing documents of candidates and of revoked sessions."""
+    """Return the names of existing documents of candidates and of revoked sessions."""
     found: list[str] = []
     for prefix in (CANDIDATE, SESSION):
         # The last letter's successor, as in `documents.names_after`: the primary key finds these.

@@ -32,7 +32,7 @@ class Rejected:
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """How much of a sidecar's spool is in the log, signed with the log's key. `rejected` are
+    """The part of a sidecar's spool that is in the log, signed with the log's key. `rejected` are
     records of this batch that the sidecar's key may not deliver."""
 
     source: str

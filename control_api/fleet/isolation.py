@@ -59,7 +59,8 @@ class Speaker(Protocol):
 
 
 def enrolled_agent(caller: Speaker) -> str | None:
-    """The agent as which the caller's pod enrolled; None if the key is not of an enrolment."""
+    """Return the agent as which the caller's pod enrolled; None if the key is not of an
+    enrolment."""
     return None if caller.digest is None else caller.tenant.enrolled_agent(caller.digest)
 
 
@@ -73,15 +74,15 @@ _MOST = 16_384
 
 
 class SidecarOwners:
-    """Which key uses which id, over all tenants."""
+    """The ids of sidecars, each with the key that uses it, over all tenants."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._known: dict[tuple[str, str], tuple[str, int]] = {}
 
     async def admits(self, caller: Speaker, sidecar_id: str) -> bool:
-        """Whether the caller's key may speak as this sidecar. If no other live key uses the id, it
-        is the caller's from now on. Raises `WriteFault` if that can't be stored."""
+        """Return whether the caller's key may speak as this sidecar. If no other live key uses the
+        id, it is the caller's from now on. Raises `WriteFault` if that can't be stored."""
         if not caller.key.may_speak_as_sidecar(sidecar_id):
             return False
         # A key whose patterns match also owns the id, if it can: a key without patterns must not
@@ -89,18 +90,13 @@ class SidecarOwners:
         return await self._takes(caller, sidecar_id) or caller.key.names_sidecars
 
     async def _takes(self, caller: Speaker, sidecar_id: str) -> bool:
-        place, owner, now = (
-            (caller.tenant.tenant_id, sidecar_id),
-            owner_of(caller),
-            self._store.clock.now(),
-        )
-        taker = Taker(owner, caller.key.agent_ids)
+        place, owner = (caller.tenant.tenant_id, sidecar_id), owner_of(caller)
+        now, taker = self._store.clock.now(), Taker(owner, caller.key.agent_ids)
         known = self._known.get(place)
         if known is not None and known[1] > now - TRUSTED and known[0] == owner:
             return True
         present = await self._store.run_reading(
-            caller.tenant.tenant_id,
-            lambda connection: queries.owner_of(connection, *place),
+            caller.tenant.tenant_id, lambda connection: queries.owner_of(connection, *place)
         )
         # Most ids have their owner already, and then nothing is written.
         taken = present == owner or await self._store.run(
@@ -108,14 +104,11 @@ class SidecarOwners:
             lambda connection, _: queries.take(connection, *place, taker, now),
         )
         if taken:
-            self._remember(place, owner, now)
+            self._known.pop(place, None)
+            while len(self._known) >= _MOST:
+                self._known.pop(next(iter(self._known)))
+            self._known[place] = (owner, now)
         return taken
-
-    def _remember(self, place: tuple[str, str], owner: str, now: int) -> None:
-        self._known.pop(place, None)
-        while len(self._known) >= _MOST:
-            self._known.pop(next(iter(self._known)))
-        self._known[place] = (owner, now)
 
     async def forget(self, tenant_id: str) -> None:
         """Forget ids of sidecars that have been silent for so long that they are not listed."""
@@ -131,7 +124,7 @@ class SidecarOwners:
 
 
 def owner_of(caller: Speaker) -> str:
-    """Under which name the ids of the caller's sidecars are kept."""
+    """Return the owner's name for the ids of the caller's sidecars."""
     agent_id = enrolled_agent(caller)
     return caller.key.key_id if agent_id is None else OF_PODS + agent_id
 
@@ -160,11 +153,8 @@ class Isolation:
         clock: Clock,
         new_id: Callable[[], str],
     ) -> None:
-        self._owners = owners
-        self._log = log
-        self._count = metrics.isolation_violations.labels
-        self._clock = clock
-        self._new_id = new_id
+        self._owners, self._log, self._clock = owners, log, clock
+        self._count, self._new_id = metrics.isolation_violations.labels, new_id
         self._records = Buckets(RECORDS_PER_SECOND, RECORDS_AT_ONCE)
         self._suppressed: dict[str, int] = {}
 

@@ -77,8 +77,7 @@ REPORTED: dict[str, Any] = {
     "enrolled_until": None,
     "forked": None,
 }
-"""What is shown of a sidecar as it reported it: fields of the report and of the list, with an
-example of each."""
+"""The fields of a report that the list of sidecars shows unchanged, with an example of each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,8 +128,9 @@ class SetDocument:
 
 @dataclass(frozen=True, slots=True)
 class PolicySetPage:
-    """What changed in the policy set since a revision. A page without documents is the heartbeat.
-    In `log_key_history` each key that signed the log endorses the next, oldest first."""
+    """The documents of the policy set that changed since a revision. A page without documents is
+    the heartbeat. In `log_key_history` each key that signed the log endorses the next, oldest
+    first."""
 
     epoch: str
     revision: int
@@ -151,7 +151,5 @@ class PolicySetPage:
         "tenant_id": "default",
         "log_key": "MCowBQYDK2VwAyEAGb9ECWmEzf6FQbrBZ9w7lshQhqowtrbLDFw=",
         "log_key_history": [],
-        "documents": [
-            {"name": "agent/agt_loans", "revision": 42, "digest": None, "body": None},
-        ],
+        "documents": [{"name": "agent/agt_loans", "revision": 42, "digest": None, "body": None}],
     }

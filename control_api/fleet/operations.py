@@ -1,18 +1,8 @@
 """Enrols sidecars, sends them policy sets and documents, takes their reports, and lists them.
 
-Enrolment needs no API key: the ServiceAccount token proves who asks.
-
-If the set has changed since the sidecar's revision, `fetch_policy_set` answers at once. Otherwise
-the request waits until something is published, at most for as long as the sidecar requested, and
-then reads the changes again.
-
-`look_up_documents` is for a sidecar that reads its documents from Redis. While Redis is
-unavailable, it follows changes by long poll, and fetches the documents that it lacks with this
-operation.
-
-No decision depends on a report.
-
-Makes a page of the policy set from what was read, with the log keys that sign for the tenant.
+If the set has changed since the sidecar's revision, `fetch_policy_set` answers at once; otherwise
+it waits for a publication, at most as long as the sidecar requested. A sidecar that reads its
+documents from Redis fetches them by `look_up_documents` while Redis is unavailable.
 """
 
 from collections.abc import Sequence
@@ -62,7 +52,7 @@ def policy_set_page(
     reset: bool,
     chain: Sequence[Endorsement] | None = None,
 ) -> PolicySetPage:
-    """A page of the policy set as a sidecar reads it.
+    """Return a page of the policy set as a sidecar reads it.
 
     `reset` tells the sidecar to drop its copy first. `chain` are the endorsements that lead to the
     key to show; by default, those of this process's own key.
@@ -117,7 +107,7 @@ async def enrol_sidecar(fleet: Fleet, _: None, request: SidecarToken) -> Enrolle
 
 
 def _enrolled(enrolled: Enrolled) -> EnrolledSidecar:
-    """The answer to an enrolment, the only place where the keys' secrets are shown."""
+    """Return the answer to an enrolment, the only place where the keys' secrets are shown."""
     agent, keys = enrolled.agent, enrolled.keys
     return EnrolledSidecar(
         tenant_id=enrolled.tenant_id,
@@ -265,8 +255,8 @@ async def report_sidecar(fleet: Fleet, caller: Caller, request: Report) -> Heard
 async def _checkpoint(
     fleet: Fleet, tenant_id: str, pinned: int | None
 ) -> tuple[str | None, list[str] | None]:
-    """The latest checkpoint, and the proof that it continues the one of `pinned` entries. None for
-    a sidecar that has not asked, and where there is none."""
+    """Return the latest checkpoint, and the proof that it continues the one of `pinned` entries.
+    None for a sidecar that has not asked, and where there is none."""
     if pinned is None:
         return None, None
     async with fleet.store.reading(tenant_id) as connection:
@@ -289,7 +279,8 @@ MAX_WAIT = 25  # seconds
 
 
 def _seconds(value: object) -> object:
-    """A number in a query, as a float. Anything else passes on, and the strict type refuses it."""
+    """Return a number in a query, as a float. Anything else passes on, and the strict type refuses
+    it."""
     try:
         return float(value) if isinstance(value, str) and len(value) < 32 else value
     except ValueError:

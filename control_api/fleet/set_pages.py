@@ -68,8 +68,8 @@ class SharedReads(Generic[K, V]):
         self._active: set[K] = set()
 
     async def get(self, key: K) -> V:
-        """What is read for the key. Raises what the read raises; `ReadFault` if the service
-        stops."""
+        """Return the result of a read for the key. Raises the read's own errors; `ReadFault` if the
+        service stops."""
         if key not in self._active:
             # Its first step is a later one of the event loop, so it serves this request too.
             start_task(self._store.group, self._read_while_awaited(key))
@@ -135,8 +135,8 @@ class PageReads:
         self._pages = SharedReads(store, self._read)
 
     async def since(self, tenant_id: str, revision: int) -> EncodedPage:
-        """The tenant's changes after `revision`. Raises `ReadFault`, and `NotFound` if there is no
-        such tenant."""
+        """Return the tenant's changes after `revision`. Raises `ReadFault`, and `NotFound` if there
+        is no such tenant."""
         return await self._pages.get((tenant_id, revision))
 
     async def _read(self, key: tuple[str, int]) -> EncodedPage:
@@ -160,8 +160,8 @@ class Reader(NamedTuple):
 
 
 def given(document: StoredDocument, reader: Reader, owners: Owners) -> StoredDocument | None:
-    """The document as the reader is given it: as removed, if it was the reader's and no longer is;
-    None if the reader is told nothing of it."""
+    """Return the document as the reader is given it: as removed, if it was the reader's and no
+    longer is; None if the reader is told nothing of it."""
     name = document.name
     if name in (TENANT, SOURCES, agent_name(reader.agent_id), enrolment_name(reader.agent_id)):
         return document
@@ -174,7 +174,7 @@ def given(document: StoredDocument, reader: Reader, owners: Owners) -> StoredDoc
 
 
 def role_of(name: str) -> str | None:
-    """The role that this is a document of; None for other documents."""
+    """Return the role that this is a document of; None for other documents."""
     if name.startswith(ROLE):
         return name.removeprefix(ROLE)
     if name.startswith(CANDIDATE):
@@ -211,8 +211,8 @@ class LeastPages:
         self._wholes = SharedReads(store, self._read_whole)
 
     async def since(self, tenant_id: str, agent_id: str, revision: int) -> EncodedPage:
-        """What the agent's sidecars are given of the changes after `revision`, or the whole. Raises
-        `ReadFault`, and `NotFound` if there is no such tenant."""
+        """Return the changes after `revision` that the agent's sidecars may read, or the whole.
+        Raises `ReadFault`, and `NotFound` if there is no such tenant."""
         if revision > 0:
             changes = await self._changes.get((tenant_id, revision))
             reader = await self._reader(tenant_id, agent_id, changes.page, revision)
@@ -221,7 +221,8 @@ class LeastPages:
         return await self._wholes.get((tenant_id, agent_id))
 
     async def named(self, tenant_id: str, agent_id: str, names: Sequence[str]) -> EncodedPage:
-        """The documents of these names. One that is not given looks like one that is missing."""
+        """Return the documents of these names. One that is not given looks like one that is
+        missing."""
         async with self._store.snapshot(tenant_id) as connection:
             page = await documents.by_name(connection, tenant_id, names, max_bytes=MAX_PAGE_BYTES)
             owners = await document_owners.owners_of(
@@ -238,7 +239,7 @@ class LeastPages:
     async def _reader(
         self, tenant_id: str, agent_id: str, page: ChangePage, revision: int
     ) -> Reader | None:
-        """The agent as of this page; None if the page alone can't say what it is given."""
+        """Return the agent as of this page; None if the page alone can't say what it is given."""
         if page.more or any(each.name == agent_name(agent_id) for each in page.documents):
             return None
         if not any(role_of(each.name) for each in page.documents):
@@ -284,7 +285,7 @@ class LeastPages:
 
 
 def _less(changes: _Changes, reader: Reader, revision: int) -> ChangePage:
-    """The page without what the reader is not given."""
+    """Return the page without what the reader is not given."""
     page = changes.page
     shown = [
         each for document in page.documents if (each := given(document, reader, changes.owners))

@@ -38,7 +38,7 @@ Item = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class RowDecision:
-    """What is decided about a row's example, if its identity checks pass."""
+    """The decision on a row's example, if its identity checks pass."""
 
     decision: Literal["ALLOW", "DENY"]
     policy_name: str
@@ -84,7 +84,8 @@ CHANGED_ROW: dict[str, Any] = {
 
 @dataclass(frozen=True, slots=True)
 class PolicyDifference:
-    """What would change: both lists are empty if every request is decided alike."""
+    """The requests whose decision would change: both lists are empty if every request is decided
+    alike."""
 
     newly_allowed: list[ChangedRow]
     newly_denied: list[ChangedRow]
@@ -108,9 +109,9 @@ class AccessRow:
 
 @dataclass(frozen=True, slots=True)
 class AccessCell:
-    """What a role's policies allow of one source or pattern: at `level` at least one request, at
-    `always` every one, by any agent, for any task, of any name that the pattern matches. Where the
-    two differ, `depends_on` says what decides."""
+    """The levels that a role's policies allow of one source or pattern: at `level` at least one
+    request, at `always` every one, by any agent, for any task, of any name that the pattern
+    matches. Where the two differ, `depends_on` says what decides."""
 
     level: Sensitivity | None
     always: Sensitivity | None
@@ -153,7 +154,7 @@ class AccessMatrix:
 
 @dataclass(frozen=True, slots=True)
 class PolicyAccess:
-    """Who may read what."""
+    """The rows of who may read which sources."""
 
     rows: list[AccessRow]
 
@@ -184,26 +185,20 @@ class BrokenGuardrail:
 
     example: ClassVar[dict[str, Any]] = {
         "guardrail": "payroll-is-hr-only",
-        "decision": "ALLOW",
-        "policy_name": "loan-underwriting",
-        "check": None,
+        **RowDecision.example,
         "counterexample": {**CHANGED_ROW["example"], "source_id": "payroll"},
     }
 
 
 @dataclass(frozen=True, slots=True)
 class FaultInTests:
-    """What is wrong with a file of tests, and where. `line` counts from 1; 0 is the whole file."""
+    """A fault in a file of tests, with its place. `line` counts from 1; 0 is the whole file."""
 
     line: int
     key: str
     message: str
 
-    example: ClassVar[dict[str, Any]] = {
-        "line": 2,
-        "key": "expect",
-        "message": "is required",
-    }
+    example: ClassVar[dict[str, Any]] = {"line": 2, "key": "expect", "message": "is required"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,7 +233,7 @@ class FailedTest:
 
 @dataclass(frozen=True, slots=True)
 class TestRun:
-    """How a file of tests comes out. With `faults` nothing was decided; `failures` are the first
+    """The outcome of a file of tests. With `faults` nothing was decided; `failures` are the first
     thousand."""
 
     cases: int
@@ -250,12 +245,9 @@ class TestRun:
 
 
 @dataclass(frozen=True, slots=True)
-class TriedRequest:
-    """How one request would be decided, with the ten checks."""
+class TriedRequest(RowDecision):
+    """The decision on one request, with the ten checks."""
 
-    decision: Literal["ALLOW", "DENY"]
-    policy_name: str
-    check: str | None
     reason: str
     checks: list[ExplainedCheck]
     nearest_miss: NearestMiss | None
@@ -273,19 +265,16 @@ class TriedRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class PolicyReview:
-    """What a change of policies would do. `tests` and `answer` are null if nothing was to be
+class PolicyReview(PolicyDifference):
+    """The effects of a change of policies. `tests` and `answer` are null if nothing was to be
     tried."""
 
-    newly_allowed: list[ChangedRow]
-    newly_denied: list[ChangedRow]
     broken_guardrails: list[BrokenGuardrail]
     tests: TestRun | None
     answer: TriedRequest | None
 
     example: ClassVar[dict[str, Any]] = {
-        "newly_allowed": [CHANGED_ROW],
-        "newly_denied": [],
+        **PolicyDifference.example,
         "broken_guardrails": [BrokenGuardrail.example],
         "tests": TestRun.example,
         "answer": None,

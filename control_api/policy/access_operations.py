@@ -51,11 +51,11 @@ async def diff_policies(
     """
     tenant_id = caller.tenant_id
     if len(request.body) <= questions.MAX_BODY:
-        asked = ComparedPolicies.read(parse_object(request.body, None, unique=True))
-        if asked.against is not None and not asked.keep_others:
+        policy_set = ComparedPolicies.read(parse_object(request.body, None, unique=True))
+        if policy_set.against is not None and not policy_set.keep_others:
             # What is in force does not matter, and a question about few roles is a small one.
             job = Job("diff", {}, (request.body, b"[]"))
-            roles = {each.agent_role for each in (*asked.policies, *asked.against)}
+            roles = {each.agent_role for each in (*policy_set.policies, *policy_set.against)}
             answer = await questions.answer(policies.analyses, tenant_id, job, len(roles))
             return Document("application/json", answer)
     async with policies.store.snapshot(tenant_id) as connection:
@@ -94,19 +94,19 @@ async def review_policies(
 
 
 async def _roles(connection: AsyncConnection, tenant_id: str, body: bytes) -> set[str] | None:
-    """The roles that the answer depends on; None stands for all. Raises `Malformed` and `Invalid`
-    as the answer would."""
+    """Return the roles that the answer depends on; None stands for all. Raises `Malformed` and
+    `Invalid` as the answer would."""
     if len(body) > questions.MAX_BODY:
         return None
-    asked = ReviewedPolicies.read(parse_object(body, None, unique=True))
+    policy_set = ReviewedPolicies.read(parse_object(body, None, unique=True))
     # A file of tests may ask about any role, and without the others all roles change.
-    if not asked.keep_others or asked.tests is not None:
+    if not policy_set.keep_others or policy_set.tests is not None:
         return None
-    names = [*asked.without, *(each.name for each in asked.policies)]
+    names = [*policy_set.without, *(each.name for each in policy_set.policies)]
     roles = await policy_rows.roles_of(connection, tenant_id, names)
-    roles |= {each.agent_role for each in asked.policies}
-    if asked.ask is not None:
-        roles.add(asked.ask.agent_role)
+    roles |= {each.agent_role for each in policy_set.policies}
+    if policy_set.ask is not None:
+        roles.add(policy_set.ask.agent_role)
     # Each document that there is not costs a query of its own.
     return roles if len(roles) <= questions.MAX_TRIES else None
 
@@ -176,8 +176,8 @@ def _options(request: AccessRequest) -> dict[str, str | None]:
 async def _documents(
     connection: AsyncConnection, tenant_id: str, role: str | None, now: int
 ) -> list[bytes]:
-    """What is in force: arrays of the documents of roles, agents and keys, the keys of enrolled
-    pods, and the tenant's own document."""
+    """Read arrays of the documents of roles, agents and keys, the keys of enrolled pods, and the
+    tenant's own document."""
     only = None if role is None else role_name(role)
     enrolled = await key_rows.enrolled_of_live_agents(connection, tenant_id, now)
     return [
@@ -196,8 +196,8 @@ _LARGE = 1 << 20
 
 
 class AccessMatrixRequest(ListRequest):
-    """Which roles and sources to show. `agent_role` and `source_id` may be patterns; without a
-    `source_id`, the columns are the entries of the roles' policies."""
+    """Selects the roles and sources to show. `agent_role` and `source_id` may be patterns; without
+    a `source_id`, the columns are the entries of the roles' policies."""
 
     limit: QueryInt = Field(20, ge=1, le=50, description="The most roles to return.")
     agent_role: Identifier | None = None
@@ -223,9 +223,8 @@ async def show_access_matrix(
         bodies = [
             body async for _, body in documents.bodies(connection, tenant_id, names, small=_LARGE)
         ]
-    roles = b"[" + b",".join(bodies) + b"]"
     columns = Columns(request.source_id, request.source_after, request.sources)
-    job = Job("matrix", columns._asdict(), (roles,))
+    job = Job("matrix", columns._asdict(), (documents.json_array(bodies),))
     found = orjson.loads(await questions.answer(policies.analyses, tenant_id, job))
     return PagedPart(_shown(found), after)
 
@@ -233,13 +232,12 @@ async def show_access_matrix(
 async def _names(
     connection: AsyncConnection, tenant_id: str, request: AccessMatrixRequest
 ) -> tuple[list[str], tuple[str] | None]:
-    """The documents of the roles of this page, and after which one the next page begins."""
+    """Return the documents of the roles of this page, and after which one the next page begins."""
     wanted = request.agent_role
     if wanted is not None and not is_pattern(wanted):
         return [role_name(wanted)], None
-    matches = _anything if wanted is None else matcher((wanted,))
-    given = request.after(str)
-    after = None if given is None else str(given[0])
+    matches, cursor = matcher((wanted or "*",)), request.after(str)
+    after = None if cursor is None else str(cursor[0])
     found: list[str] = []
     for _ in range(MAX_SCANNED // _CHUNK):
         names = await documents.names_after(connection, tenant_id, ROLE, after, _CHUNK)
@@ -254,17 +252,9 @@ async def _names(
     return found, None if after is None else (after,)
 
 
-def _anything(_name: str) -> bool:
-    return True
-
-
 def _shown(found: dict[str, Any]) -> AccessMatrix:
-    rows = [
-        AccessOfRole(
-            row["agent_role"],
-            None if row["cells"] is None else [AccessCell(**each) for each in row["cells"]],
-            row["fault"],
-        )
-        for row in found["roles"]
-    ]
-    return AccessMatrix(found["sources"], found["next_source"], rows)
+    roles = []
+    for row in found["roles"]:
+        cells = None if row["cells"] is None else [AccessCell(**each) for each in row["cells"]]
+        roles.append(AccessOfRole(row["agent_role"], cells, row["fault"]))
+    return AccessMatrix(found["sources"], found["next_source"], roles)

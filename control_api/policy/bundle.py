@@ -1,4 +1,4 @@
-"""What the operations on policies work with, built once at startup."""
+"""Holds the parts that the operations on policies use, built once at startup."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -16,8 +16,8 @@ from policies.ground.clock import Clock
 
 @dataclass(frozen=True, slots=True)
 class RefusedFiles:
-    """Why a tenant's policy files were refused when this process last read them, and when
-    (microseconds)."""
+    """The faults for which a tenant's policy files were refused when this process last read them,
+    and the time (microseconds)."""
 
     at: int
     faults: tuple[str, ...]

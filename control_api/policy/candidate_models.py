@@ -2,8 +2,9 @@
 (`TOOLS.md`, Candidates)."""
 
 import hashlib
+import io
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, NamedTuple
 
@@ -13,7 +14,7 @@ from pydantic import Field
 from control_api.edge.requests import TAGS, Identifier, IfMatch, RequestModel, put_back
 from control_api.policy.access_models import CHANGED_ROW, BrokenGuardrail, ChangedRow
 from control_api.policy.impact_counts import DecisionGroup
-from control_api.policy.models import PolicyBody, PolicySetBody
+from control_api.policy.models import UNSTORED, PolicyBody, PolicySetBody
 from policies.definitions.model import Policy
 from policies.ground.canonical import encode, identifier_fault, parse_object
 from policies.ground.errors import Invalid, invalid
@@ -50,18 +51,10 @@ class CandidateListed:
 
 
 @dataclass(frozen=True, slots=True)
-class CandidateResponse:
-    """A candidate, and what it decides otherwise: the groups with the most events, at most a
-    thousand."""
+class CandidateResponse(CandidateListed):
+    """A candidate, and the groups of decisions that it makes otherwise: those with the most events,
+    at most a thousand."""
 
-    name: str
-    revision: int
-    created_at: str
-    decided: int
-    same: int
-    newly_denied: int
-    newly_allowed: int
-    error: int
     groups: list[DecisionGroup]
 
     example: ClassVar[dict[str, Any]] = {
@@ -89,7 +82,7 @@ class CandidatePublished:
 
 @dataclass(frozen=True, slots=True)
 class CandidateReview:
-    """What the promotion of a candidate would change: the requests that are decided otherwise, the
+    """The effects of a candidate's promotion: the requests that are decided otherwise, the
     guardrails that would refuse it, and policies by name. `changed_since` are the roles whose
     policies in force changed after the candidate was published, at most a hundred; a promotion puts
     back what it was made from. `version` is of both sides, for `If-Match` of the promotion."""
@@ -119,7 +112,7 @@ class CandidateReview:
 
 @dataclass(frozen=True, slots=True)
 class CandidatePromoted:
-    """What a promotion changed, by policy name."""
+    """The changes of a promotion, by policy name."""
 
     name: str
     added: list[str]
@@ -171,7 +164,7 @@ class CandidatePolicies(PolicySetBody):
 
     @classmethod
     def read(cls, values: dict[str, Any]) -> Any:
-        """The validated request. A complaint about a policy names it: its place in a list of
+        """Return the validated request. A complaint about a policy names it: its place in a list of
         thousands says little."""
         try:
             return super().read(values)
@@ -202,23 +195,23 @@ class Prepared(NamedTuple):
 
 
 def prepare(name: str, body: bytes, in_force: bytes) -> bytes:
-    """The prepared request, for `read_prepared`. `in_force` is the JSON array of the documents of
-    all roles. Raises `Malformed`, and `Invalid` with all complaints.
+    """Return the prepared request, for `read_prepared`. `in_force` is the JSON array of the
+    documents of all roles. Raises `Malformed`, and `Invalid` with all complaints.
 
     A policy that is as the one of its name in force also has its id and version: a role that the
     candidate leaves as it is then has the same document, and need not be evaluated.
     """
     path = {"name": name}
-    asked, complaints = put_back(CandidatePolicies, parse_object(body, None, unique=True), path)
+    fields, complaints = put_back(CandidatePolicies, parse_object(body, None, unique=True), path)
     if complaints:
         raise invalid(complaints, "request")
-    request = CandidatePolicies.read({**asked, **path})
+    request = CandidatePolicies.read({**fields, **path})
     bodies = request.bodies(in_force)
     active = {wire["name"]: wire for document in orjson.loads(in_force) for wire in document}
     by_role: dict[str, list[Policy]] = {}
     for each in bodies:
         held = active.get(each["name"], {})
-        wire = held if held.items() >= each.items() else {**each, "policy_id": "", "version": 0}
+        wire = held if held.items() >= each.items() else each | UNSTORED
         by_role.setdefault(each["agent_role"], []).append(Policy.from_wire(wire))
     documents = {role: role_document(policies) or b"" for role, policies in by_role.items()}
     sizes = {role: len(document) for role, document in documents.items()}
@@ -227,14 +220,8 @@ def prepare(name: str, body: bytes, in_force: bytes) -> bytes:
 
 
 def read_prepared(prepared: bytes) -> Prepared:
-    """The reverse of `prepare`. The documents, which may be large, are not decoded."""
+    """Reverse `prepare`. The documents, which may be large, are not decoded."""
     line, _, rest = prepared.partition(b"\n")
     policies, sha256, sizes = orjson.loads(line)
-    return Prepared(policies, sha256, dict(_cut(rest, sizes)))
-
-
-def _cut(joined: bytes, sizes: dict[str, int]) -> Iterator[tuple[str, bytes]]:
-    at = 0
-    for role, size in sizes.items():
-        yield role, joined[at : at + size]
-        at += size
+    bodies = io.BytesIO(rest)
+    return Prepared(policies, sha256, {role: bodies.read(size) for role, size in sizes.items()})

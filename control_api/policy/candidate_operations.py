@@ -137,8 +137,8 @@ async def publish_candidate(
     nothing. A tenant has at most three.
     """
     name = CandidateRequest.read({"name": request.fields["name"]}).name
-    asked = await _prepared(policies, caller, name, request.body)
-    bodies = candidates.documents(name, asked.documents)
+    prepared = await _prepared(policies, caller, name, request.body)
+    bodies = candidates.documents(name, prepared.documents)
 
     async def work(tx: Transaction) -> StoredCandidate:
         listed = await candidates.listed(tx)
@@ -156,17 +156,17 @@ async def publish_candidate(
         await candidates.put_list(
             tx, policies.settings, [*(each for each in listed if each != before), candidate]
         )
-        detail = {"policies": asked.policies, "sha256": asked.sha256}
+        detail = {"policies": prepared.policies, "sha256": prepared.sha256}
         await candidates.record(policies, tx, before, candidate, "published", caller.by, detail)
         return candidate
 
     done = await policies.store.write(caller.tenant_id, work)
-    return CandidatePublished(name, done.revision, rfc3339(done.created_at), asked.policies)
+    return CandidatePublished(name, done.revision, rfc3339(done.created_at), prepared.policies)
 
 
 async def _prepared(policies: Policies, caller: Caller, name: str, body: bytes) -> Prepared:
-    """The decoded request. A large one is decoded in another process: here, everything else would
-    wait for it."""
+    """Return the decoded request. A large one is decoded in another process: here, everything else
+    would wait for it."""
     async with policies.store.snapshot(caller.tenant_id) as connection:
         in_force = await documents.array_of(connection, caller.tenant_id, ROLE)
     if len(body) + len(in_force) <= MAX_HERE:

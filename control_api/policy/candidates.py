@@ -34,7 +34,7 @@ from policies.trail.change import ObjectChange
 
 
 def held(listed: Iterable[StoredCandidate], name: str) -> StoredCandidate:
-    """The candidate of this name. Raises `NotFound`."""
+    """Return the candidate of this name. Raises `NotFound`."""
     for each in listed:
         if each.name == name:
             return each
@@ -42,7 +42,7 @@ def held(listed: Iterable[StoredCandidate], name: str) -> StoredCandidate:
 
 
 async def listed(tx: Transaction) -> tuple[StoredCandidate, ...]:
-    """The tenant's candidates."""
+    """Return the tenant's candidates."""
     return read_candidates((await stored(tx.connection, tx.tenant_id)).candidates)
 
 
@@ -52,8 +52,8 @@ async def version(connection: AsyncConnection, tenant_id: str, candidate: Stored
 
 
 def documents(name: str, by_role: Mapping[str, bytes]) -> dict[str, bytes | None]:
-    """The documents of a candidate, from those of its roles. Raises `Conflict` if one is larger
-    than a role's may be."""
+    """Return the documents of a candidate, from those of its roles. Raises `Conflict` if one is
+    larger than a role's may be."""
     return {candidate_name(name, role): within_limit(role, body) for role, body in by_role.items()}
 
 
@@ -123,16 +123,10 @@ def _shown(candidate: StoredCandidate | None) -> dict[str, Any] | None:
 
 
 def listed_candidate(candidate: StoredCandidate, counts: CandidateTotals) -> CandidateListed:
-    return CandidateListed(
-        candidate.name,
-        candidate.revision,
-        rfc3339(candidate.created_at),
-        counts.decided,
-        counts.same,
-        counts.newly_denied,
-        counts.newly_allowed,
-        counts.error,
-    )
+    names = ("decided", "same", "newly_denied", "newly_allowed", "error")
+    counted = {name: getattr(counts, name) for name in names}
+    created_at = rfc3339(candidate.created_at)
+    return CandidateListed(candidate.name, candidate.revision, created_at, **counted)
 
 
 def shown_candidate(

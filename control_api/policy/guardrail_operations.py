@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import NamedTuple
 
+from sqlalchemy.ext.asyncio import AsyncConnection
+
 from control_api.auth import Caller
 from control_api.edge.answers import Empty, Page, page_of
 from control_api.edge.requests import ListRequest
@@ -32,14 +34,8 @@ from policies.trail.change import ObjectChange
 
 def shown_guardrail(row: StoredGuardrail) -> GuardrailResponse:
     rule = row.guardrail
-    described = DescribedRequests(
-        list(rule.roles) or None,
-        list(rule.except_roles) or None,
-        list(rule.agents) or None,
-        list(rule.sources) or None,
-        list(rule.levels) or None,
-        list(rule.tasks) or None,
-    )
+    members = (list(getattr(rule, name)) or None for name in DescribedRequests.__slots__)
+    described = DescribedRequests(*members)
     return GuardrailResponse(
         name=rule.name,
         never=described if rule.kind == "never" else None,
@@ -59,10 +55,8 @@ def refuse_defined_in_files(row: StoredGuardrail) -> None:
         )
 
 
-async def existing_guardrail(tx: Transaction, name: str) -> StoredGuardrail:
-    """The guardrail; `NotFound` if it does not exist."""
-    row = await guardrails.get_guardrail_row(tx.connection, tx.tenant_id, name)
-    if row is None:
+async def _existing(connection: AsyncConnection, tenant_id: str, name: str) -> StoredGuardrail:
+    if (row := await guardrails.get_guardrail_row(connection, tenant_id, name)) is None:
         raise NotFound(f"no such guardrail: `{name}`")
     return row
 
@@ -110,18 +104,13 @@ async def _record(
     row = after or before
     assert row is not None  # there is one side at least
     detail = {"source": "api" if row.file is None else "file"}
-    shown = _change(before, after)
-    await policies.changes.record(tx, f"guardrail.{what}", row.guardrail.name, by, detail, shown)
-
-
-def _change(before: StoredGuardrail | None, after: StoredGuardrail | None) -> ObjectChange:
-    """A change of a guardrail, as its route shows it."""
     shown = [None if row is None else asdict(shown_guardrail(row)) for row in (before, after)]
-    return ObjectChange(shown[0], shown[1])
+    change, name = ObjectChange(shown[0], shown[1]), row.guardrail.name
+    await policies.changes.record(tx, f"guardrail.{what}", name, by, detail, change)
 
 
 class FilePlan(NamedTuple):
-    """What a tenant's file changes of its guardrails."""
+    """The changes that a tenant's file makes to its guardrails."""
 
     added: list[DefinedGuardrail]
     changed: list[tuple[StoredGuardrail, DefinedGuardrail]]
@@ -129,7 +118,7 @@ class FilePlan(NamedTuple):
 
     @property
     def rules(self) -> list[Guardrail]:
-        """Those that have to be proven for every role."""
+        """Return the rules that have to be proven for every role."""
         defined = [*self.added, *(new for _, new in self.changed)]
         return [each.guardrail for each in defined]
 
@@ -140,8 +129,8 @@ class FilePlan(NamedTuple):
 def plan_files(stored: Sequence[StoredGuardrail], defined: Sequence[DefinedGuardrail]) -> FilePlan:
     """Raises `LoadError` if the file uses the name of a guardrail that the API made."""
     rows = {each.guardrail.name: each for each in stored}
-    taken = [each for each in defined if _of_api(rows.get(each.guardrail.name))]
-    if taken:
+    of_api = {name for name, row in rows.items() if row.file is None}
+    if taken := [each for each in defined if each.guardrail.name in of_api]:
         raise LoadError([_name_taken(each) for each in taken])
     added, changed = [], []
     for each in defined:
@@ -163,10 +152,6 @@ async def apply_files(policies: Policies, tx: Transaction, plan: FilePlan, by: s
         await insert_guardrail(policies, tx, new.guardrail, by, new.file)
 
 
-def _of_api(row: StoredGuardrail | None) -> bool:
-    return row is not None and row.file is None
-
-
 def _name_taken(each: DefinedGuardrail) -> DefinitionFault:
     message = f"`{each.guardrail.name}` is the name of a guardrail that was made through the API"
     return DefinitionFault(each.file, each.line, "name", message)
@@ -179,10 +164,7 @@ async def create_guardrail(
     shows it."""
 
     async def work(tx: Transaction) -> StoredGuardrail:
-        if (
-            await guardrails.get_guardrail_row(tx.connection, tx.tenant_id, request.name)
-            is not None
-        ):
+        if await guardrails.get_guardrail_row(tx.connection, tx.tenant_id, request.name):
             raise Conflict(f"a guardrail named `{request.name}` already exists")
         guardrail = request.guardrail()
         await require_new(tx, [guardrail])
@@ -195,7 +177,7 @@ async def delete_guardrail(policies: Policies, caller: Caller, request: Guardrai
     """Delete a guardrail; one deleted before is not found."""
 
     async def work(tx: Transaction) -> None:
-        row = await existing_guardrail(tx, request.name)
+        row = await _existing(tx.connection, tx.tenant_id, request.name)
         refuse_defined_in_files(row)
         await drop_guardrail_row(policies, tx, row, caller.by)
 
@@ -208,10 +190,7 @@ async def get_guardrail(
 ) -> GuardrailResponse:
     """Show one guardrail."""
     async with policies.store.reading(caller.tenant_id) as connection:
-        row = await guardrails.get_guardrail_row(connection, caller.tenant_id, request.name)
-    if row is None:
-        raise NotFound(f"no such guardrail: `{request.name}`")
-    return shown_guardrail(row)
+        return shown_guardrail(await _existing(connection, caller.tenant_id, request.name))
 
 
 async def list_guardrails(
@@ -234,7 +213,7 @@ async def replace_guardrail(
     shows it."""
 
     async def work(tx: Transaction) -> StoredGuardrail:
-        row = await existing_guardrail(tx, request.name)
+        row = await _existing(tx.connection, tx.tenant_id, request.name)
         refuse_defined_in_files(row)
         guardrail = request.guardrail()
         if row.guardrail == guardrail:

@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 import orjson
 from pydantic import AfterValidator, Field, WithJsonSchema, model_validator
-from sqlalchemy import RowMapping, delete, func, insert, select, update
+from sqlalchemy import RowMapping, Select, delete, func, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from control_api.edge.requests import Identifier, RequestModel
@@ -27,8 +27,8 @@ _NOW = "2026-01-31T12:00:00.000000Z"
 
 @dataclass(frozen=True, slots=True)
 class GuardrailResponse:
-    """What must hold whatever a policy says. One of `never` and `always` is null. `file` is the
-    file that defines it, if its source is one."""
+    """A rule that must hold whatever a policy says. One of `never` and `always` is null. `file` is
+    the file that defines it, if its source is one."""
 
     name: str
     never: DescribedRequests | None
@@ -92,7 +92,7 @@ class AlwaysAllowed(_Described):
 
 
 class GuardrailBody(RequestModel):
-    """What must hold: either `never` or `always`."""
+    """A rule that must hold: either `never` or `always`."""
 
     example: ClassVar[dict[str, Any]] = {
         "never": {"sources": ["payroll*", "salaries"], "except_roles": ["hr_analyst"]}
@@ -148,28 +148,30 @@ class StoredGuardrail:
 _COLUMNS = columns_of(guardrails)
 
 
+async def _rows(connection: AsyncConnection, query: Select[Any]) -> list[StoredGuardrail]:
+    return [StoredGuardrail.from_row(row) for row in (await connection.execute(query)).mappings()]
+
+
 async def get_guardrail_row(
     connection: AsyncConnection, tenant_id: str, name: str
 ) -> StoredGuardrail | None:
     query = select(*_COLUMNS).where(of_tenant(guardrails, tenant_id), guardrails.c.name == name)
-    row = (await connection.execute(query)).mappings().one_or_none()
-    return None if row is None else StoredGuardrail.from_row(row)
+    return next(iter(await _rows(connection, query)), None)
 
 
 async def page_of_guardrails(
     connection: AsyncConnection, tenant_id: str, after: Position | None, limit: int
 ) -> list[StoredGuardrail]:
-    """A page of guardrails, newest first, after `(created_at, name)`."""
+    """Return a page of guardrails, newest first, after `(created_at, name)`."""
     query = select(*_COLUMNS).where(of_tenant(guardrails, tenant_id))
     query = newest_first(query, guardrails.c.created_at, guardrails.c.name, after, limit)
-    return [StoredGuardrail.from_row(row) for row in (await connection.execute(query)).mappings()]
+    return await _rows(connection, query)
 
 
 async def every_guardrail(connection: AsyncConnection, tenant_id: str) -> list[StoredGuardrail]:
-    """All guardrails of the tenant, by name."""
+    """Return all guardrails of the tenant, by name."""
     query = select(*_COLUMNS).where(of_tenant(guardrails, tenant_id))
-    found = (await connection.execute(query.order_by(guardrails.c.name))).mappings()
-    return [StoredGuardrail.from_row(row) for row in found]
+    return await _rows(connection, query.order_by(guardrails.c.name))
 
 
 async def count_guardrails(connection: AsyncConnection, tenant_id: str) -> int:

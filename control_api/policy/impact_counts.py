@@ -1,22 +1,12 @@
 """Counts what other policies would change about recorded decisions (`TOOLS.md`, Impact), groups the
-differences, and forgets runs that ended long ago.
+differences, forgets runs that ended long ago, and defines the request and the responses.
 
-    groups = DecisionGroups()
-    groups.add(key, decided_at, event_id)       once for each decision
-    groups.to_wire()                            to store, and `from_wire` to go on
+The first `MAX_GROUPS` groups are kept, in order of appearance, each with the ids of its first
+`MAX_EXAMPLES` decisions; the others are counted in `left_out`, by direction. Fed in the same order,
+they always give the same result, also over `to_wire` and back.
 
-The groups are bounded, whatever they count: the first `MAX_GROUPS` groups are kept, in the order in
-which they appeared, each with the ids of its first `MAX_EXAMPLES` decisions. What belongs to none
-of them is counted in `left_out`, by direction, so the groups and `left_out` together are all
-decisions that were added. Fed in the same order, they always give the same result, also over
-`to_wire` and back.
-
-Every decision that is added ends in exactly one of `unchanged`, `newly_denied`, `newly_allowed` and
-`unreplayable`, so together they are `read`. A decision that only another policy would make is
-unchanged, and listed apart: `renamed` groups it.
-
-Defines the request to decide recorded traffic again by other policies, and the responses
-(`TOOLS.md`, Impact).
+Each decision counts in exactly one of `unchanged`, `newly_denied`, `newly_allowed` and
+`unreplayable`. One that only another policy would make is unchanged, and grouped in `renamed`.
 """
 
 from collections.abc import Mapping
@@ -28,7 +18,7 @@ import orjson
 
 from control_api.audit.event_models import EndOfEntries, FirstEntry
 from control_api.policy import impact_queries
-from control_api.policy.models import PolicyBody, PolicySetBody
+from control_api.policy.models import UNSTORED, PolicyBody, PolicySetBody
 from control_api.store.counters.counters import DAY
 from control_api.store.store import Store
 from control_api.store.transaction import Transaction
@@ -59,15 +49,15 @@ class Prepared(NamedTuple):
 
 
 def prepare(body: bytes, in_force: bytes) -> bytes:
-    """The prepared request, for `read_prepared`. `in_force` is the JSON array of the documents of
-    all roles. Raises `Malformed`, and `Invalid` with all complaints."""
+    """Return the prepared request, for `read_prepared`. `in_force` is the JSON array of the
+    documents of all roles. Raises `Malformed`, and `Invalid` with all complaints."""
     request = ImpactRequest.read(parse_object(body, None, unique=True))
-    policies = [{**each, "policy_id": "", "version": 0} for each in request.bodies(in_force)]
+    policies = [each | UNSTORED for each in request.bodies(in_force)]
     return b"\n".join((orjson.dumps([request.first, request.until]), encode(policies)))
 
 
 def read_prepared(prepared: bytes) -> Prepared:
-    """The reverse of `prepare`. The policies, which may be large, are not decoded."""
+    """Reverse `prepare`. The policies, which may be large, are not decoded."""
     line, _, policies = prepared.partition(b"\n")
     first, until = orjson.loads(line)
     return Prepared(first, until, policies)
@@ -139,9 +129,9 @@ class Renamed:
 
 @dataclass(frozen=True, slots=True)
 class ImpactResponse:
-    """What other policies would have decided, as far as the run has come. The entries read are
-    `from` up to `to`, exclusive. Each decision `read` counts in exactly one of `unchanged`,
-    `newly_denied`, `newly_allowed` and `unreplayable`."""
+    """The decisions that other policies would have made, as far as the run has come. The entries
+    read are `from` up to `to`, exclusive. Each decision `read` counts in exactly one of
+    `unchanged`, `newly_denied`, `newly_allowed` and `unreplayable`."""
 
     impact_id: str
     state: Literal["running", "done", "cancelled", "failed"]
@@ -189,8 +179,8 @@ MAX_EXAMPLES = 5
 
 
 class Direction(StrEnum):
-    """What the other policies change. `unchanged` is the same decision by a policy of another
-    name."""
+    """The change that other policies make to a decision. `unchanged` is the same decision by a
+    policy of another name."""
 
     newly_denied = "newly_denied"
     newly_allowed = "newly_allowed"
@@ -198,7 +188,7 @@ class Direction(StrEnum):
 
 
 class GroupKey(NamedTuple):
-    """What the decisions of a group have in common. Of the two policy names, `before` is that of
+    """The fields that the decisions of a group share. Of the two policy names, `before` is that of
     the recorded decision, `after` that of the other one; checks have names here too, as
     `default_deny`."""
 
@@ -245,7 +235,7 @@ class DecisionGroups:
             self.left_out[key.direction] = self.left_out.get(key.direction, 0) + 1
 
     def to_wire(self) -> dict[str, Any]:
-        """The groups in the order in which they appeared, as JSON can hold them."""
+        """Return the groups in the order in which they appeared, as JSON can hold them."""
         groups = [
             [*key, each.count, each.first, each.last, each.example_event_ids]
             for key, each in self.groups.items()
@@ -254,7 +244,7 @@ class DecisionGroups:
         return {"groups": groups, "left_out": left_out}
 
     def shown(self) -> list[DecisionGroup]:
-        """The groups as an answer shows them, the largest first."""
+        """Return the groups as an answer shows them, the largest first."""
         ordered = sorted(self.groups.items(), key=lambda item: -item[1].count)
         return [
             DecisionGroup(
@@ -273,7 +263,7 @@ class DecisionGroups:
 
     @classmethod
     def from_wire(cls, wire: Mapping[str, Any]) -> "DecisionGroups":
-        """The reverse of `to_wire`."""
+        """Reverse `to_wire`."""
         groups = {
             GroupKey(role, source, Direction(direction), before, after): Group(*counted)
             for role, source, direction, before, after, *counted in wire["groups"]
@@ -331,7 +321,7 @@ class ImpactCounts:
         groups.add(key, decided_at, event_id)
 
     def to_wire(self) -> dict[str, Any]:
-        """The counts as JSON can hold them; `from_wire` continues them."""
+        """Return the counts as JSON can hold them; `from_wire` continues them."""
         return {
             **{name: getattr(self, name) for name in _NUMBERS},
             "unreplayable": {why.value: count for why, count in self.unreplayable.items()},
@@ -341,7 +331,7 @@ class ImpactCounts:
 
     @classmethod
     def from_wire(cls, wire: Mapping[str, Any]) -> "ImpactCounts":
-        """The reverse of `to_wire`."""
+        """Reverse `to_wire`."""
         return cls(
             **{name: wire[name] for name in _NUMBERS},
             unreplayable={Why(name): count for name, count in wire["unreplayable"].items()},
@@ -350,14 +340,7 @@ class ImpactCounts:
         )
 
 
-_NUMBERS = (
-    "entries",
-    "read",
-    "unchanged",
-    "unchanged_by_another",
-    "newly_denied",
-    "newly_allowed",
-)
+_NUMBERS = ("entries", "read", "unchanged", "unchanged_by_another", "newly_denied", "newly_allowed")
 
 
 KEPT = 7 * DAY

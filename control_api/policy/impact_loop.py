@@ -57,7 +57,7 @@ LEASE = 5_000_000
 """Microseconds. A run is saved every second, so another process continues it only after a death. If
 a save takes longer, one of the two finds that the run is not its own any more."""
 RENEW_SECONDS = 2.0
-"""How often the lease is renewed while the process tells nothing."""
+"""Seconds between renewals of the lease while the process sends nothing."""
 PATIENCE = 150
 """Renewals until a process that tells nothing is given up."""
 POLL_SECONDS = 2.0
@@ -75,7 +75,7 @@ class ImpactLoop:
         self._outage = OutageLogger(_log, "impact runs can't go on", "impact runs go on")
 
     def start(self) -> None:
-        """A run was asked for: take it up now."""
+        """Take up a run that was just added."""
         self._asked.set()
 
     async def run(self) -> None:
@@ -134,7 +134,7 @@ class HeldRun:
         self._impact_id, self._lease = impact_id, lease
 
     async def claim(self) -> StoredRun | None:
-        """The run; None if another process holds it, or it has ended."""
+        """Return the run; None if another process holds it, or it has ended."""
 
         async def work(tx: Transaction) -> StoredRun | None:
             run, until = (tx.tenant_id, self._impact_id, self._lease), tx.now + LEASE
@@ -211,8 +211,8 @@ class HeldRun:
         _log.error("the process of impact run `%s` ended early", self._impact_id)
 
     async def _line(self, output: asyncio.StreamReader) -> bytes:
-        """The next line of the process; empty if it died, or takes too long, or the run is not this
-        process's any more."""
+        """Return the next line of the process; empty if it died, or takes too long, or the run is
+        not this process's any more."""
         # On a busy machine, its priority may keep it from telling anything for longer than a lease.
         for _ in range(PATIENCE):
             with suppress(TimeoutError):

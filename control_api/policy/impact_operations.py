@@ -4,6 +4,7 @@ background."""
 from typing import Annotated
 
 import orjson
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from control_api.audit.export_operations import bound
 from control_api.auth import Caller
@@ -49,19 +50,14 @@ async def show_impact(policies: Policies, caller: Caller, request: RunRequest) -
     tenant.
     """
     async with policies.store.reading(caller.tenant_id) as connection:
-        run = await impact_queries.find(connection, caller.tenant_id, request.impact_id)
-    if run is None:
-        raise _unknown(request.impact_id)
-    return _shown(run)
+        return _shown(await _existing(connection, caller.tenant_id, request.impact_id))
 
 
 async def cancel_impact(policies: Policies, caller: Caller, request: RunRequest) -> Empty:
     """Cancel an impact run; what it has counted stays. One that has ended stays as it is."""
 
     async def work(tx: Transaction) -> None:
-        run = await impact_queries.find(tx.connection, tx.tenant_id, request.impact_id)
-        if run is None:
-            raise _unknown(request.impact_id)
+        run = await _existing(tx.connection, tx.tenant_id, request.impact_id)
         ended = {"state": RunState.cancelled, "ended_at": tx.now}
         await impact_queries.end(tx.connection, tx.tenant_id, run.impact_id, None, ended)
 
@@ -69,8 +65,10 @@ async def cancel_impact(policies: Policies, caller: Caller, request: RunRequest)
     return Empty()
 
 
-def _unknown(impact_id: str) -> NotFound:
-    return NotFound(f"no such impact run: `{impact_id}`")
+async def _existing(connection: AsyncConnection, tenant_id: str, impact_id: str) -> StoredRun:
+    if (run := await impact_queries.find(connection, tenant_id, impact_id)) is None:
+        raise NotFound(f"no such impact run: `{impact_id}`")
+    return run
 
 
 def _shown(run: StoredRun) -> ImpactResponse:
@@ -118,9 +116,9 @@ async def start_impact(
     come. At most two runs of a tenant go on at a time.
     """
     impact_id = prefixed("imp_", policies.entropy(16))
-    asked = await _prepared(policies, caller, request.body)
+    prepared = await _prepared(policies, caller, request.body)
     async with policies.store.reading(caller.tenant_id) as connection:
-        bounds = bound(asked.first), bound(asked.until)
+        bounds = bound(prepared.first), bound(prepared.until)
         part = await find_part(connection, caller.tenant_id, *bounds)
 
     async def work(tx: Transaction) -> None:
@@ -131,7 +129,7 @@ async def start_impact(
                 f"{MAX_RUNNING} impact runs go on already, the most at a time: wait, or cancel one"
             )
         run = _waiting(impact_id, caller.by, tx.now, part)
-        await impact_queries.add(tx.connection, tx.tenant_id, run, asked.policies)
+        await impact_queries.add(tx.connection, tx.tenant_id, run, prepared.policies)
         await forget_ended(tx)
 
     await policies.store.write(caller.tenant_id, work)
@@ -141,8 +139,8 @@ async def start_impact(
 
 
 async def _prepared(policies: Policies, caller: Caller, body: bytes) -> Prepared:
-    """The decoded request. A large one is decoded in another process: here, everything else would
-    wait for it."""
+    """Return the decoded request. A large one is decoded in another process: here, everything else
+    would wait for it."""
     async with policies.store.snapshot(caller.tenant_id) as connection:
         in_force = await documents.array_of(connection, caller.tenant_id, ROLE)
     if len(body) + len(in_force) <= MAX_HERE:

@@ -68,7 +68,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """How far the run has come, if it has come further; `end` is `done`, or why it failed, None
+    """The progress of the run, if it has come further; `end` is `done`, or why it failed, None
     while it goes on."""
 
     reached: Reached | None = None
@@ -99,16 +99,16 @@ DONE = "done"
 
 LOWEST_PRIORITY = 19
 SECONDS = 1.0
-"""How often the service is told."""
+"""Seconds between two messages to the service."""
 FIRST_ROWS, MAX_ROWS, PAGE_BYTES = 200, 4000, 4 * 1024 * 1024
 """Rows of the first page, and the most rows and the bytes that the next should have."""
 
 
-def main(clock: Clock, asked: BinaryIO, answers: BinaryIO) -> int:
+def main(clock: Clock, jobs: BinaryIO, answers: BinaryIO) -> int:
     """Runs the job on standard input. Returns the exit code."""
     with suppress(OSError):  # where a sandbox forbids it
         os.nice(LOWEST_PRIORITY)
-    job = Job.from_line(asked.readline())
+    job = Job.from_line(jobs.readline())
 
     def tell(message: Message) -> None:
         answers.write(message.to_line())
@@ -149,16 +149,16 @@ class ReplayRun:
     async def run(self) -> None:
         """Reads to the end, and tells how far it has come every second and at last."""
         walk, limit, monotonic = self._walk, FIRST_ROWS, self._store.clock.monotonic
-        told = monotonic()
+        sent_at = monotonic()
         while walk.next_seq < self._job.until:
             kept, rows = await self._page(limit)
             failed = self._take(kept, rows)
             if failed is not None:
                 self._tell(Message(self._reached(), failed))
                 return
-            if monotonic() - told >= SECONDS:
+            if monotonic() - sent_at >= SECONDS:
                 self._tell(Message(self._reached()))
-                told = monotonic()
+                sent_at = monotonic()
             weight = sum(len(row.entry) for row in rows)
             limit = max(1, min(PAGE_BYTES * len(rows) // weight, MAX_ROWS))
         self._tell(Message(self._reached(), DONE))
@@ -185,7 +185,7 @@ class ReplayRun:
         return None
 
     async def _page(self, rows: int) -> tuple[int, Sequence[Any]]:
-        """The first entry that no purge has removed, and the next entries."""
+        """Return the first entry that no purge has removed, and the next entries."""
         page = {
             "tenant": self._job.tenant_id,
             "first": self._walk.next_seq,

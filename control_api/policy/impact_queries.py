@@ -14,7 +14,7 @@ from control_api.store.schema.statements import columns_of, of_tenant, values_of
 
 
 class RunState(StrEnum):
-    """Where a run is. Only a running one changes."""
+    """The state of a run. Only a running one changes."""
 
     running = "running"
     done = "done"
@@ -46,7 +46,7 @@ class StoredRun:
 
 @dataclass(frozen=True, slots=True)
 class Reached:
-    """How far a run has come."""
+    """The progress of a run, to go on from."""
 
     next_seq: int
     last_leaf: bytes
@@ -67,7 +67,7 @@ async def find(connection: AsyncConnection, tenant_id: str, impact_id: str) -> S
 
 
 async def policies_of(connection: AsyncConnection, tenant_id: str, impact_id: str) -> bytes | None:
-    """The policies of a run, as they were added; None once it has ended."""
+    """Return the policies of a run, as they were added; None once it has ended."""
     query = select(impact_policies.c.body).where(
         of_tenant(impact_policies, tenant_id), impact_policies.c.impact_id == impact_id
     )
@@ -82,8 +82,8 @@ async def count_running(connection: AsyncConnection, tenant_id: str) -> int:
 
 
 async def due(connection: AsyncConnection, now: int, limit: int) -> list[tuple[str, str]]:
-    """The `(tenant_id, impact_id)` of runs of all tenants that no process continues, those that
-    waited longest first."""
+    """Return the `(tenant_id, impact_id)` of runs of all tenants that no process continues, those
+    that waited longest first."""
     query = (
         select(impact_runs.c.tenant_id, impact_runs.c.impact_id)
         .where(impact_runs.c.state == RunState.running, impact_runs.c.leased_until <= now)
@@ -96,7 +96,8 @@ async def due(connection: AsyncConnection, now: int, limit: int) -> list[tuple[s
 async def claim(
     connection: AsyncConnection, tenant_id: str, impact_id: str, lease: str, now: int, until: int
 ) -> StoredRun | None:
-    """The run, leased to the caller until `until`; None if it ended, or another process has it."""
+    """Return the run, leased to the caller until `until`; None if it ended, or another process has
+    it."""
     claimed = (
         update(impact_runs)
         .where(

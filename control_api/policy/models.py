@@ -2,7 +2,7 @@
 (`CONTRACT.md`, Policies)."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal, Self
 
@@ -125,8 +125,8 @@ class PolicyFiles:
 
 @dataclass(frozen=True, slots=True)
 class Reloaded:
-    """What reloading the policy files changed, by policy name. `warnings` lists folders that
-    belong to no tenant and have a name close to this tenant's."""
+    """The changes that a reload of the policy files made, by policy name. `warnings` lists folders
+    that belong to no tenant and have a name close to this tenant's."""
 
     status: Literal["reloaded"]
     added: list[str]
@@ -159,13 +159,9 @@ class DescribedRequests:
     tasks: list[str] | None
 
 
-def _none_is_empty(value: object) -> object:
-    return [] if value is None else value
-
-
 Names = Annotated[list[Identifier], Field(max_length=1000)]
 NullableNames = Annotated[
-    Names, BeforeValidator(_none_is_empty, json_schema_input_type=Names | None)
+    Names, BeforeValidator(lambda v: [] if v is None else v, json_schema_input_type=Names | None)
 ]
 """An empty list is the same as an absent one (`CONTRACT.md`, Wildcards and empty lists)."""
 
@@ -196,7 +192,7 @@ class PolicyBody(RequestModel):
     process_group: Identifier | None = None
 
     def body(self) -> dict[str, Any]:
-        """Every field of a policy, as it is stored."""
+        """Return every field of a policy, as it is stored."""
         # Leave out what subclasses add: `policy_id` and `if_match` belong to the request.
         return self.model_dump(include=set(PolicyBody.model_fields))
 
@@ -252,7 +248,8 @@ class PolicySetBody(RequestModel):
 
     @classmethod
     def read(cls, values: dict[str, Any]) -> Any:
-        """The validated set. Raises `Invalid`; each line of its details says which policy."""
+        """Return the validated set. Raises `Invalid`; each line of its details says which
+        policy."""
         try:
             return super().read(values)
         except Invalid as refusal:
@@ -261,30 +258,29 @@ class PolicySetBody(RequestModel):
             raise invalid([*lines[:MAX_FAULTS], *more], "request") from None
 
     def bodies(self, in_force: bytes) -> list[dict[str, Any]]:
-        """All policies of the set, as they are stored. `in_force` is the JSON array of the
+        """Return all policies of the set, as they are stored. `in_force` is the JSON array of the
         documents of all roles."""
-        asked = [each.body() for each in self.policies]
+        changed = [each.body() for each in self.policies]
         if not self.keep_others:
-            return asked
-        gone = {*self.without, *(each["name"] for each in asked)}
-        return [*(each for each in _stored(in_force) if each["name"] not in gone), *asked]
+            return changed
+        gone = {*self.without, *(each["name"] for each in changed)}
+        stored = (each for document in orjson.loads(in_force) for each in bodies_of(document))
+        return [*(each for each in stored if each["name"] not in gone), *changed]
 
 
-def _stored(in_force: bytes) -> Iterable[dict[str, Any]]:
-    for document in orjson.loads(in_force):
-        for wire in document:
-            # What a decision cites of a policy is not part of its body.
-            yield {key: value for key, value in wire.items() if key not in CITED}
+def bodies_of(document: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Return the bodies of a role's policies, without what its document cites of the store."""
+    for wire in document:
+        yield {key: value for key, value in wire.items() if key not in UNSTORED}
 
 
-CITED = frozenset({"policy_id", "version"})
-"""Members of a policy in a role's document that the store adds."""
+UNSTORED = {"policy_id": "", "version": 0}
+"""The members that the store adds to a policy, as in a policy that has none. No decision depends
+on them."""
 
 
 class ComparedPolicies(PolicySetBody):
-    """A set of policies, and what it is compared with."""
-
-    example: ClassVar[dict[str, Any]] = {"policies": [PolicyBody.example]}
+    """A set of policies, and the set that it is compared with."""
 
     against: PolicySet | None = Field(
         None, description="Policies to compare with, in place of all those in force."
@@ -292,7 +288,7 @@ class ComparedPolicies(PolicySetBody):
 
 
 class TriedRetrieval(RequestModel):
-    """What a decision depends on, of the body of an evaluation."""
+    """The fields of an evaluation's body that a decision depends on."""
 
     agent_role: Identifier
     source_id: Identifier
@@ -313,9 +309,7 @@ class ReviewedPolicies(PolicySetBody):
     }
 
     tests: str | None = Field(
-        None,
-        max_length=MAX_TESTS,
-        description="A file of tests in YAML, to be decided by the set.",
+        None, max_length=MAX_TESTS, description="A file of tests in YAML, to be decided by the set."
     )
     ask: TriedRetrieval | None = Field(
         None,
@@ -326,11 +320,9 @@ class ReviewedPolicies(PolicySetBody):
 
 def shown_policy(policy: StoredPolicy, changed_by: str) -> PolicyResponse:
     return PolicyResponse(
-        policy_id=policy.policy_id,
-        version=policy.version,
         **policy.body,
+        **{name: getattr(policy, name) for name in ("policy_id", "version", "file")},
         user_modified=policy.user_modified,
-        file=policy.file,
         changed_by=changed_by,
         created_at=rfc3339(policy.created_at),
         updated_at=rfc3339(policy.updated_at),

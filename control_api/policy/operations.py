@@ -25,7 +25,7 @@ from control_api.policy.models import (
     shown_policy,
 )
 from control_api.policy.plan import first_version
-from control_api.policy.policy_change import active_policy
+from control_api.policy.policy_change import active_policy, existing_policy
 from control_api.policy.reload import FilesBreakGuardrail, reload_tenant, unowned_folders
 from control_api.store.queries import policy_rows
 from control_api.store.queries.policy_rows import Filter, StoredPolicy, StoredVersion
@@ -56,9 +56,7 @@ async def delete_policy(policies: Policies, caller: Caller, request: PolicyReque
     """Delete a policy; a policy deleted before is not found."""
 
     async def work(tx: Transaction) -> None:
-        row = policy_change.active_policy(
-            await policy_rows.get(tx.connection, tx.tenant_id, request.policy_id), request.policy_id
-        )
+        row = await active_policy(tx.connection, tx.tenant_id, request.policy_id)
         # The deletion, too, is a version in the policy's history.
         deleted = replace(row, version=row.version + 1, updated_at=tx.now, deleted_at=tx.now)
         await policy_rows.put(tx.connection, tx.tenant_id, deleted)
@@ -73,8 +71,7 @@ async def delete_policy(policies: Policies, caller: Caller, request: PolicyReque
 async def get_policy(policies: Policies, caller: Caller, request: PolicyRequest) -> PolicyResponse:
     """Show one active policy; a deleted one is not found."""
     async with policies.store.reading(caller.tenant_id) as connection:
-        found = await policy_rows.get(connection, caller.tenant_id, request.policy_id)
-        policy = active_policy(found, request.policy_id)
+        policy = await active_policy(connection, caller.tenant_id, request.policy_id)
         authors = await policy_rows.authors(connection, caller.tenant_id, [policy])
     return shown_policy(policy, authors[policy.policy_id])
 
@@ -105,7 +102,7 @@ async def list_policies(
 async def _matching(
     connection: AsyncConnection, tenant_id: str, request: PoliciesRequest
 ) -> list[StoredPolicy]:
-    """The matching rows, up to one more than a page holds, to tell whether more follow."""
+    """Return the matching rows, up to one more than a page holds, to tell whether more follow."""
     after, wanted = request.after(int, str), request.limit + 1
     named = {"industry": request.industry, "process_group": request.process_group}
     members = {name: value for name, value in named.items() if value is not None}
@@ -145,8 +142,7 @@ async def list_policy_versions(
     tenant_id, before = caller.tenant_id, request.seq()
     async with policies.store.reading(tenant_id) as connection:
         # This finds deleted policies too: an auditor may ask for their history.
-        if await policy_rows.get(connection, tenant_id, request.policy_id) is None:
-            raise NotFound(f"no such policy: `{request.policy_id}`")
+        await existing_policy(connection, tenant_id, request.policy_id)
         rows = await policy_rows.versions(
             connection, tenant_id, request.policy_id, before, request.limit + 1
         )
@@ -211,10 +207,11 @@ async def replace_policy(
     """Replace a policy; the previous version stays in its history."""
 
     async def work(tx: Transaction) -> PolicyResponse:
-        row = policy_change.active_policy(
-            await policy_rows.get(tx.connection, tx.tenant_id, request.policy_id), request.policy_id
-        )
-        _check_precondition(row, request.if_match)
+        row = await active_policy(tx.connection, tx.tenant_id, request.policy_id)
+        if not is_met(request.if_match, row.version):
+            raise PreconditionFailed(
+                f"policy `{row.policy_id}` is at version {row.version}: read it again, then retry"
+            )
         body = request.body()
         if encode(row.body) == encode(body):
             # No new version, so that a retry of the same request changes nothing.
@@ -240,23 +237,13 @@ async def replace_policy(
     return await policies.store.write(caller.tenant_id, work)
 
 
-def _check_precondition(row: StoredPolicy, if_match: str | None) -> None:
-    """Raise `PreconditionFailed` if `If-Match` is given and does not name the current version."""
-    if not is_met(if_match, row.version):
-        raise PreconditionFailed(
-            f"policy `{row.policy_id}` is at version {row.version}: read it again, then retry"
-        )
-
-
 async def restore_policy(
     policies: Policies, caller: Caller, request: PolicyRequest
 ) -> PolicyResponse:
     """Restore a policy to its file's definition; a deleted policy becomes active again."""
 
     async def work(tx: Transaction) -> PolicyResponse:
-        row = await policy_rows.get(tx.connection, tx.tenant_id, request.policy_id)
-        if row is None:
-            raise NotFound(f"no such policy: `{request.policy_id}`")
+        row = await existing_policy(tx.connection, tx.tenant_id, request.policy_id)
         restored = _restored(row, tx.now)
         if restored is None:
             return await policy_change.shown(tx, row)
@@ -273,7 +260,7 @@ async def restore_policy(
 
 
 def _restored(row: StoredPolicy, now: int) -> StoredPolicy | None:
-    """The restored row; None if the policy already matches its file."""
+    """Return the restored row; None if the policy already matches its file."""
     body = row.file_body
     if body is None:
         raise Conflict(f"no file defines policy `{row.policy_id}`: there is nothing to restore")
@@ -299,9 +286,7 @@ async def show_policy_file(
     The policy may have been changed by the API since, or deleted.
     """
     async with policies.store.reading(caller.tenant_id) as connection:
-        row = await policy_rows.get(connection, caller.tenant_id, request.policy_id)
-    if row is None:
-        raise NotFound(f"no such policy: `{request.policy_id}`")
+        row = await existing_policy(connection, caller.tenant_id, request.policy_id)
     if row.file_body is None:
         raise NotFound(f"no file defines policy `{request.policy_id}`")
     return PolicyFields(**row.file_body)

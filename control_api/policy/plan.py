@@ -7,6 +7,7 @@ from typing import Any
 
 import orjson
 
+from control_api.policy.models import bodies_of
 from control_api.policy.policy_change import Changed
 from control_api.store.queries.policy_rows import StoredPolicy
 from policies.definitions.definition import Definition
@@ -33,7 +34,7 @@ class Plan:
 
     @property
     def changes(self) -> list[tuple[str, list[StoredPolicy]]]:
-        """The rows that get a new version, by the change's name in their history."""
+        """Return the rows that get a new version, by the change's name in their history."""
         every = (("added", self.added), ("updated", self.updated), ("removed", self.removed))
         return [(change, rows) for change, rows in every if rows]
 
@@ -117,7 +118,7 @@ def _drop(result: Plan, row: StoredPolicy, now: int) -> None:
 def first_version(
     policy_id: str, body: dict[str, Any], now: int, file: str | None = None
 ) -> StoredPolicy:
-    """A new policy, defined by `file` or by a request."""
+    """Return a new policy, defined by `file` or by a request."""
     return StoredPolicy(
         policy_id=policy_id,
         name=body["name"],
@@ -134,7 +135,7 @@ def first_version(
 
 
 def _same(one: dict[str, Any] | None, other: dict[str, Any] | None) -> bool:
-    """Whether the bodies are the same, byte for byte."""
+    """Return whether the bodies are the same, byte for byte."""
     # Python's `==` would not do: to it, `1` and `True` are equal.
     return encode(one) == encode(other)
 
@@ -150,56 +151,36 @@ class Promotion:
 
     @property
     def changes(self) -> list[tuple[str, list[Changed]]]:
-        """The rows that get a new version, by the change's name in their history."""
+        """Return the rows that get a new version, by the change's name in their history."""
         every = (("created", self.added), ("updated", self.updated), ("deleted", self.removed))
         return [(change, rows) for change, rows in every if rows]
 
     @property
     def roles(self) -> set[str]:
-        """The roles whose documents must be published again."""
+        """Return the roles whose documents must be published again."""
         rows = (row for _, changed in self.changes for each in changed for row in each)
         return {row.agent_role for row in rows if row is not None}
 
 
 def promotion(
-    active: Iterable[StoredPolicy],
-    documents: Iterable[bytes],
-    now: int,
-    new_id: Callable[[], str],
+    active: Iterable[StoredPolicy], documents: Iterable[bytes], now: int, new_id: Callable[[], str]
 ) -> Promotion:
     """`active` are the rows in force, `documents` those of the candidate's roles."""
     known = {row.name: row for row in active}
     result = Promotion()
-    for body in sorted(_bodies(documents), key=lambda body: str(body["name"])):
+    bodies = (body for document in documents for body in bodies_of(orjson.loads(document)))
+    for body in sorted(bodies, key=lambda body: str(body["name"])):
         row = known.pop(body["name"], None)
         if row is None:
             added = replace(first_version(new_id(), body, now), user_modified=True)
             result.added.append(Changed(None, added))
-        # Compare bytes: to Python, `1` and `True` are equal.
-        elif encode(row.body) == encode(body):
+        elif _same(row.body, body):
             result.unchanged.append(row.name)
         else:
-            result.updated.append(Changed(row, _updated(row, body, now)))
+            role, version = body["agent_role"], row.version + 1
+            changed = replace(row, agent_role=role, body=body, version=version, updated_at=now)
+            result.updated.append(Changed(row, replace(changed, user_modified=True)))
     for row in known.values():
         deleted = replace(row, version=row.version + 1, updated_at=now, deleted_at=now)
         result.removed.append(Changed(row, deleted))
     return result
-
-
-def _bodies(documents: Iterable[bytes]) -> Iterable[dict[str, Any]]:
-    for document in documents:
-        for wire in orjson.loads(document):
-            # What a decision cites of a policy is not part of its body.
-            del wire["policy_id"], wire["version"]
-            yield wire
-
-
-def _updated(row: StoredPolicy, body: dict[str, Any], now: int) -> StoredPolicy:
-    return replace(
-        row,
-        agent_role=body["agent_role"],
-        body=body,
-        version=row.version + 1,
-        user_modified=True,
-        updated_at=now,
-    )

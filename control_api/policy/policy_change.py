@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 import orjson
 from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from control_api.policy import guardrails
 from control_api.policy.bundle import Policies
@@ -39,7 +40,7 @@ from policies.sets.role import compile_role
 from policies.trail.change import ObjectChange
 
 _TOGETHER = 20
-"""How many guardrails are tried between two signs of life to the database."""
+"""The guardrails that are tried between two signs of life to the database."""
 
 
 class GuardrailBroken(Conflict):
@@ -65,10 +66,8 @@ class GuardrailBroken(Conflict):
 async def require_guardrails(tx: Transaction, touched: Mapping[str, Sequence[Policy]]) -> None:
     """Raise `GuardrailBroken` if `touched`, the roles that a change touches with all the policies
     that each will have, break a guardrail."""
-    rules = [
-        each.guardrail for each in await guardrails.every_guardrail(tx.connection, tx.tenant_id)
-    ]
-    if rules:
+    rows = await guardrails.every_guardrail(tx.connection, tx.tenant_id)
+    if rules := [each.guardrail for each in rows]:
         await _require(tx, rules, GuardedRoles(touched, every=False))
 
 
@@ -115,15 +114,27 @@ MAX_DOCUMENT = 1024 * 1024
 _CHUNK = 500  # names in one statement
 
 
-def active_policy(policy: StoredPolicy | None, policy_id: str) -> StoredPolicy:
-    """The policy; `NotFound` if it does not exist or was deleted."""
-    if policy is None or policy.deleted_at is not None:
+async def existing_policy(
+    connection: AsyncConnection, tenant_id: str, policy_id: str
+) -> StoredPolicy:
+    """Return the policy, which may be deleted. Raises `NotFound`."""
+    if (policy := await policy_rows.get(connection, tenant_id, policy_id)) is None:
+        raise NotFound(f"no such policy: `{policy_id}`")
+    return policy
+
+
+async def active_policy(
+    connection: AsyncConnection, tenant_id: str, policy_id: str
+) -> StoredPolicy:
+    """Return the policy. Raises `NotFound` if it does not exist or was deleted."""
+    policy = await existing_policy(connection, tenant_id, policy_id)
+    if policy.deleted_at is not None:
         raise NotFound(f"no such policy: `{policy_id}`")
     return policy
 
 
 async def shown(tx: Transaction, row: StoredPolicy) -> PolicyResponse:
-    """The policy as the transaction leaves it, with the author of its version."""
+    """Return the policy as the transaction leaves it, with the author of its version."""
     authors = await policy_rows.authors(tx.connection, tx.tenant_id, [row])
     return shown_policy(row, authors[row.policy_id])
 
@@ -160,7 +171,7 @@ async def record(
 def _shown_change(
     tx: Transaction, before: StoredPolicy | None, after: StoredPolicy
 ) -> ObjectChange:
-    """The change of a policy's body, as its history shows it; a deleted policy has none."""
+    """Return the change of a policy's body, as its history shows it; a deleted policy has none."""
     bodies = [
         None if row is None or row.deleted_at is not None else row.body for row in (before, after)
     ]
@@ -194,7 +205,7 @@ async def publish(tx: Transaction, roles: Iterable[str]) -> None:
 
 
 def within_limit(role: str, document: bytes | None) -> bytes | None:
-    """The role's document. Raises `Conflict` over `MAX_DOCUMENT`."""
+    """Return the role's document. Raises `Conflict` over `MAX_DOCUMENT`."""
     if document is not None and len(document) > MAX_DOCUMENT:
         raise Conflict(
             f"the policies of role `{role}` would take {len(document)} bytes, over the limit of "

@@ -1,12 +1,7 @@
-"""Makes a tenant's policies and guardrails match its files, all or none (`CONTRACT.md`, Policies),
-and names folders that belong to no tenant.
+"""Makes a tenant's policies and guardrails match its files, all or none (`CONTRACT.md`, Policies):
+at startup, when a file changes, and for a reload request. Names folders that belong to no tenant.
 
     read the files > plan against the rows > write, if the rows have not changed since
-
-Runs for a reload request, at startup, and whenever the directory changes. A bad file of one tenant
-does not hold up another.
-
-Loads policy files at startup, and whenever a file changes.
 
 A bad file changes nothing for its tenant: the last good policies stay in force, the fault is logged
 and counted, and `POST /v1/policies/reload` answers with it. Readiness does not depend on the files:
@@ -63,7 +58,7 @@ class FilesBreakGuardrail(LoadError):
 
 
 class _TenantFiles(NamedTuple):
-    """What a tenant's files define, and whether it has a folder for them."""
+    """The definitions in a tenant's files, and whether it has a folder for them."""
 
     definitions: TenantDefinitions
     has_folder: bool
@@ -181,7 +176,7 @@ def _work(
 
 
 async def _is_current(tx: Transaction, done: Plan) -> bool:
-    """Whether the rows that the plan changes are still the ones it was made from."""
+    """Return whether the rows that the plan changes are still the ones it was made from."""
     replaced, names = list(done.replaced), [row.name for row in done.added]
     for at in range(0, len(replaced), _CHUNK):
         chunk = replaced[at : at + _CHUNK]
@@ -212,7 +207,7 @@ def _name_taken(definition: Definition) -> DefinitionFault:
 def _guardrail_broken(
     error: GuardrailBroken, tenant_id: str, definitions: TenantDefinitions
 ) -> DefinitionFault:
-    """The fault at the policy that would allow what must not be, else at the guardrail."""
+    """Return the fault at the policy that would allow what must not be, else at the guardrail."""
     message = f"{error.message}: {error.details}"
     if error.guardrail.kind == "never":
         for policy in definitions.policies:
@@ -237,8 +232,8 @@ def _answer(done: Plan) -> Reloaded:
 
 
 async def unowned_folders(policies: Policies) -> list[UnownedFolder]:
-    """The folders without a tenant, each with the most similar tenant; all are logged. Empty if
-    there is no policy directory, or if it can't be read."""
+    """Return the folders without a tenant, each with the most similar tenant; all are logged. Empty
+    if there is no policy directory, or if it can't be read."""
     directory = policies.directory
     if directory is None:
         return []
@@ -346,7 +341,7 @@ class PolicyFiles:
                 )
 
     def _tenants_of(self, paths: Iterable[Path]) -> frozenset[str]:
-        """The tenants whose folders contain these paths."""
+        """Return the tenants whose folders contain these paths."""
         parts = (path.relative_to(self._directory).parts for path in paths)
         return frozenset(each[0] for each in parts if each)
 

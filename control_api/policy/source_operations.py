@@ -34,7 +34,7 @@ class Change(NamedTuple):
 
 
 async def read(connection: AsyncConnection, tenant_id: str) -> dict[str, Sensitivity]:
-    """The levels by pattern."""
+    """Return the levels by pattern."""
     page = await documents.by_name(connection, tenant_id, [SOURCES], max_bytes=_MOST_BYTES)
     return stated_levels(page.documents[0].body)
 

@@ -39,11 +39,11 @@ from control_api.registry.models import (
 from control_api.registry.queries import CredentialType, StoredAgent
 from control_api.store.counters import queries as counters
 from control_api.store.counters.counters import HOUR
-from control_api.store.counters.queries import NO_DECISIONS, CountedValue
+from control_api.store.counters.queries import NO_DECISIONS
 from control_api.store.transaction import Transaction
 from policies.definitions.model import AgentStatus
 from policies.ground.canonical import rfc3339
-from policies.ground.errors import Conflict, NotFound, invalid
+from policies.ground.errors import Conflict, invalid
 from policies.ground.ids import prefixed
 
 # An agent moves forward one step at a time. A pending one can go back to `draft` for a correction,
@@ -85,9 +85,7 @@ async def change_agent_status(
     """
 
     async def work(tx: Transaction) -> StoredAgent:
-        agent = await queries.get(tx.connection, tx.tenant_id, request.agent_id)
-        if agent is None:
-            raise NotFound(f"no such agent: `{request.agent_id}`")
+        agent = await queries.existing(tx.connection, tx.tenant_id, request.agent_id)
         if agent.status == request.status:
             return agent  # a repeated request succeeds, and adds nothing to the log
         _refuse_closed_move(agent, request.status)
@@ -132,23 +130,15 @@ async def get_agent(registry: Registry, caller: Caller, request: AgentDetailRequ
     now = registry.clock.now()
     since = now - ACTIVITY_WINDOW
     async with registry.store.reading(tenant_id) as connection:
-        agent = await queries.get(connection, tenant_id, agent_id)
-        if agent is None:
-            raise NotFound(f"no such agent: `{agent_id}`")
+        agent = await queries.existing(connection, tenant_id, agent_id)
         recent = await counters.by_agent(connection, tenant_id, since, agent_id)
         sources = await counters.sources_of(connection, tenant_id, agent_id, since, MAX_SOURCES)
         first, until = since // SPAN, now // SPAN + 1
         by_span = await counters.agent_by_spans(connection, tenant_id, agent_id, SPAN_HOURS, first)
     spans = [SpanCount(rfc3339(at * SPAN), *by_span.get(at, (0, 0))) for at in range(first, until)]
     # An agent without decisions in this window has no counts.
-    activity = _activity(recent[0] if recent else NO_DECISIONS, sources, spans)
-    return AgentDetail(**agent.shown(), activity=activity)
-
-
-def _activity(
-    counted: CountedValue, sources: list[CountedValue], spans: list[SpanCount]
-) -> Activity:
-    return Activity(
+    counted = recent[0] if recent else NO_DECISIONS
+    activity = Activity(
         total=counted.total,
         allowed=counted.allowed,
         denied=counted.denied,
@@ -157,6 +147,7 @@ def _activity(
         sources=[SourceCount(each.value, each.total, each.denied) for each in sources],
         over_time=OverTime(SPAN_HOURS * 60, spans),
     )
+    return AgentDetail(**agent.shown(), activity=activity)
 
 
 class AgentsRequest(ListRequest):
@@ -195,18 +186,13 @@ async def show_registry_counts(
         by_status = await queries.count_by_status(connection, tenant_id)
         since = registry.clock.now() - ACTIVITY_WINDOW
         recent = await counters.by_agent(connection, tenant_id, since)
-    # A status without agents is missing from the counts, so each is named here to be shown as 0.
+    allowed, denied = sum(each.allowed for each in recent), sum(each.denied for each in recent)
     return RegistryCounts(
         total=sum(by_status.values()),
-        draft=by_status.get("draft", 0),
-        pending_approval=by_status.get("pending_approval", 0),
-        approved=by_status.get("approved", 0),
-        suspended=by_status.get("suspended", 0),
-        deprecated=by_status.get("deprecated", 0),
+        # A status without agents is missing from the counts, and is shown as 0.
+        **{status: by_status.get(status, 0) for status in MOVES},
         pending=by_status.get("pending_approval", 0),
-        deny_rate=deny_rate(
-            sum(each.allowed for each in recent), sum(each.denied for each in recent)
-        ),
+        deny_rate=deny_rate(allowed, denied),
         deny_rates={each.value: deny_rate(each.allowed, each.denied) for each in recent},
     )
 
@@ -273,22 +259,14 @@ async def register_agent(registry: Registry, caller: Caller, request: NewAgent) 
 
 
 def _draft(request: NewAgent, agent_id: str, now: int) -> StoredAgent:
-    return StoredAgent(
-        agent_id=agent_id,
-        agent_role=request.agent_role,
-        display_name=request.display_name,
-        description=request.description,
-        owner=request.owner,
-        framework=request.framework,
+    fields = request.model_dump() | {
+        "agent_id": agent_id,
         # Empty: only the agent's own role (`CONTRACT.md`, Wildcards and empty lists).
-        permitted_roles=tuple(request.permitted_roles or ()),
-        credential_type=request.credential_type or "api_key",
-        bound_key_id=request.bound_key_id,
-        workload=request.workload,
-        status="draft",
-        created_at=now,
-        updated_at=now,
-    )
+        "permitted_roles": tuple(request.permitted_roles or ()),
+        "credential_type": request.credential_type or "api_key",
+        "status": "draft",
+    }
+    return StoredAgent(**fields, created_at=now, updated_at=now)
 
 
 class ChangedAgent(RequestModel):
@@ -315,28 +293,27 @@ class ChangedAgent(RequestModel):
     reason: Reason | None = None
 
     def changes(self, agent: StoredAgent) -> dict[str, Any]:
-        """The fields that the request gives, in the form that the row stores."""
-        given = self.model_dump(include=self.model_fields_set - {"agent_id", "status", "reason"})
+        """Return the fields that the request gives, in the form that the row stores."""
+        changes = self.model_dump(include=self.model_fields_set - {"agent_id", "status", "reason"})
         # Null resets these two to their defaults.
-        if "permitted_roles" in given:
-            given["permitted_roles"] = tuple(given["permitted_roles"] or ())
-            own = given["permitted_roles"] == (agent.agent_role,)
+        if "permitted_roles" in changes:
+            changes["permitted_roles"] = tuple(changes["permitted_roles"] or ())
+            own = changes["permitted_roles"] == (agent.agent_role,)
             if own and not agent.permitted_roles and self.agent_role in ("", agent.agent_role):
                 # A GET shows its own role for an agent that has no list. It stays without one.
-                del given["permitted_roles"]
-        if "credential_type" in given:
-            given["credential_type"] = given["credential_type"] or "api_key"
-        return given
+                del changes["permitted_roles"]
+        if "credential_type" in changes:
+            changes["credential_type"] = changes["credential_type"] or "api_key"
+        return changes
 
 
 async def update_agent(registry: Registry, caller: Caller, request: ChangedAgent) -> AgentResponse:
     """Change an agent's registry entry, except its status."""
 
     async def work(tx: Transaction) -> StoredAgent:
-        agent = await queries.get(tx.connection, tx.tenant_id, request.agent_id)
-        if agent is None:
-            raise NotFound(f"no such agent: `{request.agent_id}`")
-        _check_status(agent, request)
+        agent = await queries.existing(tx.connection, tx.tenant_id, request.agent_id)
+        if "status" in request.model_fields_set and request.status != agent.status:
+            raise invalid([f"status: is `{agent.status}`; an operation of its own changes it"])
         changes = request.changes(agent)
         changed = replace(agent, **changes)
         if changed == agent:
@@ -364,9 +341,3 @@ async def update_agent(registry: Registry, caller: Caller, request: ChangedAgent
         return changed
 
     return shown_agent(await registry.store.write(caller.tenant_id, work))
-
-
-def _check_status(agent: StoredAgent, request: ChangedAgent) -> None:
-    """Raise `Invalid` if the request gives another status than the agent has."""
-    if "status" in request.model_fields_set and request.status != agent.status:
-        raise invalid([f"status: is `{agent.status}`; an operation of its own changes it"])

@@ -1,4 +1,4 @@
-"""What the operations on agents and keys work with, built once at startup."""
+"""Holds the parts that the operations on agents and keys use, built once at startup."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

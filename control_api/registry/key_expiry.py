@@ -35,11 +35,7 @@ class KeyExpiry:
     """The loop, and the next expiry of each tenant that has one."""
 
     def __init__(
-        self,
-        store: Store,
-        clock: Clock,
-        entropy: Callable[[int], bytes],
-        metrics: JobMetrics,
+        self, store: Store, clock: Clock, entropy: Callable[[int], bytes], metrics: JobMetrics
     ) -> None:
         self._store, self._clock, self._entropy = store, clock, entropy
         self._next: dict[str, int] = {}

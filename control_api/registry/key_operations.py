@@ -1,17 +1,16 @@
 """Creates, shows, lists, binds, rotates and revokes API keys.
 
 A secret is shown once, in the response that creates it; the store keeps only its SHA-256.
-
-Builds and stores API keys, and checks references to them, inside the caller's transaction.
 """
 
 from dataclasses import asdict, replace
 from typing import Any, ClassVar
 
 from pydantic import Field
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from control_api.auth import Caller, Superadmin
-from control_api.edge.answers import Done, Empty, Page, page_of
+from control_api.edge.answers import Done, Empty, Page, SortKey, page_of
 from control_api.edge.requests import (
     Flag,
     Identifier,
@@ -51,8 +50,8 @@ _DAY = 86_400_000_000  # microseconds
 
 
 def build_key(request: NewKey, secret: str, entropy: bytes, now: int) -> StoredKey:
-    """A new key as the store keeps it. `entropy` is 16 random bytes for the key's id; `now` is in
-    microseconds. Raises `Invalid` if it would be a sidecar's without agents."""
+    """Return a new key as the store keeps it. `entropy` is 16 random bytes for the key's id; `now`
+    is in microseconds. Raises `Invalid` if it would be a sidecar's without agents."""
     days, sidecar_ids = request.days, request.sidecar_ids
     return StoredKey(
         key_id=prefixed("key_", entropy),
@@ -84,7 +83,7 @@ async def add_key(tx: Transaction, key: StoredKey, by: str, record_id: str) -> N
 
 
 def key_change(tx: Transaction, before: StoredKey | None, after: StoredKey | None) -> ObjectChange:
-    """A change of a key that `tx` published, as the log records it."""
+    """Return a change of a key that `tx` published, as the log records it."""
     shown = [None if key is None else asdict(listed_key(key)) for key in (before, after)]
     published = [
         each
@@ -125,20 +124,20 @@ class NewBinding(RequestModel):
 
 
 def _speaking(key: StoredKey, request: NewBinding) -> StoredKey:
-    """The key with the agents and sidecars that the request names. Raises `Invalid`."""
-    given = request.model_fields_set & {"agent_ids", "sidecar_ids"}
-    if not given:
+    """Return the key with the agents and sidecars that the request names. Raises `Invalid`."""
+    names = request.model_fields_set & {"agent_ids", "sidecar_ids"}
+    if not names:
         return key
     if key.scope != "sidecar":
-        raise invalid([f"{name}: only a key of scope `sidecar` has it" for name in sorted(given)])
+        raise invalid([f"{name}: only a key of scope `sidecar` has it" for name in sorted(names)])
     agent_ids = key.agent_ids or EVERY
     # A key from before has every sidecar too, until the request says otherwise.
     sidecar_ids = EVERY if key.agent_ids is None else key.sidecar_ids
-    if "agent_ids" in given:
+    if "agent_ids" in names:
         if request.agent_ids is None:
             raise invalid(['agent_ids: can\'t be lifted; `["*"]` is every agent'])
         agent_ids = tuple(request.agent_ids)
-    if "sidecar_ids" in given:
+    if "sidecar_ids" in names:
         sidecar_ids = None if request.sidecar_ids is None else tuple(request.sidecar_ids)
     return replace(key, agent_ids=agent_ids, sidecar_ids=sidecar_ids)
 
@@ -147,10 +146,7 @@ async def bind_key(registry: Registry, caller: Caller, request: NewBinding) -> D
     """Bind a key to an agent or to roles, or unbind it; in force before the response is sent."""
 
     async def work(tx: Transaction) -> None:
-        key = await key_rows.get(tx.connection, tx.tenant_id, request.key_id)
-        if key is None:
-            raise NotFound(f"no such key: `{request.key_id}`")
-        bound = key
+        bound = key = await _unrevoked(tx.connection, tx.tenant_id, request.key_id)
         if "bound_agent_id" in request.model_fields_set:
             bound = replace(bound, bound_agent_id=request.bound_agent_id)
         if "permitted_roles" in request.model_fields_set:
@@ -175,7 +171,7 @@ async def bind_key(registry: Registry, caller: Caller, request: NewBinding) -> D
 
 
 def _spoken(key: StoredKey) -> dict[str, list[str] | None]:
-    """For which agents and as which sidecars the key speaks, as the log shows it."""
+    """Return the agents and sidecars that the key speaks for, as the log shows them."""
     if key.agent_ids is None:
         return {}
     sidecar_ids = None if key.sidecar_ids is None else list(key.sidecar_ids)
@@ -200,11 +196,15 @@ async def create_key(registry: Registry, caller: Caller, request: NewKey) -> Cre
 async def get_key(registry: Registry, caller: Caller, request: KeyRequest) -> ShownKey:
     """Show an API key that is not revoked, without its secret, and the sidecars that use it."""
     async with registry.store.reading(caller.tenant_id) as connection:
-        key = await key_rows.get(connection, caller.tenant_id, request.key_id)
+        key = await _unrevoked(connection, caller.tenant_id, request.key_id)
         used = await queries.used_by(connection, caller.tenant_id, request.key_id)
-    if key is None:
-        raise NotFound(f"no such key: `{request.key_id}`")
     return ShownKey(**asdict(listed_key(key)), sidecars=used)
+
+
+async def _unrevoked(connection: AsyncConnection, tenant_id: str, key_id: str) -> StoredKey:
+    if (key := await key_rows.get(connection, tenant_id, key_id)) is None:
+        raise NotFound(f"no such key: `{key_id}`")
+    return key
 
 
 class KeysRequest(ListRequest):
@@ -230,15 +230,17 @@ async def list_keys(registry: Registry, caller: Caller, request: KeysRequest) ->
         if request.enrolled:
             now = registry.clock.now()
             pods = await key_rows.page_of_enrolled(connection, tenant_id, now, after, limit, before)
-            return page_of(
-                pods, request.limit, lambda key: (key.created_at, key.key_id), _listed_enrolled_key
-            )
+            return page_of(pods, request.limit, _position, _listed_enrolled_key)
         rows = await key_rows.page(connection, tenant_id, after, limit, before)
-    return page_of(rows, request.limit, lambda key: (key.created_at, key.key_id), listed_key)
+    return page_of(rows, request.limit, _position, listed_key)
+
+
+def _position(key: StoredKey | EnrolledKey) -> SortKey:
+    return key.created_at, key.key_id
 
 
 def _listed_enrolled_key(row: EnrolledKey) -> ListedKey:
-    """A key that a pod enrolled for; its name is the pod's."""
+    """Return a key that a pod enrolled for; its name is the pod's."""
     return ListedKey(
         key_id=row.key_id,
         name=row.pod,
@@ -283,9 +285,7 @@ async def revoke_key(registry: Registry, caller: Caller, request: KeyRequest) ->
     """Revoke an API key at once; a key revoked before is not found."""
 
     async def work(tx: Transaction) -> None:
-        key = await key_rows.get(tx.connection, tx.tenant_id, request.key_id)
-        if key is None:
-            raise NotFound(f"no such key: `{request.key_id}`")
+        key = await _unrevoked(tx.connection, tx.tenant_id, request.key_id)
         await key_rows.revoke(tx.connection, tx.tenant_id, key.key_id, tx.now)
         # The document is removed, not marked: sidecars, too, refuse a key without one.
         await tx.publish({key_name(key.digest): None})
@@ -335,11 +335,12 @@ async def rotate_key(registry: Registry, caller: Caller, request: KeyRequest) ->
 
 async def _live(tx: Transaction, key_id: str) -> StoredKey:
     # 404 for an id that never existed, 409 for a key that was live once.
-    key = await key_rows.get(tx.connection, tx.tenant_id, key_id)
-    if key is None and not await key_rows.known(tx.connection, tx.tenant_id, key_id):
-        raise NotFound(f"no such key: `{key_id}`")
-    if key is None:
-        raise Conflict(f"key `{key_id}` is revoked: create a new one")
+    try:
+        key = await _unrevoked(tx.connection, tx.tenant_id, key_id)
+    except NotFound:
+        if await key_rows.known(tx.connection, tx.tenant_id, key_id):
+            raise Conflict(f"key `{key_id}` is revoked: create a new one") from None
+        raise
     if not key.published().live(tx.now):
         raise Conflict(f"key `{key_id}` has expired: create a new one")
     return key

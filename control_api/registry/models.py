@@ -26,7 +26,7 @@ from policies.ground.errors import invalid
 _NOW = "2026-01-31T12:00:00.000000Z"
 
 ACTIVITY_WINDOW = 7 * 86_400_000_000
-"""How far back an agent's activity and deny rates reach, in microseconds."""
+"""The span of an agent's activity and deny rates, in microseconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,11 +217,11 @@ class NewKey(RequestModel):
 
     @property
     def spoken_for(self) -> tuple[str, ...] | None:
-        """The agents that the key speaks for: those given, else the one that it is bound to; None
-        if it is no sidecar's. Raises `Invalid` if a sidecar's key would have none."""
+        """Return the agents that the key speaks for: those given, else the one that it is bound to;
+        None if it is no sidecar's. Raises `Invalid` if a sidecar's key would have none."""
         if self.scope != "sidecar":
-            given = {"agent_ids": self.agent_ids, "sidecar_ids": self.sidecar_ids}
-            if refused := [name for name, value in given.items() if value is not None]:
+            patterns = {"agent_ids": self.agent_ids, "sidecar_ids": self.sidecar_ids}
+            if refused := [name for name, value in patterns.items() if value is not None]:
                 raise invalid([f"{name}: only a key of scope `sidecar` has it" for name in refused])
             return None
         if self.agent_ids is not None:
@@ -234,7 +234,7 @@ class NewKey(RequestModel):
 
     @property
     def days(self) -> int | None:
-        """The key's lifetime in days; None if it never expires."""
+        """Return the key's lifetime in days; None if it never expires."""
         # A sidecar's key expires only if the request says so. Otherwise a fleet would fall silent a
         # year after it was set up.
         defaulted = "expires_days" not in self.model_fields_set
@@ -242,14 +242,8 @@ class NewKey(RequestModel):
 
 
 def created_key(key: StoredKey, secret: str) -> CreatedKey:
-    return CreatedKey(
-        key_id=key.key_id,
-        name=key.name,
-        key=secret,
-        scope=key.scope,
-        expires_at=time_or_none(key.expires_at),
-        created_at=rfc3339(key.created_at),
-    )
+    expires_at, created_at = time_or_none(key.expires_at), rfc3339(key.created_at)
+    return CreatedKey(key.key_id, key.name, secret, key.scope, expires_at, created_at)
 
 
 def listed_key(key: StoredKey) -> ListedKey:

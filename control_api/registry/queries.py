@@ -1,14 +1,11 @@
-"""Queries over the agent registry.
-
-Queries over which key uses which sidecar id.
-"""
+"""Queries the agent registry, and the keys that use ids of sidecars."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
 import orjson
-from sqlalchemy import Connection, RowMapping, delete, func, insert, or_, select, update
+from sqlalchemy import Connection, RowMapping, Select, delete, func, insert, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from control_api.store.queries.sidecar_rows import StoredSidecar
@@ -23,6 +20,7 @@ from control_api.store.schema.statements import (
 from control_api.store.schema.tables import agents, api_keys, documents, sidecar_owners, sidecars
 from policies.definitions.model import Agent, AgentStatus
 from policies.ground.canonical import encode, rfc3339
+from policies.ground.errors import NotFound
 from policies.sets.policy_set import enrolment_name
 
 CredentialType = Literal["api_key", "jwt_oidc", "mtls", "conjur"]
@@ -52,7 +50,7 @@ class StoredAgent:
         return cls(**{**row, "permitted_roles": tuple(orjson.loads(row["permitted_roles"]))})
 
     def published(self) -> Agent:
-        """The part that a decision needs. An empty list of roles means the agent's own role
+        """Return the part that a decision needs. An empty list of roles means the agent's own role
         (`CONTRACT.md`, Wildcards and empty lists)."""
         roles = self.permitted_roles or (self.agent_role,)
         if self.agent_role in roles:
@@ -61,7 +59,7 @@ class StoredAgent:
         return Agent(self.agent_id, self.status, roles, self.bound_key_id)
 
     def shown(self) -> dict[str, Any]:
-        """The fields of `AgentResponse`, as the API shows them."""
+        """Return the fields of `AgentResponse`, as the API shows them."""
         fields = {name: getattr(self, name) for name in self.__slots__ if name != "enrolment"}
         return {
             **fields,
@@ -77,23 +75,32 @@ FILTERS = ("status", "agent_role", "owner", "framework")
 SEARCHED = ("agent_id", "display_name", "owner", "description")
 
 
+async def _agents(connection: AsyncConnection, query: Select[Any]) -> list[StoredAgent]:
+    return [StoredAgent.from_row(row) for row in (await connection.execute(query)).mappings()]
+
+
 async def get(connection: AsyncConnection, tenant_id: str, agent_id: str) -> StoredAgent | None:
     query = select(*_COLUMNS).where(of_tenant(agents, tenant_id), agents.c.agent_id == agent_id)
-    row = (await connection.execute(query)).mappings().one_or_none()
-    return None if row is None else StoredAgent.from_row(row)
+    return next(iter(await _agents(connection, query)), None)
+
+
+async def existing(connection: AsyncConnection, tenant_id: str, agent_id: str) -> StoredAgent:
+    """Return the agent. Raises `NotFound`."""
+    if (agent := await get(connection, tenant_id, agent_id)) is None:
+        raise NotFound(f"no such agent: `{agent_id}`")
+    return agent
 
 
 async def of_workload(
     connection: AsyncConnection, tenant_id: str, workload: str
 ) -> StoredAgent | None:
-    """The agent that the pods of `workload` enrol as."""
+    """Return the agent that the pods of `workload` enrol as."""
     query = select(*_COLUMNS).where(of_tenant(agents, tenant_id), agents.c.workload == workload)
-    row = (await connection.execute(query)).mappings().one_or_none()
-    return None if row is None else StoredAgent.from_row(row)
+    return next(iter(await _agents(connection, query)), None)
 
 
 async def count_pending(connection: AsyncConnection, tenant_id: str) -> int:
-    """How many agents with a workload wait for approval."""
+    """Return how many agents with a workload wait for approval."""
     query = select(func.count()).where(
         of_tenant(agents, tenant_id),
         agents.c.workload.is_not(None),
@@ -113,9 +120,9 @@ async def page(
     after: Position | None,
     limit: int,
 ) -> list[StoredAgent]:
-    """A page of agents, newest first, after `(created_at, agent_id)`. `filters` maps names in
-    `FILTERS` to the value that an agent must have, or to None for any value; `text` is what one of
-    `SEARCHED` has to contain, in any case of letters."""
+    """Return a page of agents, newest first, after `(created_at, agent_id)`. `filters` maps names
+    in `FILTERS` to the value that an agent must have, or to None for any value; `text` is what one
+    of `SEARCHED` has to contain, in any case of letters."""
     query = select(*_COLUMNS).where(of_tenant(agents, tenant_id))
     for name in FILTERS:
         if (value := filters.get(name)) is not None:
@@ -125,7 +132,7 @@ async def page(
             or_(*(agents.c[name].icontains(text, autoescape=True) for name in SEARCHED))
         )
     query = newest_first(query, agents.c.created_at, agents.c.agent_id, after, limit)
-    return [StoredAgent.from_row(row) for row in (await connection.execute(query)).mappings()]
+    return await _agents(connection, query)
 
 
 async def count_by_status(connection: AsyncConnection, tenant_id: str) -> dict[str, int]:
@@ -138,9 +145,9 @@ async def count_by_status(connection: AsyncConnection, tenant_id: str) -> dict[s
 
 
 async def bound_to(connection: AsyncConnection, tenant_id: str, key_id: str) -> list[StoredAgent]:
-    """The agents that are bound to this key: no other key may act for them."""
+    """Return the agents that are bound to this key: no other key may act for them."""
     query = select(*_COLUMNS).where(of_tenant(agents, tenant_id), agents.c.bound_key_id == key_id)
-    return [StoredAgent.from_row(row) for row in (await connection.execute(query)).mappings()]
+    return await _agents(connection, query)
 
 
 async def put(connection: AsyncConnection, tenant_id: str, agent: StoredAgent) -> None:
@@ -162,7 +169,7 @@ pod gets a new key every half hour, so no single key is the owner."""
 FORGOTTEN_AT_ONCE = 1000
 """The most ids that one transaction forgets: on SQLite, evaluations wait for it."""
 KEY_REVOKED = "key revoked"
-"""Why a sidecar refuses whose own key was revoked."""
+"""The reason that is shown for a sidecar whose own key was revoked."""
 SHOWN = 100
 """The most sidecars that are listed for one owner."""
 
@@ -176,7 +183,7 @@ def owner_of(connection: Connection, tenant_id: str, sidecar_id: str) -> str | N
 
 
 class Taker(NamedTuple):
-    """Who wants an id: its owner's name, and the agents that its key speaks for."""
+    """A key that wants an id: the name of the owner, and the agents that the key speaks for."""
 
     owner: str
     agent_ids: tuple[str, ...] | None
@@ -207,7 +214,7 @@ def take(connection: Connection, tenant_id: str, sidecar_id: str, taker: Taker, 
 
 
 def _holds(connection: Connection, tenant_id: str, present: str, taker: Taker, now: int) -> bool:
-    """Whether the present owner keeps its id from `taker`."""
+    """Return whether the present owner keeps its id from `taker`."""
     if present.startswith(OF_PODS):
         agent_id = present.removeprefix(OF_PODS)
         pods = select(documents.c.name).where(
@@ -232,7 +239,7 @@ def _holds(connection: Connection, tenant_id: str, present: str, taker: Taker, n
 
 
 async def used_by(connection: AsyncConnection, tenant_id: str, owner: str) -> list[str]:
-    """The sidecar ids that this owner uses, in order, at most `SHOWN`."""
+    """Return the sidecar ids that this owner uses, in order, at most `SHOWN`."""
     query = (
         select(sidecar_owners.c.sidecar_id)
         .where(of_tenant(sidecar_owners, tenant_id), sidecar_owners.c.owner == owner)
@@ -245,8 +252,8 @@ async def used_by(connection: AsyncConnection, tenant_id: str, owner: str) -> li
 async def refused_for_key(
     connection: AsyncConnection, tenant_id: str, rows: Sequence[StoredSidecar]
 ) -> list[StoredSidecar]:
-    """The sidecars, with `refusing` for those whose key was revoked, if no other key has their id
-    since: they can't say so by themselves, as their reports are refused."""
+    """Return the sidecars, with `refusing` for those whose key was revoked, if no other key has
+    their id since: they can't say so by themselves, as their reports are refused."""
     query = (
         select(sidecar_owners.c.sidecar_id)
         .join(

@@ -43,7 +43,7 @@ async def revocable(
     after: SessionPosition | None,
     limit: int,
 ) -> list[SessionPosition]:
-    """The matching sessions that are not revoked, newest first, from the one after `after`.
+    """Return the matching sessions that are not revoked, newest first, from the one after `after`.
 
     Includes sessions that expired within the last day: a sidecar whose clock is behind may still
     consider them active.
@@ -57,7 +57,7 @@ async def revocable(
 async def count_revocable(
     connection: AsyncConnection, tenant_id: str, wanted: SessionFilter, now: int
 ) -> int:
-    """How many sessions `revocable` finds on all its pages."""
+    """Count the sessions that `revocable` finds on all its pages."""
     query = select(func.count()).select_from(sessions).where(*_matching(tenant_id, wanted, now))
     return int((await connection.execute(query)).scalar_one())
 

@@ -59,7 +59,7 @@ class SessionDetail(SessionResponse):
 
 @dataclass(frozen=True, slots=True)
 class Revoked:
-    """How many sessions this request revoked, without those revoked before."""
+    """The number of sessions that this request revoked, without those revoked before."""
 
     revoked: int
 
@@ -86,7 +86,7 @@ class ClaimedSession:
 
 
 def session_fields(row: SessionRow, now: int) -> dict[str, Any]:
-    """The fields of `SessionResponse`."""
+    """Return the fields of `SessionResponse`."""
     return {
         "session_id": row.session_id,
         "agent_role": row.agent_role,
@@ -99,10 +99,8 @@ def session_fields(row: SessionRow, now: int) -> dict[str, Any]:
 def session_detail(row: SessionRow, counted: CountedValue, now: int) -> SessionDetail:
     return SessionDetail(
         **session_fields(row, now),
-        agent_id=row.agent_id,
-        user_id=row.user_id,
+        **{name: getattr(row, name) for name in ("agent_id", "user_id", "revocation_reason")},
         revoked_at=time_or_none(row.revoked_at),
-        revocation_reason=row.revocation_reason,
         events=counted.total,
         allowed=counted.allowed,
         denied=counted.denied,

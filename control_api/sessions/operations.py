@@ -88,7 +88,7 @@ async def claim(
     agent_id: str | None,
     user_id: str,
 ) -> SessionRow:
-    """The stored session, created now for its first caller, and cached for this process.
+    """Return the stored session, created now for its first caller, and cached for this process.
 
     The caller must have loaded the tenant's document and the role's (`TenantState.need`).
     """
@@ -128,8 +128,8 @@ async def log_revocation(sessions: Sessions, tx: Transaction, row: SessionRow, b
 
 
 def lifetime(role: Role | None, settings: TenantSettings) -> int:
-    """A session's lifetime in minutes: the shortest that one of the role's policies sets, or else
-    the tenant's setting (`CONTRACT.md`, Sessions)."""
+    """Return a session's lifetime in minutes: the shortest that one of the role's policies sets, or
+    else the tenant's setting (`CONTRACT.md`, Sessions)."""
     if role is not None and role.session_ttl_minutes is not None:
         return role.session_ttl_minutes
     return settings.session_ttl_minutes
@@ -138,7 +138,7 @@ def lifetime(role: Role | None, settings: TenantSettings) -> int:
 async def read_session(
     connection: AsyncConnection, tenant_id: str, session_id: str, now: int
 ) -> SessionDetail:
-    """The session as of `now`, in microseconds; `NotFound` if it was never claimed."""
+    """Return the session as of `now`, in microseconds; `NotFound` if it was never claimed."""
     row = await session_rows.find(connection, tenant_id, session_id)
     if row is None:
         raise NotFound(f"no such session: `{session_id}`")
@@ -202,8 +202,9 @@ NO_FILTER = "agent_role, agent_id, user_id: at least one is required"
 
 
 class RevokedSessions(RequestModel):
-    """Whose sessions to revoke, and why. At least one of role, agent and user is required, and a
-    session must match all that are given. The reason is stored with each session, not logged."""
+    """Selects the sessions to revoke, and gives the reason. At least one of role, agent and user is
+    required, and a session must match all that are given. The reason is stored with each session,
+    not logged."""
 
     example: ClassVar[dict[str, Any]] = {"agent_id": "agt_loans", "reason": "leaked key"}
 

@@ -1,11 +1,8 @@
-"""Defines one attempt to sign in at an identity provider: what the browser must bring back, so that
-the answer is its own, and who signed in, or why not.
+"""Defines one attempt to sign in at an identity provider, and the person who signed in by it.
 
 Everything that the browser brings back comes from one secret, which only its cookie holds. The
-service stores nothing, so any process can finish what another one began.
-
-A person has a name that the log gives, and groups. The messages of a refusal are for that person,
-and for the log: they hold no code, token or secret.
+service stores nothing, so any process can finish what another one began. The messages of a refusal
+are for the person and the log: they hold no code, token or secret.
 """
 
 import base64
@@ -24,7 +21,7 @@ _SHOWN = 200
 
 
 class Refusal(StrEnum):
-    """What a sign-in was refused for."""
+    """The reasons why a sign-in is refused."""
 
     state = "state"
     issuer = "issuer"
@@ -51,20 +48,12 @@ class ProviderUnavailable(Unavailable):
 
 
 def shown(text: object) -> str:
-    """A text of the provider's for a message: short, and without control characters."""
+    """Return a text of the provider's for a message: short, and without control characters."""
     printable = "".join(c if c.isprintable() else " " for c in str(text)[:_SHOWN])
     return f"{printable}…" if len(str(text)) > _SHOWN else printable
 
 
-PREFIX = "oidc:"
-
-
-_READABLE = 64
-
-
-_MARKS = "@._+-"
-
-
+PREFIX, _MARKS, _READABLE = "oidc:", "@._+-", 64
 _DIGEST = 12  # 48 bits: the provider chooses subjects, not the person
 
 
@@ -102,7 +91,8 @@ def _readable(claims: Mapping[str, Any]) -> str:
 
 
 def groups_of(claims: Mapping[str, Any], name: str) -> frozenset[str] | None:
-    """The groups in the claim `name`; None if there is no such claim. Raises `SignInRefused`."""
+    """Return the groups in the claim `name`; None if there is no such claim. Raises
+    `SignInRefused`."""
     if name in claims:
         value = claims[name]
         listed = [value] if isinstance(value, str) else value
@@ -125,7 +115,7 @@ def groups_of(claims: Mapping[str, Any], name: str) -> frozenset[str] | None:
 _SECRET_BYTES = 32
 _SECRET = re.compile(r"[A-Za-z0-9_-]{43}\Z")
 MAX_SECONDS = 600
-"""How long a person may take at the provider."""
+"""Seconds that a person may take at the provider."""
 _MAX_COOKIE = 2048
 
 
@@ -145,7 +135,7 @@ class Attempt:
 
     @classmethod
     def from_cookie(cls, value: str | None) -> "Attempt | None":
-        """The attempt that this browser began; None if the cookie is missing or not ours."""
+        """Return the attempt that this browser began; None if the cookie is missing or not ours."""
         if value is None or len(value) > _MAX_COOKIE:
             return None
         secret, *rest = value.split(".")
@@ -156,7 +146,7 @@ class Attempt:
         return cls(secret, to, realm) if _SECRET.match(secret) else None
 
     def to_cookie(self) -> str:
-        """The value of the cookie: only characters that need no quotes in it."""
+        """Return the value of the cookie: only characters that need no quotes in it."""
         to, realm = _encoded(self.to.encode()), _encoded(self.realm.encode())
         value = f"{self.secret}.{to}.{realm}"
         # Without the page to go on to rather than refused by the browser for its size.

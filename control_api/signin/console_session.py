@@ -71,12 +71,12 @@ class SessionToken(NamedTuple):
 
     @classmethod
     def new(cls, realm: str, entropy: bytes) -> "SessionToken":
-        """A token of 32 random bytes."""
+        """Return a token of 32 random bytes."""
         return cls(realm, base62(int.from_bytes(entropy[:32], "big"), 43))
 
     @classmethod
     def read(cls, text: str) -> "SessionToken | None":
-        """The token in `text`; None if it has not the form of one."""
+        """Return the token in `text`; None if it has not the form of one."""
         found = _FORM.match(text)
         return None if found is None else cls(found[1], found[2])
 
@@ -90,12 +90,12 @@ class SessionToken(NamedTuple):
 
     @property
     def form_token(self) -> str:
-        """What each form of this session carries. It follows from the secret, so it needs no
-        storage, and doesn't reveal it."""
+        """Return the token that each form of this session carries. It follows from the secret, so
+        it needs no storage, and doesn't reveal it."""
         return hmac.new(self.secret.encode("ascii"), _FORM_TOKEN, "sha256").hexdigest()
 
     def made_form(self, token: str) -> bool:
-        """Whether a form with this token was made for this session; in constant time."""
+        """Return whether a form with this token was made for this session; in constant time."""
         return hmac.compare_digest(token.encode("utf-8", "replace"), self.form_token.encode())
 
 
@@ -103,7 +103,7 @@ MINUTE = 60_000_000
 TOUCH = MINUTE
 """Microseconds between two writes of `seen_at`."""
 AHEAD = 5 * MINUTE
-"""How far the clocks of replicas may be apart, in microseconds."""
+"""Microseconds that the clocks of replicas may be apart."""
 _log = logging.getLogger("sluice.console")
 
 
@@ -124,7 +124,7 @@ class SessionReader:
         self._superadmin = superadmin
 
     async def __call__(self, presented: str) -> Visitor | None:
-        """The visitor, or None if there is no live session for what was presented."""
+        """Return the visitor, or None if there is no live session for what was presented."""
         signin, token = self._signin, SessionToken.read(presented)
         session = None if token is None else await self._stored(token)
         if token is None or session is None:
@@ -148,7 +148,7 @@ class SessionReader:
         )
 
     async def _lives(self, token: SessionToken) -> bool:
-        """Whether the session has not ended; asking is no use of it."""
+        """Return whether the session has not ended; asking is no use of it."""
         session = await self._stored(token)
         return session is not None and _in_time(
             session, self._signin.settings, self._signin.clock.now()
@@ -213,12 +213,13 @@ async def forget_ended_sessions(signin: SigningIn, realm: str) -> None:
 
 
 def last_idle(settings: Settings, now: int) -> int:
-    """A session that was last seen at this time, or before, has been idle for too long."""
+    """Return the latest time at which a session that is too long idle was last seen."""
     return now - settings.console_idle_minutes * MINUTE
 
 
 def _is_granted(settings: Settings, realm: str, session: ConsoleSession) -> bool:
-    """Whether the settings still give this session's scope to the group that it began with."""
+    """Return whether the settings still give this session's scope to the group that it began
+    with."""
     provider = settings.oidc
     if provider is None or session.issuer != provider.issuer or session.granted_by is None:
         return False
@@ -241,8 +242,8 @@ HOUR = 3_600_000_000  # microseconds
 
 
 class SignIn(NamedTuple):
-    """Who signs in, and how. `issuer`, `subject` and `granted_by`, the group that gave the scope,
-    are those of OpenID Connect. `browser` is a short label (`requests.browser`)."""
+    """The person who signs in, and the method. `issuer`, `subject` and `granted_by`, the group that
+    gave the scope, are those of OpenID Connect. `browser` is a short label (`requests.browser`)."""
 
     caller: Caller | Superadmin
     method: SignInMethod
@@ -260,9 +261,7 @@ class NewSession(NamedTuple):
 
 
 async def begin_session(
-    signin: SigningIn,
-    who: SignIn,
-    admit: Callable[[Transaction], Awaitable[None]] | None = None,
+    signin: SigningIn, who: SignIn, admit: Callable[[Transaction], Awaitable[None]] | None = None
 ) -> NewSession:
     """Begin a session. `admit` runs in its transaction, and may refuse it. Raises `Forbidden` if
     the caller's scope is not one for people."""
@@ -304,12 +303,7 @@ async def begin_session(
 
 
 async def end_session(
-    signin: SigningIn,
-    realm: str,
-    session_id: str,
-    what: str,
-    by: str,
-    person: str | None = None,
+    signin: SigningIn, realm: str, session_id: str, what: str, by: str, person: str | None = None
 ) -> ConsoleSession | None:
     """End a session at once, in every process; of this person alone if one is given. None if there
     is no such session."""
@@ -342,7 +336,7 @@ async def _log_session(
 
 
 def _whence(session: ConsoleSession) -> str:
-    """Who vouched for a person; empty for a key."""
+    """Describe who vouched for a person; empty for a key."""
     if session.method != "oidc":
         return ""
     return f", subject `{session.subject}` of `{session.issuer}`, group `{session.granted_by}`"

@@ -76,26 +76,12 @@ _SYSTEMS = (
 
 def browser_label(user_agent: str) -> str:
     """`Firefox on Linux`, for a header `User-Agent`."""
-    browser = _first(_BROWSERS, user_agent, "another browser")
-    system = _first(_SYSTEMS, user_agent, "")
-    return f"{browser} on {system}" if system else browser
-
-
-def _first(names: tuple[tuple[str, str], ...], text: str, default: str) -> str:
-    return next((label for part, label in names if part in text), default)
+    browser = next((name for mark, name in _BROWSERS if mark in user_agent), "another browser")
+    system = next((f" on {name}" for mark, name in _SYSTEMS if mark in user_agent), "")
+    return browser + system
 
 
 def shown_console_session(session: ConsoleSession) -> ConsoleSessionResponse:
-    return ConsoleSessionResponse(
-        session_id=session.session_id,
-        person=session.person,
-        method=session.method,
-        scope=session.scope,
-        issuer=session.issuer,
-        subject=session.subject,
-        granted_by=session.granted_by,
-        browser=session.browser,
-        created_at=rfc3339(session.created_at),
-        seen_at=rfc3339(session.seen_at),
-        expires_at=rfc3339(session.expires_at),
-    )
+    fields = {name: getattr(session, name) for name in ConsoleSessionResponse.__slots__}
+    times = {name: rfc3339(fields[name]) for name in ("created_at", "seen_at", "expires_at")}
+    return ConsoleSessionResponse(**fields | times)

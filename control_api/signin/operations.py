@@ -128,7 +128,7 @@ _log = logging.getLogger("sluice.console")
 
 
 class Offer(NamedTuple):
-    """Where a person may sign in: `realm` is a tenant's id, or that of the superadmin."""
+    """A place where a person may sign in: `realm` is a tenant's id, or that of the superadmin."""
 
     realm: str
     grant: GroupGrant
@@ -136,8 +136,8 @@ class Offer(NamedTuple):
 
 
 async def begin_at_provider(signin: SigningIn, attempt: Attempt) -> str:
-    """The address at the provider where the browser goes to sign in. Raises `NotFound` without a
-    provider, or `ProviderUnavailable`."""
+    """Return the address at the provider where the browser goes to sign in. Raises `NotFound`
+    without a provider, or `ProviderUnavailable`."""
     if signin.identity_provider is None:
         raise NotFound("no identity provider is configured: sign in with an API key")
     return await signin.identity_provider.authorization_url(attempt)
@@ -171,8 +171,8 @@ async def sign_in_by_provider(
 
 
 async def _offers(signin: SigningIn, person: Person) -> list[Offer]:
-    """What the settings give to the person's groups, in tenants that exist and are active. Raises
-    `SignInRefused` if that is nothing."""
+    """Return the offers of the settings to the person's groups, in tenants that exist and are
+    active. Raises `SignInRefused` if that is nothing."""
     provider = signin.identity_provider
     assert provider is not None
     offers = []
@@ -208,7 +208,7 @@ async def _caller(
 
 
 async def sign_out_address(signin: SigningIn) -> str | None:
-    """The provider's page that ends a browser's session there; None if it has none. Raises
+    """Return the provider's page that ends a browser's session there; None if it has none. Raises
     `NotFound` without a provider, or `ProviderUnavailable`."""
     if signin.identity_provider is None:
         raise NotFound("no identity provider is configured")
@@ -221,11 +221,10 @@ async def use_sign_in_link(signin: SigningIn, code: str, browser: str) -> NewSes
     """Begin a session of the key that made the link. Raises `Forbidden` if the link is not valid,
     has expired or was used, or if its key is no longer live."""
     token = SessionToken.read(code)
-    link = None if token is None else await _stored(signin, token)
+    link = await _live_link(signin, token)
     if token is None or link is None:
         raise _refused(signin, RefusalReason.unknown, "this sign-in link is not valid")
     used = token
-    _refuse_spent(signin, link, signin.clock.now())
     caller = await _maker(signin, token.realm, link)
 
     async def admit(tx: Transaction) -> None:
@@ -237,19 +236,19 @@ async def use_sign_in_link(signin: SigningIn, code: str, browser: str) -> NewSes
 
 
 _USED = "this sign-in link was used already: each one works once"
-_EXPIRED = "this sign-in link has expired: it works for ten minutes"
 
 
-async def _stored(signin: SigningIn, token: SessionToken) -> SignInLink | None:
+async def _live_link(signin: SigningIn, token: SessionToken | None) -> SignInLink | None:
+    if token is None:
+        return None
     async with signin.store.reading(token.realm) as connection:
-        return await queries.find_link(connection, token.realm, token.digest)
-
-
-def _refuse_spent(signin: SigningIn, link: SignInLink, now: int) -> None:
-    if link.used_at is not None:
+        link = await queries.find_link(connection, token.realm, token.digest)
+    if link is not None and link.used_at is not None:
         raise _refused(signin, RefusalReason.expired, _USED)
-    if link.expires_at <= now:
-        raise _refused(signin, RefusalReason.expired, _EXPIRED)
+    if link is not None and link.expires_at <= signin.clock.now():
+        expired = "this sign-in link has expired: it works for ten minutes"
+        raise _refused(signin, RefusalReason.expired, expired)
+    return link
 
 
 async def _maker(signin: SigningIn, realm: str, link: SignInLink) -> Caller | Superadmin:

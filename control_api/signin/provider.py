@@ -70,6 +70,10 @@ def parse_metadata(body: Mapping[str, Any], settings: OidcSettings) -> Metadata:
     methods = body.get("code_challenge_methods_supported")
     if isinstance(methods, list) and "S256" not in methods:
         raise ProviderUnavailable("it does not support PKCE by S256")
+    # Many providers refuse a request with a scope that they don't know, and `groups` is no
+    # standard one.
+    known = body.get("scopes_supported")
+    groups = ("groups",) if isinstance(known, list) and "groups" in known else ()
     return Metadata(
         authorization_endpoint=_address(body, "authorization_endpoint", settings),
         token_endpoint=_address(body, "token_endpoint", settings),
@@ -78,7 +82,7 @@ def parse_metadata(body: Mapping[str, Any], settings: OidcSettings) -> Metadata:
         end_session_endpoint=_optional(body, "end_session_endpoint", settings),
         names_issuer=body.get("authorization_response_iss_parameter_supported") is True,
         client_auth=_client_auth(body, settings),
-        scopes=settings.scopes or _scopes(body),
+        scopes=settings.scopes or ("openid", "profile", "email", *groups),
     )
 
 
@@ -109,18 +113,10 @@ def _client_auth(body: Mapping[str, Any], settings: OidcSettings) -> str:
     raise ProviderUnavailable(f"it supports neither {' nor '.join(_WITH_SECRET)}")
 
 
-def _scopes(body: Mapping[str, Any]) -> tuple[str, ...]:
-    """What to ask for. Many providers refuse a request with a scope that they don't know, and
-    `groups` is no standard one."""
-    supported = body.get("scopes_supported")
-    known = isinstance(supported, list) and "groups" in supported
-    return ("openid", "profile", "email", *(("groups",) if known else ()))
-
-
 Value = TypeVar("Value")
 METADATA_SECONDS = 3600.0
 KEYS_SECONDS = 300.0
-"""How long a key that left the provider's set may still vouch for people."""
+"""Seconds for which a key that left the provider's set may still vouch for people."""
 RETRY_SECONDS = 5.0
 MAX_EXCHANGES = 16
 """Codes that are exchanged at a time: anyone may call the callback, and each costs a request."""
@@ -140,7 +136,7 @@ class Cached(Generic[Value]):
         self._failed: tuple[float, ProviderUnavailable] | None = None
 
     async def get(self, newer_than: Value | None = None) -> Value:
-        """The value; fetched again if it has aged, or is the one given. Raises
+        """Return the value; fetched again if it has aged, or is the one given. Raises
         `ProviderUnavailable`."""
         async with self._lock:
             now = self._monotonic()
@@ -171,7 +167,8 @@ class IdentityProvider:
         self._spent: dict[str, float] = {}
 
     async def authorization_url(self, attempt: Attempt) -> str:
-        """Where the browser asks the provider. Raises `ProviderUnavailable`."""
+        """Return the address where the browser signs in at the provider. Raises
+        `ProviderUnavailable`."""
         metadata = await self._metadata.get()
         client = OAuth2Client(
             None,
@@ -189,8 +186,8 @@ class IdentityProvider:
         return str(url)
 
     async def sign_out_url(self, back: str) -> str | None:
-        """Where the browser ends its session at the provider too, and then comes `back`; None if
-        the provider has no such page. Raises `ProviderUnavailable`."""
+        """Return the address that ends the browser's session at the provider and leads `back`; None
+        if the provider has no such page. Raises `ProviderUnavailable`."""
         endpoint = (await self._metadata.get()).end_session_endpoint
         if endpoint is None:
             return None
@@ -199,7 +196,7 @@ class IdentityProvider:
         return f"{endpoint}{mark}client_id={client_id}&post_logout_redirect_uri={back}"
 
     async def person(self, answer: Mapping[str, str], attempt: Attempt | None) -> Person:
-        """Who came back with the parameters `answer`. Raises `SignInRefused`, or
+        """Return the person who came back with the parameters `answer`. Raises `SignInRefused`, or
         `ProviderUnavailable`."""
         # INVARIANT: state before anything else. Without it anyone could have a browser show what
         # they wrote into `error_description`, or sign it in as themselves.
@@ -293,7 +290,7 @@ class IdentityProvider:
     async def _with_user_info(
         self, claims: Mapping[str, Any], access_token: str, url: str
     ) -> Mapping[str, Any]:
-        """The claims, and those that the provider gives at its UserInfo endpoint only."""
+        """Return the claims, and those that the provider gives at its UserInfo endpoint only."""
         found = await self._client.get(url, {"Authorization": f"Bearer {access_token}"})
         # OpenID Connect Core 1.0, section 5.3.2: it may be another person's.
         if found.get("sub") != claims["sub"]:

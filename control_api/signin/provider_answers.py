@@ -44,14 +44,14 @@ class ProviderClient:
         self._tls = ssl.create_default_context(cafile=ca)
 
     async def get(self, url: str, headers: Mapping[str, str] | None = None) -> dict[str, Any]:
-        """The JSON object at `url`. Raises `ProviderUnavailable`."""
+        """Return the JSON object at `url`. Raises `ProviderUnavailable`."""
         found = await self._request("GET", url, headers or {}, None)
         if found.status != 200:
             raise ProviderUnavailable(f"`{url}` answered {found.status}")
         return found.body
 
     async def post(self, url: str, headers: Mapping[str, str], form: str) -> Fetched:
-        """The answer to a form. Raises `ProviderUnavailable` if it is no JSON object."""
+        """Return the answer to a form. Raises `ProviderUnavailable` if it is no JSON object."""
         return await self._request("POST", url, {**headers, "Content-Type": _FORM}, form)
 
     async def _request(
@@ -119,7 +119,7 @@ class UnknownKey(SignInRefused):
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """What the token must say. `access_token` is the one that came with it."""
+    """The values that the token must have. `access_token` is the one that came with it."""
 
     issuer: str
     client_id: str
@@ -128,8 +128,8 @@ class Expected:
 
 
 def parse_keys(body: Mapping[str, Any]) -> KeySet:
-    """The keys of a JWKS that can verify a signature. What else it holds is ignored, as RFC 7517,
-    section 5, says."""
+    """Return the keys of a JWKS that can verify a signature. What else it holds is ignored, as RFC
+    7517, section 5, says."""
     listed = body.get("keys")
     found = [] if not isinstance(listed, list) else [_key(each) for each in listed[:MAX_KEYS]]
     return KeySet([key for key in found if key is not None])
@@ -153,7 +153,7 @@ def _key(value: object) -> Key | None:
 
 
 def verify_id_token(token: str, keys: KeySet, expected: Expected, now: int) -> Mapping[str, Any]:
-    """The token's claims. `now` is in seconds. Raises `SignInRefused`: `UnknownKey` if newer
+    """Return the token's claims. `now` is in seconds. Raises `SignInRefused`: `UnknownKey` if newer
     keys may help."""
     try:
         # EdDSA is the name that most providers still use for Ed25519 (RFC 9864).

@@ -5,7 +5,7 @@ only the SHA-256 is stored.
 from dataclasses import dataclass
 from typing import Literal
 
-from sqlalchemy import Connection, RowMapping, delete, insert, or_, select, update
+from sqlalchemy import Connection, delete, insert, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from control_api.store.schema.features import console_sessions, sign_in_links
@@ -18,12 +18,8 @@ from control_api.store.schema.statements import (
 )
 
 SignInMethod = Literal["key", "link", "oidc"]
-
-
 ConsoleScope = Literal["read", "admin", "superadmin"]
 """The scopes that may sign in. Keys of agents and sidecars are for programs."""
-
-
 EXPIRED_AT_ONCE = 1000
 """The most ended sessions that one transaction deletes: on SQLite, evaluations wait for it."""
 
@@ -46,10 +42,6 @@ class ConsoleSession:
     expires_at: int
     browser: str
 
-    @classmethod
-    def from_row(cls, row: RowMapping) -> "ConsoleSession":
-        return cls(**row)
-
 
 _COLUMNS = columns_of(console_sessions)
 
@@ -60,12 +52,12 @@ async def add_session(connection: AsyncConnection, tenant_id: str, session: Cons
 
 
 def find_session(connection: Connection, tenant_id: str, digest: bytes) -> ConsoleSession | None:
-    """The session whose secret has this SHA-256, whether or not it has expired."""
+    """Return the session whose secret has this SHA-256, whether or not it has expired."""
     query = select(*_COLUMNS).where(
         of_tenant(console_sessions, tenant_id), console_sessions.c.digest == digest
     )
     row = connection.execute(query).mappings().one_or_none()
-    return None if row is None else ConsoleSession.from_row(row)
+    return None if row is None else ConsoleSession(**row)
 
 
 async def page_of_sessions(
@@ -75,8 +67,8 @@ async def page_of_sessions(
     after: Position | None,
     limit: int,
 ) -> list[ConsoleSession]:
-    """The sessions that have not ended, newest first, after `(created_at, session_id)`. `live` is
-    `(now, idle)`: a session expires after `now`, and was seen after `idle`."""
+    """Return the sessions that have not ended, newest first, after `(created_at, session_id)`.
+    `live` is `(now, idle)`: a session expires after `now`, and was seen after `idle`."""
     now, idle = live
     query = select(*_COLUMNS).where(
         of_tenant(console_sessions, tenant_id),
@@ -85,7 +77,7 @@ async def page_of_sessions(
     )
     created_at, session_id = console_sessions.c.created_at, console_sessions.c.session_id
     query = newest_first(query, created_at, session_id, after, limit)
-    return [ConsoleSession.from_row(row) for row in (await connection.execute(query)).mappings()]
+    return [ConsoleSession(**row) for row in (await connection.execute(query)).mappings()]
 
 
 async def touch_session(
@@ -108,19 +100,12 @@ async def mark_session_ended(
 ) -> ConsoleSession | None:
     """Deletes the session, of this person alone if one is given. None if it is gone: of two
     callers, one gets it."""
-    mine = [
-        of_tenant(console_sessions, tenant_id),
-        console_sessions.c.session_id == session_id,
-    ]
+    mine = [of_tenant(console_sessions, tenant_id), console_sessions.c.session_id == session_id]
     if person is not None:
         mine.append(console_sessions.c.person == person)
     row = (await connection.execute(select(*_COLUMNS).where(*mine))).mappings().one_or_none()
-    if (
-        row is None
-        or not (await connection.execute(delete(console_sessions).where(*mine))).rowcount
-    ):
-        return None
-    return ConsoleSession.from_row(row)
+    done = await connection.execute(delete(console_sessions).where(*mine))
+    return ConsoleSession(**row) if row is not None and done.rowcount else None
 
 
 async def delete_ended_sessions(
@@ -162,7 +147,7 @@ async def add_link(connection: AsyncConnection, tenant_id: str, link: SignInLink
 async def find_link(
     connection: AsyncConnection, tenant_id: str, digest: bytes
 ) -> SignInLink | None:
-    """The link whose code has this SHA-256, used or not, expired or not."""
+    """Return the link whose code has this SHA-256, used or not, expired or not."""
     query = select(*columns_of(sign_in_links)).where(
         of_tenant(sign_in_links, tenant_id), sign_in_links.c.digest == digest
     )

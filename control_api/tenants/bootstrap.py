@@ -50,7 +50,7 @@ class FirstKeys:
 async def first_start(
     store: Store, settings: Settings, entropy: Callable[[int], bytes]
 ) -> tuple[Installation, FirstKeys | None]:
-    """The installation, and its keys if this was the first start."""
+    """Return the installation, and its keys if this was the first start."""
     async with store.reading_all_tenants() as connection:
         installed = await tenant_rows.installed(connection)
     if installed is not None:
@@ -81,7 +81,7 @@ async def _installed(store: Store) -> Installation:
 
 
 def _mounted(path: Path) -> FirstKeys:
-    """The admin key that the operator's platform made."""
+    """Return the admin key that the operator's platform made."""
     key = secret_file.read_mounted(path).decode("ascii", errors="replace").strip()
     if not well_formed(key):
         # A key without the checksum of ours would be refused whenever it is used.
@@ -95,7 +95,8 @@ def _make(settings: Settings, entropy: Callable[[int], bytes]) -> FirstKeys:
 
 
 def _unfinished(path: Path, settings: Settings) -> FirstKeys | None:
-    """The keys of a first start that died before its commit; None if there are none to reuse."""
+    """Return the keys of a first start that died before its commit; None if there are none to
+    reuse."""
     content = secret_file.read(path)
     if content is None:
         return None
@@ -128,15 +129,8 @@ async def _install(
         await tx.publish({TENANT: tenant_document(effective(tenant, settings))})
         detail = {"name": tenant.name}
         change = ObjectChange(None, asdict(shown_tenant(tenant)), published=tx.published(TENANT))
-        record = change_record(
-            "tenant.created",
-            tenant.tenant_id,
-            _ACTOR,
-            detail,
-            record_id=uuid7(tx.now, entropy(10)),
-            change=change,
-        )
-        await tx.append(record)
+        what, new_id = ("tenant.created", tenant.tenant_id), uuid7(tx.now, entropy(10))
+        await tx.append(change_record(*what, _ACTOR, detail, record_id=new_id, change=change))
         wanted = NewKey(name="first admin", scope="admin", expires_days=None)
         admin = build_key(wanted, keys.admin_key, entropy(16), tx.now)
         await add_key(tx, admin, _ACTOR, uuid7(tx.now, entropy(10)))

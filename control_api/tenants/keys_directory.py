@@ -73,7 +73,8 @@ class Cluster:
 
     @classmethod
     def of_pod(cls, environ: Mapping[str, str], account: Path = ACCOUNT) -> "Cluster":
-        """What the kubelet tells every pod. Raises `NoSecret` outside of one."""
+        """Return the cluster as the kubelet describes it to every pod. Raises `NoSecret` outside of
+        one."""
         host, port = (environ.get(f"KUBERNETES_SERVICE_{part}") for part in ("HOST", "PORT"))
         if not host or not port:
             raise NoSecret("KUBERNETES_SERVICE_HOST is not set: this is no pod of a cluster")
@@ -93,7 +94,7 @@ class Cluster:
 
 
 def fresh_keys(entropy: Callable[[int], bytes]) -> dict[str, bytes]:
-    """The files of a new installation's Secret."""
+    """Return the files of a new installation's Secret."""
     return {
         log_key.FILE: log_key.fresh(),
         ADMIN_KEY: make_key(entropy(32)).encode(),
@@ -139,7 +140,7 @@ async def create(cluster: Cluster, name: str, keys: Mapping[str, bytes]) -> bool
 
 
 def _message(body: bytes) -> str:
-    """The sentence in a `Status` of the API server."""
+    """Return the sentence in a `Status` of the API server."""
     try:
         return str(json.loads(body)["message"])
     except (ValueError, KeyError, TypeError):

@@ -65,7 +65,7 @@ class TenantSettingsResponse:
 
 @dataclass(frozen=True, slots=True)
 class Freeze:
-    """Whether the tenant is frozen; `reason` and `frozen_at` are null if it is not."""
+    """The freeze of a tenant, if it is frozen; `reason` and `frozen_at` are null if it is not."""
 
     frozen: bool
     reason: str | None

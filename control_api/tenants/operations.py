@@ -69,10 +69,10 @@ async def change_tenant_settings(
 ) -> TenantSettingsResponse:
     """Change a tenant's settings."""
     # Only the settings that were sent: the model's default must not replace the other's value.
-    given = request.model_dump(include=request.model_fields_set - {"tenant_id"})
+    changes = request.model_dump(include=request.model_fields_set - {"tenant_id"})
 
     def changed(tenant: StoredTenant) -> tuple[StoredTenant, dict[str, Any]]:
-        return replace(tenant, **given), given
+        return replace(tenant, **changes), changes
 
     tenant = await tenants.changing.change(
         request.tenant_id, "tenant.settings", caller.by, changed, _settings
@@ -127,11 +127,12 @@ async def create_tenant(tenants: Tenants, caller: Superadmin, request: NewTenant
 async def deactivate_tenant(tenants: Tenants, caller: Superadmin, request: TenantRequest) -> Empty:
     """Deactivate a tenant; its keys stop working until it is reactivated."""
 
-    def off(tenant: StoredTenant) -> tuple[StoredTenant, dict[str, Any]]:
-        return replace(tenant, active=False), {}
-
     await tenants.changing.change(
-        request.tenant_id, "tenant.deactivated", caller.by, off, shown_tenant
+        request.tenant_id,
+        "tenant.deactivated",
+        caller.by,
+        lambda tenant: (replace(tenant, active=False), {}),
+        shown_tenant,
     )
     return Empty()
 
@@ -141,11 +142,12 @@ async def reactivate_tenant(
 ) -> TenantResponse:
     """Reactivate a tenant; its keys work again."""
 
-    def on(tenant: StoredTenant) -> tuple[StoredTenant, dict[str, Any]]:
-        return replace(tenant, active=True), {}
-
     tenant = await tenants.changing.change(
-        request.tenant_id, "tenant.reactivated", caller.by, on, shown_tenant
+        request.tenant_id,
+        "tenant.reactivated",
+        caller.by,
+        lambda tenant: (replace(tenant, active=True), {}),
+        shown_tenant,
     )
     return shown_tenant(tenant)
 
@@ -202,11 +204,8 @@ async def show_freeze(tenants: Tenants, caller: Caller, _: EmptyRequest) -> Free
 
 
 def _freeze(tenant: StoredTenant) -> Freeze:
-    return Freeze(
-        frozen=tenant.frozen_at is not None,
-        reason=tenant.freeze_reason,
-        frozen_at=time_or_none(tenant.frozen_at),
-    )
+    at = time_or_none(tenant.frozen_at)
+    return Freeze(at is not None, tenant.freeze_reason, at)
 
 
 async def get_tenant(

@@ -47,9 +47,9 @@ class FileSender:
     async def abandon(self) -> None:
         await asyncio.get_running_loop().run_in_executor(self._thread, self._cut_off)
 
-    async def _run(self, step: Callable[..., None], *given: bytes) -> None:
+    async def _run(self, step: Callable[..., None], *data: bytes) -> None:
         try:
-            await asyncio.get_running_loop().run_in_executor(self._thread, step, *given)
+            await asyncio.get_running_loop().run_in_executor(self._thread, step, *data)
         except BlockingIOError as error:
             raise TargetAway("another process has locked the file") from error
         except OSError as error:
@@ -89,7 +89,7 @@ class FileSender:
         return self._handle
 
     def _is_current(self, handle: int) -> bool:
-        """Whether the path still leads to the open file, and all of it was settled."""
+        """Return whether the path still leads to the open file, and all of it was settled."""
         ours = os.fstat(handle)
         if ours.st_size > self._settled:
             return True  # in the middle of a turn: its lines stay together, and are synced
@@ -101,7 +101,8 @@ class FileSender:
 
 
 def _open(path: Path) -> tuple[int, int]:
-    """The file, locked and without half a line at its end, and its size. Raises `OSError`."""
+    """Return the file, locked and without half a line at its end, and its size. Raises
+    `OSError`."""
     # Opening a pipe that has no reader would block.
     flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK
     handle = os.open(path, flags, _MODE)
@@ -123,7 +124,7 @@ def _open(path: Path) -> tuple[int, int]:
 
 
 def _end_of_lines(handle: int) -> int:
-    """The size up to and with the last line break."""
+    """Return the size up to and with the last line break."""
     end = os.fstat(handle).st_size
     while end > 0:
         start = max(0, end - _PIECE)

@@ -52,8 +52,8 @@ class OtlpSender:
 
     @staticmethod
     def encode(event: AuditEvent, tenant_id: str) -> bytes:
-        """The sidecar as JSON, a line break, and the `LogRecord`: records of one sidecar, one after
-        the other, are sent under one resource."""
+        """Return the sidecar as JSON, a line break, and the `LogRecord`: records of one sidecar,
+        one after the other, are sent under one resource."""
         record = orjson.dumps(otel_log_record(event, tenant_id))
         return orjson.dumps(event["sidecar_id"]) + b"\n" + record
 
@@ -85,8 +85,8 @@ class OtlpSender:
         return 1
 
     async def _post(self, encoded: list[bytes]) -> tuple[int, int]:
-        """The status, and how many records a partial success rejected. Raises `TargetAway` unless
-        they were taken or are bad."""
+        """Return the status, and how many records a partial success rejected. Raises `TargetAway`
+        unless they were taken or are bad."""
         body = await to_thread(_body, encoded, self._target.gzip)
         headers = {"Content-Type": "application/json", "User-Agent": f"sluice/{__version__}"}
         if self._target.gzip:
@@ -125,7 +125,7 @@ class OtlpSender:
 
 
 class _Refusals:
-    """What a target has called bad data in one batch."""
+    """The refusals of bad data in one batch."""
 
     def __init__(self) -> None:
         self.taken = False
@@ -144,7 +144,7 @@ class _Refusals:
 
 
 def _body(encoded: list[bytes], compress: bool) -> bytes:
-    """An `ExportLogsServiceRequest`."""
+    """Return an `ExportLogsServiceRequest`."""
     pairs = (each.split(b"\n", 1) for each in encoded)
     groups = [
         {
@@ -167,7 +167,7 @@ async def _read(answer: ClientResponse) -> bytes:
 
 
 def _rejected(raw: bytes) -> int:
-    """The records that a partial success rejected."""
+    """Return the records that a partial success rejected."""
     try:
         partial: Any = orjson.loads(raw or b"{}").get("partialSuccess") or {}
         return max(0, int(partial.get("rejectedLogRecords") or 0))
@@ -182,7 +182,7 @@ def _retry_after(answer: ClientResponse) -> float:
 
 
 def _reason(error: BaseException) -> str:
-    """The kind of failure, without the URL: its path may be a secret."""
+    """Return the kind of failure, without the URL: its path may be a secret."""
     number = getattr(error, "os_error", error)
     words = getattr(number, "strerror", None) or type(error).__name__
     return f"it can't be reached: {words}"

@@ -28,7 +28,7 @@ class Waiting(NamedTuple):
 
 
 async def waiting(connection: AsyncConnection, target: str) -> list[Waiting]:
-    """The logs of all tenants in which entries wait for the target."""
+    """Return the logs of all tenants in which entries wait for the target."""
     mine = export_positions.c
     at = func.coalesce(mine.next_seq, 0)
     query = (
@@ -50,8 +50,8 @@ async def waiting(connection: AsyncConnection, target: str) -> list[Waiting]:
 async def claim(
     connection: AsyncConnection, tenant_id: str, target: str, lease: str, now: int, until: int
 ) -> int | None:
-    """The first entry to push, leased to the caller until `until`; None while another process has
-    it. A new target begins with the oldest entry that is kept."""
+    """Return the first entry to push, leased to the caller until `until`; None while another
+    process has it. A new target begins with the oldest entry that is kept."""
     kept = (await connection.execute(select(first_kept(tenant_id)))).scalar_one()
     first = {
         "tenant_id": tenant_id,
@@ -65,8 +65,7 @@ async def claim(
     claimed = (
         update(export_positions)
         .where(
-            *mine,
-            or_(export_positions.c.lease == lease, export_positions.c.leased_until <= now),
+            *mine, or_(export_positions.c.lease == lease, export_positions.c.leased_until <= now)
         )
         .values(lease=lease, leased_until=until)
     )

@@ -29,7 +29,7 @@ class Sender(Protocol):
 
     @property
     def encode(self) -> "Callable[[AuditEvent, str], bytes]":
-        """How an event of a tenant looks there. Runs in a thread."""
+        """Encodes an event of a tenant for the target. Runs in a thread."""
 
     async def send(self, encoded: list[bytes]) -> int:
         """Send events of one tenant, in order. Returns how many of them the target will never take.

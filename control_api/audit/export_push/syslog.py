@@ -28,22 +28,21 @@ from control_api.security.export_targets import ExportTarget
 ENTERPRISE = 32473
 """RFC 5612: the number for examples, until there is one of our own."""
 _LOG_AUDIT, _INFORMATIONAL, _WARNING = 13, 6, 4
-_ESCAPED = re.compile(r'["\\\]]')
+_ESCAPED, _escaped = re.compile(r'["\\\]]'), r"\\\g<0>"
 """Characters that a parameter escapes with a backslash (RFC 5424, section 6.3.3). Needed, since an
 event's id comes from a sidecar."""
-_PARAMETERS = ("event_id", "seq", "hash")
 _NOT_IN_HOSTNAME = re.compile(r"[^!-~]")
 
 
 def framed_message(
     event: AuditEvent, tenant_id: str, hostname: str, line: Callable[[AuditEvent, str], bytes]
 ) -> bytes:
-    """The message in its frame. `line` makes its text, without a byte order mark before it: what
-    reads the text as JSON would stumble over one."""
+    """Return the message in its frame. `line` makes its text, without a byte order mark before it:
+    what reads the text as JSON would stumble over one."""
     severity = _INFORMATIONAL if event["decision"] == "ALLOW" else _WARNING
     host = _NOT_IN_HOSTNAME.sub("", hostname)[:255] or "-"
     parameters = " ".join(
-        f'{name}="{_ESCAPED.sub(_escape, str(event[name]))}"'
+        f'{name}="{_ESCAPED.sub(_escaped, str(event[name]))}"'
         for name in ("event_id", "seq", "hash")
     )
     head = (
@@ -52,10 +51,6 @@ def framed_message(
     )
     message = head.encode() + line(event, tenant_id)
     return b"%d %b" % (len(message), message)
-
-
-def _escape(found: re.Match[str]) -> str:
-    return f"\\{found.group()}"
 
 
 T = TypeVar("T")
@@ -113,9 +108,7 @@ class Stream:
         try:
             while True:
                 raw = self._socket.recv(_PIECE)
-                if not raw:
-                    raise EndedEarly("the receiver closed it early")
-                if self._tls is not None and self._tls.take(raw):
+                if not raw or (self._tls is not None and self._tls.take(raw)):
                     raise EndedEarly("the receiver closed it early")
         except BlockingIOError:
             pass
@@ -171,7 +164,7 @@ class _Tls:
 
 
 async def open_stream(host: str, port: int, tls: ssl.SSLContext | None) -> Stream:
-    """A connection to the first address of `host` that answers. Raises `OSError`."""
+    """Return a connection to the first address of `host` that answers. Raises `OSError`."""
     loop = asyncio.get_running_loop()
     found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     failure = OSError("the name has no address")
@@ -216,14 +209,12 @@ class SyslogSender:
         return 0
 
     async def settle(self) -> None:
-        if self._stream is None:
-            return
-        try:
-            await self._stream.end(self._target.close_notify)
-        except OSError as error:
-            raise TargetAway(_reason(error)) from error
-        self._stream.close()
-        self._stream = None
+        if self._stream is not None:
+            try:
+                await self._stream.end(self._target.close_notify)
+            except OSError as error:
+                raise TargetAway(_reason(error)) from error
+            await self.abandon()
 
     async def abandon(self) -> None:
         if self._stream is not None:

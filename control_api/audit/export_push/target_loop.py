@@ -131,7 +131,7 @@ FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
 """The longest pause after the first failure, and after any, in seconds: it doubles each time, and
 the actual pause is random (full jitter)."""
 LAG_SECONDS = 5.0
-"""How often the lag is read during a longer pause."""
+"""Seconds between two reads of the lag during a longer pause."""
 T = TypeVar("T")
 
 
@@ -141,17 +141,13 @@ class TargetLoop:
     def __init__(
         self, parts: ExportParts, target: ExportTarget, place: int, sender: Sender
     ) -> None:
-        self._parts = parts
-        self._target = target
+        self._parts, self._target, self._sender = parts, target, sender
         self._name = f"export target {place} (`{target.shown}`)"
-        self._sender = sender
         self._metrics = parts.metrics.of(place)
         # SQLite has one process, which need not wait for its own lease after a kill.
         self._lease = ONLY_PROCESS if parts.alone else parts.entropy(16).hex()
         self._held: set[str] = set()
-        self._last = ""
-        self._limit = FIRST_BATCH
-        self._failures = 0
+        self._last, self._limit, self._failures = "", FIRST_BATCH, 0
 
     async def run(self) -> None:
         """Runs until the service drains; then ends its turn, and lets others continue at once."""
@@ -165,7 +161,7 @@ class TargetLoop:
                 await self._save(tenant_id, None, 0)
 
     async def _turn_or_pause(self) -> float:
-        """One turn. Returns the seconds until the next."""
+        """Run one turn. Return the seconds until the next."""
         after = 0.0
         try:
             more = await self._turn()
@@ -210,14 +206,14 @@ class TargetLoop:
         return bool(logs)
 
     async def _waiting(self) -> list[Waiting]:
-        """The logs that wait, those first that follow the last turn's last."""
+        """Return the logs that wait, those first that follow the last turn's last."""
         async with self._parts.store.reading_all_tenants() as connection:
             found = await position_queries.waiting(connection, self._target.identity)
         self._metrics.lag.set(sum(each.lag for each in found))
         return sorted(found, key=lambda each: (each.tenant_id <= self._last, each.tenant_id))
 
     async def _claim(self, log: Waiting) -> int | None:
-        """The first entry to push; None if another process pushes this log."""
+        """Return the first entry to push; None if another process pushes this log."""
         now = self._parts.clock.now()
         if log.leased_until is not None and log.leased_until > now:
             if log.lease != self._lease:
@@ -295,7 +291,7 @@ class TargetLoop:
 
 @dataclass(slots=True)
 class _Turn:
-    """What one turn has sent. `reached` is, for each log, the entry after the last."""
+    """The counts of one turn. `reached` is, for each log, the entry after the last."""
 
     sent: int = 0
     refused: int = 0

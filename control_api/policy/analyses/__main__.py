@@ -45,14 +45,14 @@ def main(arguments: list[str]) -> int:
 
 
 def _has_room() -> bool:
-    """Whether the questions so far have left the memory for another."""
+    """Return whether the questions so far have left the memory for another."""
     resident = int(Path("/proc/self/statm").read_text("ascii").split()[1])
     return resident * os.sysconf("SC_PAGE_SIZE") <= MAX_KEPT
 
 
 def _next_job(idle: int, seconds: int) -> bytes | None:
-    """The next job, which may then take so many seconds of computing time. None if the service has
-    ended, or needs no more answers."""
+    """Return the next job, which may then take so many seconds of computing time. None if the
+    service has ended, or needs no more answers."""
     source = sys.stdin.buffer
     # Nothing is buffered here: the service sends a job once it has read the last one's answer.
     if not select.select([source], [], [], idle)[0]:

@@ -17,7 +17,7 @@ from policies.ground.errors import Invalid, Malformed, SluiceError, Unavailable
 NO_MEMORY = 3
 """The exit code of a process that has used up its memory."""
 SIZE = 8
-"""How many bytes give the size of a job or an answer, big-endian, before it."""
+"""Bytes that give the size of a job or an answer, big-endian, before it."""
 
 
 class Job(NamedTuple):
@@ -71,11 +71,11 @@ def _sized(raw: bytes) -> bytes:
 
 MODULE = "control_api.policy.analyses"
 CPU_SECONDS = 20
-"""How much computing time a question may take."""
+"""Seconds of computing time that a question may take."""
 MEMORY = 768 * 1024 * 1024
-"""How many bytes of memory a question may take."""
+"""Bytes of memory that a question may take."""
 IDLE_SECONDS = 60
-"""How long a process waits for another question before it ends."""
+"""Seconds that a process waits for another question before it ends."""
 _TOO_LARGE = (
     f"the question needs more than {CPU_SECONDS} s of computing time or {MEMORY >> 20} MiB of "
     "memory: ask about fewer policies, or use fewer patterns in each"
@@ -93,11 +93,12 @@ class EndedError(Exception):
 
     @property
     def out_of_time(self) -> bool:
-        """Whether it took more computing time than a question may."""
+        """Return whether it took more computing time than a question may."""
         return self._code == -signal.SIGXCPU
 
     def answer(self) -> Answer:
-        """What to answer if the question was its first. Raises `RuntimeError` if it failed."""
+        """Return the answer if the question was the process's first. Raises `RuntimeError` if it
+        failed."""
         # Aborted is how a library written in Rust, such as pydantic's core, ends without memory.
         if self._code in (-signal.SIGXCPU, -signal.SIGKILL, -signal.SIGABRT, NO_MEMORY):
             return Answer(422, b"", _TOO_LARGE)
@@ -126,8 +127,8 @@ class Child:
         return cls(process)
 
     async def ask(self, job: bytes) -> Answer:
-        """The answer to what `write_job` wrote. Raises `EndedError`. The process may have ended
-        after an answer whose status is not 200."""
+        """Return the answer to what `write_job` wrote. Raises `EndedError`. The process may have
+        ended after an answer whose status is not 200."""
         stdin, stdout = self._process.stdin, self._process.stdout
         assert stdin is not None
         assert stdout is not None
@@ -153,7 +154,7 @@ class Child:
 
 
 SECONDS = 60.0
-"""How long a question may take on a busy machine."""
+"""Seconds that a question may take on a busy machine."""
 MAX_ANALYSES = 2
 """The maximum number of analyses at a time in this process; one for each tenant."""
 REUSED = 1024 * 1024
@@ -172,7 +173,7 @@ class Analyses:
         self._closed = False
 
     async def answer(self, tenant_id: str, job: Job) -> bytes:
-        """The JSON that answers the question. Raises `Malformed` or `Invalid` if it can't be
+        """Return the JSON that answers the question. Raises `Malformed` or `Invalid` if it can't be
         answered, `Unavailable` if too many analyses run or the machine is too busy."""
         with self.room(tenant_id):
             try:

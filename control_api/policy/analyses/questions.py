@@ -15,6 +15,7 @@ from control_api.policy import candidate_models as candidate_request
 from control_api.policy.analyses.process import Analyses, Job
 from control_api.policy.impact_counts import prepare
 from control_api.policy.models import (
+    UNSTORED,
     ComparedPolicies,
     PolicySetBody,
     ReviewedPolicies,
@@ -43,8 +44,6 @@ from policies.testing.run import clauses, compiled, failure, run
 
 MAX_FAILURES = 1000
 """Failed cases that are listed."""
-UNSTORED = {"policy_id": "", "version": 0}
-"""What the store adds to a policy. No decision depends on it."""
 _CALLER = Key("review", "evaluate")
 
 Wire = dict[str, Any]
@@ -74,7 +73,7 @@ def effects(
 def candidate_reviewed(
     old: Sequence[Policy], new: Sequence[Policy], guardrails: Iterable[Guardrail], steps: int
 ) -> Wire:
-    """What a promotion would do, by what it allows and by the names of policies. Raises
+    """Return the effects of a promotion on requests, guardrails and policies by name. Raises
     `TooManyClasses`."""
     # Ids and versions are the store's: a policy that a candidate leaves as it is may have others.
     before, after = _by_name(old), _by_name(new)
@@ -93,20 +92,22 @@ def _by_name(policies: Iterable[Policy]) -> dict[str, Wire]:
 
 
 def reviewed(
-    asked: ReviewedPolicies,
+    policy_set: ReviewedPolicies,
     old: Sequence[Policy],
     new: Sequence[Policy],
     guardrails: Iterable[Guardrail],
     steps: int,
 ) -> Wire:
-    """A `PolicyReview`. Raises `TooManyClasses`."""
-    needed = {asked.ask.agent_role} if asked.ask is not None else set()
+    """Return a `PolicyReview`. Raises `TooManyClasses`."""
+    needed = {policy_set.ask.agent_role} if policy_set.ask is not None else set()
     # The cases of a file of tests may ask about any role.
-    roles = compiled(each for each in new if asked.tests is not None or each.agent_role in needed)
+    roles = compiled(
+        each for each in new if policy_set.tests is not None or each.agent_role in needed
+    )
     return {
         **effects(old, new, guardrails, steps),
-        "tests": None if asked.tests is None else _tested(asked.tests, roles),
-        "answer": None if asked.ask is None else _answer(asked.ask, roles),
+        "tests": None if policy_set.tests is None else _tested(policy_set.tests, roles),
+        "answer": None if policy_set.ask is None else _answer(policy_set.ask, roles),
     }
 
 
@@ -139,12 +140,7 @@ def _tested(text: str, roles: Mapping[str, Role]) -> Wire:
     wrong = (result for result in run(file, roles) if not result.passed)
     failures = [failure(result, roles) for result in islice(wrong, MAX_FAILURES)]
     more = sum(1 for _ in wrong)
-    return {
-        "cases": len(file),
-        "failed": len(failures) + more,
-        "faults": [],
-        "failures": failures,
-    }
+    return {"cases": len(file), "failed": len(failures) + more, "faults": [], "failures": failures}
 
 
 def _answer(ask: TriedRetrieval, roles: Mapping[str, Role]) -> Wire:
@@ -168,27 +164,26 @@ EVALUATES = frozenset({"evaluate", "admin"})
 
 
 def diff(job: Job, steps: int = MAX_STEPS) -> bytes:
-    """What a set of policies, the body of the request, newly allows and denies compared with what
-    is in force: documents of roles."""
+    """Compare a set of policies, the body of the request, with the documents of roles in force."""
     body, in_force = job.parts
-    asked = ComparedPolicies.read(parse_object(body, None, unique=True))
-    if asked.against is None:
+    policy_set = ComparedPolicies.read(parse_object(body, None, unique=True))
+    if policy_set.against is None:
         old = _stored(in_force)
     else:
-        old = [Policy.from_wire(UNSTORED | each.body()) for each in asked.against]
-    return orjson.dumps(compared(old, _asked_set(asked, in_force), steps))
+        old = [Policy.from_wire(UNSTORED | each.body()) for each in policy_set.against]
+    return orjson.dumps(compared(old, _requested(policy_set, in_force), steps))
 
 
 def review(job: Job, steps: int = MAX_STEPS) -> bytes:
-    """What a set of policies, the body of the request, would do in place of what is in force."""
+    """Review a set of policies, the body of the request, in place of those in force."""
     body, in_force, rules = job.parts
-    asked = ReviewedPolicies.read(parse_object(body, None, unique=True))
-    old, new = _stored(in_force), _asked_set(asked, in_force)
-    return orjson.dumps(reviewed(asked, old, new, _guardrails(rules), steps))
+    policy_set = ReviewedPolicies.read(parse_object(body, None, unique=True))
+    old, new = _stored(in_force), _requested(policy_set, in_force)
+    return orjson.dumps(reviewed(policy_set, old, new, _guardrails(rules), steps))
 
 
 def candidate_review(job: Job, steps: int = MAX_STEPS) -> bytes:
-    """What the promotion of a candidate, documents of its roles, would do."""
+    """Review the promotion of a candidate, which is given as documents of its roles."""
     documents, in_force, rules = job.parts
     old, new = _stored(in_force), _stored(documents)
     found = candidate_reviewed(old, new, _guardrails(rules), steps)
@@ -196,37 +191,43 @@ def candidate_review(job: Job, steps: int = MAX_STEPS) -> bytes:
 
 
 def access(job: Job) -> bytes:
-    """What the policies in force allow to those who are registered."""
+    """List the access of registered agents and keys under the policies in force."""
     roles, agents, keys, enrolled, tenant = map(orjson.loads, job.parts)
     settings, now = TenantSettings.from_wire(tenant[0]), job.options["now"]
     live = (key for key in map(Key.from_wire, keys) if key.scope in EVALUATES and key.live(now))
     registry = Registry(settings, [*map(Agent.from_wire, agents)], [*live, *_enrolled(enrolled)])
-    callers, asked, level = CallersOfRoles(registry), _asked(job.options), job.options["level"]
+    callers, question, level = (
+        CallersOfRoles(registry),
+        _question(job.options),
+        job.options["level"],
+    )
     rows = []
     for documents in sorted(roles, key=_role):
         role = _role(documents)
         policies = [*_policies(documents)]
-        rows += access_rows(role, policies, asked, level, callers.of(role))
+        rows += access_rows(role, policies, question, level, callers.of(role))
     return orjson.dumps({"rows": rows})
 
 
 def access_by_policies(job: Job, steps: int = MAX_STEPS) -> bytes:
-    """What the policies of some roles allow; the registry is left out."""
+    """List the access that the policies of some roles allow; the registry is left out."""
     [roles] = job.parts
-    asked = _asked(job.options)._replace(steps=steps)
+    question = _question(job.options)._replace(steps=steps)
     rows = []
     for documents in sorted(orjson.loads(roles), key=_role):
-        rows += access_rows(_role(documents), [*_policies(documents)], asked, job.options["level"])
+        rows += access_rows(
+            _role(documents), [*_policies(documents)], question, job.options["level"]
+        )
     return orjson.dumps({"rows": [{**row, "agent_ids": []} for row in rows]})
 
 
 def matrix(job: Job) -> bytes:
-    """What the policies of some roles allow of each source that they name."""
+    """Show the levels that the policies of some roles allow of each source that they name."""
     return orjson.dumps(analysis.matrix(*_matrix(job), MAX_STEPS, strict=False))
 
 
 def matrix_within(job: Job, steps: int) -> bytes:
-    """The same within so many steps for each role. Raises `TooManyClasses`."""
+    """Answer `matrix` within so many steps for each role. Raises `TooManyClasses`."""
     return orjson.dumps(analysis.matrix(*_matrix(job), steps, strict=True))
 
 
@@ -237,12 +238,12 @@ def _matrix(job: Job) -> tuple[dict[str, list[Policy]], analysis.Columns]:
 
 
 def impact(job: Job) -> bytes:
-    """The request for an impact run, decoded and validated. Analyses nothing."""
+    """Return the request for an impact run, decoded and validated. Analyses nothing."""
     return prepare(*job.parts)
 
 
 def candidate(job: Job) -> bytes:
-    """The request that publishes a candidate, decoded and validated. Analyses nothing."""
+    """Return the request that publishes a candidate, decoded and validated. Analyses nothing."""
     body, in_force = job.parts
     return candidate_request.prepare(job.options["name"], body, in_force)
 
@@ -267,8 +268,8 @@ def _stored(documents: bytes) -> list[Policy]:
     return [policy for document in orjson.loads(documents) for policy in _policies(document)]
 
 
-def _asked_set(asked: PolicySetBody, in_force: bytes) -> list[Policy]:
-    return [Policy.from_wire(UNSTORED | each) for each in asked.bodies(in_force)]
+def _requested(policy_set: PolicySetBody, in_force: bytes) -> list[Policy]:
+    return [Policy.from_wire(UNSTORED | each) for each in policy_set.bodies(in_force)]
 
 
 def _policies(documents: Iterable[dict[str, Any]]) -> Iterable[Policy]:
@@ -276,12 +277,12 @@ def _policies(documents: Iterable[dict[str, Any]]) -> Iterable[Policy]:
 
 
 def _role(documents: list[dict[str, Any]]) -> str:
-    """A role's document is the list of its policies, at least one."""
+    """Return the role of a document, which lists at least one policy."""
     role: str = documents[0]["agent_role"]
     return role
 
 
-def _asked(options: Mapping[str, Any]) -> Asked:
+def _question(options: Mapping[str, Any]) -> Asked:
     one = {
         name: () if options[name] is None else (options[name],)
         for name in ("agent", "task", "source")
@@ -299,11 +300,11 @@ MAX_BYTES = 32 * 1024
 MAX_STEPS_HERE = 4_000
 """The work that it may take for each role, about 2 ms."""
 MAX_TRIES = 20
-"""How often a review may take that work: for each role, and each guardrail on it."""
+"""The most times that a review may take that work: for each role, and each guardrail on it."""
 MAX_BODY = 8 * 1024
 """The body of a request that is decoded here: a bad one has a complaint about each of its items."""
 MAX_WILDCARDS = 200
-"""How many `*` and `?` it may have in all: what compares two patterns takes the product of their
+"""The `*` and `?` that it may have in all: to compare two patterns takes the product of their
 lengths, and is not counted among the steps."""
 
 _SMALL: Mapping[str, Callable[[Job, int], bytes]] = {
@@ -316,7 +317,7 @@ _SMALL: Mapping[str, Callable[[Job, int], bytes]] = {
 
 
 async def answer(analyses: Analyses, tenant_id: str, job: Job, tries: int = 1) -> bytes:
-    """The JSON that answers one of these questions. Raises as `Analyses.answer` does."""
+    """Return the JSON that answers one of these questions. Raises as `Analyses.answer` does."""
     if tries <= MAX_TRIES and _is_small(job.parts):
         try:
             return _SMALL[job.question](job, MAX_STEPS_HERE)

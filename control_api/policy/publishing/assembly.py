@@ -19,7 +19,7 @@ from policies.ground.clock import Clock
 from policies.ground.process.outage_logger import OutageLogger
 
 CLOSE_SECONDS = 2.0
-"""How long a stopping service waits for pushes that are under way."""
+"""Seconds that a stopping service waits for pushes that are under way."""
 _log = logging.getLogger("sluice.publishing")
 
 

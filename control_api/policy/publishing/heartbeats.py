@@ -1,18 +1,14 @@
 """Answers sidecars that ask whether their policy set is current, and takes their reports of missing
-or wrong fields.
-
-Every replica answers every request.
+or wrong fields. Every replica answers every request.
 
     read requests > gather > query the store > sign a heartbeat for each tenant > send
 
 INVARIANT: the store is queried after the requests are read. A heartbeat attests the revision at a
 time after its nonces were drawn; querying first could attest a revision that is already stale. If
-the store does not answer, no heartbeat is sent, and sidecars deny once their last heartbeat is too
-old.
+the store does not answer, no heartbeat is sent, and sidecars deny once their last one is too old.
 
-Each tenant has its own stream of reports, because they contain names of sessions and roles, which
-must not reach other tenants. Anyone who can reach Redis may write to the streams of requests and of
-reports, so malformed entries are skipped, and those of requests counted.
+Each tenant has its own stream of reports: the names of its sessions and roles must not reach other
+tenants. Anyone who can reach Redis may write to the streams, so malformed entries are skipped.
 """
 
 import asyncio
@@ -63,7 +59,7 @@ class HeartbeatRequests:
 
 
 def parse_requests(entries: Iterable[object]) -> tuple[dict[str, HeartbeatRequests], int]:
-    """The requests by tenant, and the number of malformed entries."""
+    """Return the requests by tenant, and the number of malformed entries."""
     by_tenant: defaultdict[str, HeartbeatRequests] = defaultdict(HeartbeatRequests)
     unreadable = 0
     for entry in entries:
@@ -96,7 +92,8 @@ def _parse(entry: object) -> tuple[str, str, bool] | None:
 
 
 KEPT_MS = 60_000
-"""How long the stream is kept after the last read. Sidecars report again what is still wrong."""
+"""Milliseconds that the stream is kept after the last read. Sidecars report again what is still
+wrong."""
 MAX_ENTRIES = 16
 """The maximum number of entries to read, newest first, and of fields to take from one entry."""
 _MAX_BYTES = MAX_ENTRIES * 1024
@@ -107,7 +104,7 @@ _FIELD = re.compile(
 
 
 def report_commands(tenant_id: str) -> tuple[Command, Command]:
-    """The command that reads the entries, and the one that lets the stream expire."""
+    """Return the command that reads the entries, and the one that lets the stream expire."""
     # The stream is not deleted after the read, because every replica reads it. Repairing a field
     # twice does no harm.
     key = doubts_key(tenant_id)
@@ -115,8 +112,8 @@ def report_commands(tenant_id: str) -> tuple[Command, Command]:
 
 
 def suspect_fields(answer: object) -> set[bytes]:
-    """The fields named in the answer to the first of `report_commands`. Fields beyond the limits
-    are dropped, since sidecars report them again."""
+    """Return the fields named in the answer to the first of `report_commands`. Fields beyond the
+    limits are dropped, since sidecars report them again."""
     found: set[bytes] = set()
     for _, fields in _entries(answer):
         if isinstance(fields, dict):
@@ -125,7 +122,7 @@ def suspect_fields(answer: object) -> set[bytes]:
 
 
 def newest_report(answer: object) -> Id | None:
-    """The id of the newest entry, or None in an empty stream."""
+    """Return the id of the newest entry, or None in an empty stream."""
     return next((entry_id(each) for each, _ in _entries(answer)), None)
 
 
@@ -179,15 +176,9 @@ class Heartbeats:
         metrics: RedisMetrics,
         now: Callable[[], int],
     ) -> None:
-        self._client = client
-        self._store = store
-        self._pushes = pushes
-        self._signer = signer
-        self._metrics = metrics
-        self._now = now
-        self._last = ""
-        self._gather = GATHER_SECONDS
-        self._closed = False
+        self._client, self._store, self._pushes = client, store, pushes
+        self._signer, self._metrics, self._now = signer, metrics, now
+        self._last, self._gather, self._closed = "", GATHER_SECONDS, False
         self._outage = OutageLogger(
             _log,
             f"heartbeat requests can't be read from Redis at {client.address}",
@@ -280,7 +271,8 @@ class Heartbeats:
         """For each tenant: add its heartbeat, read its set's revision, read its repair requests."""
         commands: list[Command] = []
         for tenant_id, each in requests.items():
-            beat = self._heartbeat(tenant_id, revisions[tenant_id], each)
+            at = (self._signer.epoch, revisions[tenant_id], self._now())
+            beat = Heartbeat(tenant_id, *at, tuple(each.nonces)).sealed(self._signer.ring.signer)
             key = beats_key(tenant_id)
             commands.append(("XADD", key, "MAXLEN", "~", HEARTBEATS_KEPT, "*", "b", beat))
             # Also read the set's revision: it shows whether the set was flushed or a push was lost.
@@ -289,13 +281,8 @@ class Heartbeats:
                 commands += report_commands(tenant_id)
         return commands
 
-    def _heartbeat(self, tenant_id: str, revision: int, requests: HeartbeatRequests) -> bytes:
-        nonces = tuple(requests.nonces)
-        beat = Heartbeat(tenant_id, self._signer.epoch, revision, self._now(), nonces)
-        return beat.sealed(self._signer.ring.signer)
-
     async def _read(self, *blocking: str | int) -> list[object]:
-        """The fields of the next entries."""
+        """Return the fields of the next entries."""
         # Without a consumer group every replica reads every request, so no request goes unanswered
         # if one replica dies.
         match await self._call(

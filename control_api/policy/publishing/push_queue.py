@@ -93,23 +93,19 @@ class PushQueue:
         monotonic: Callable[[], float],
         outage: OutageLogger,
     ) -> None:
-        self._group = group
-        self._sets = sets
-        self._reconciler = reconciler
-        self._signer = signer
-        self._metrics = metrics
-        self._monotonic = monotonic
-        self._outage = outage
+        self._group, self._sets, self._reconciler = group, sets, reconciler
+        self._signer, self._metrics = signer, metrics
+        self._monotonic, self._outage = monotonic, outage
         self._waiting: dict[str, PushJob] = {}
         self._active: set[str] = set()
         self._push_slots = asyncio.Semaphore(MAX_PUSHES)
         self._reconcile_slots = asyncio.Semaphore(MAX_RECONCILES)
         self._closed = False
-        metrics.behind.set_function(self._behind)
+        metrics.behind.set_function(lambda: len(self._active | self._waiting.keys()))
         metrics.behind_seconds.set_function(self._lag)
 
     def published(self, tenant_id: str, published: Published) -> None:
-        """The store calls this after a commit. Neither waits nor raises."""
+        """Take in what the store has committed. Neither waits nor raises."""
         # During an outage documents would pile up in memory. Afterwards a reconciliation finds what
         # Redis has missed.
         self._enqueue(tenant_id, None if self._outage.ongoing else published, ())
@@ -121,12 +117,12 @@ class PushQueue:
         self._start(tenant_id)
 
     def pushing(self, tenant_id: str) -> bool:
-        """Whether an update of the tenant's set is waiting or under way."""
+        """Return whether an update of the tenant's set is waiting or under way."""
         return tenant_id in self._active or tenant_id in self._waiting
 
     @property
     def busy(self) -> bool:
-        """Whether any update is under way."""
+        """Return whether an update is under way."""
         return bool(self._active)
 
     async def run(self) -> None:
@@ -262,10 +258,7 @@ class PushQueue:
         job.merge(None, () if later is None else later.suspect)
         self._waiting[tenant_id] = job
 
-    def _behind(self) -> int:
-        return len(self._active | self._waiting.keys())
-
     def _lag(self) -> float:
-        """How long the oldest waiting update has waited, in seconds, without running ones."""
+        """Return the seconds that the oldest waiting update has waited, without running ones."""
         first = min((job.since for job in self._waiting.values()), default=None)
         return 0.0 if first is None else self._monotonic() - first

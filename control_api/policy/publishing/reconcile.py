@@ -1,20 +1,16 @@
 """Makes a policy set in Redis equal to the store's, whatever Redis holds now: compares the two
-trees, and writes the fields that differ.
+trees, and writes the fields that differ. The cost grows with the difference alone.
 
     read Redis > open a snapshot of the store > compare > write by compare-and-set
 
 If the store was restored to an older state, the tenant is recovered from that first
 (`control_api.rollback_recovery`).
 
-A small change is written in one step with the head, so a reader sees the set either before the
-change or after it. A set that must be rebuilt is written in pieces, with the head last: until then
-a reader finds no head, or a head whose nodes are missing, and waits.
+A small change is written in one step with the head. A set that must be rebuilt is written in
+pieces, with the head last: until then a reader finds no head, or lacks its nodes, and waits.
 
-The cost grows with the difference, not with the size of the set.
-
-Nothing that Redis says is trusted, but what is right is kept. Below a node that is right,
-everything is assumed to be right too; a sidecar that finds otherwise reports it (`suspect_fields`
-of `heartbeats.py`).
+Nothing that Redis says is trusted. Below a node that is right, everything is assumed to be right; a
+sidecar that finds otherwise reports it (`suspect_fields` of `heartbeats.py`).
 """
 
 import sys
@@ -68,15 +64,14 @@ class Difference:
     ) -> None:
         self.names: set[str] = set()
         self.proven = root is not None
-        self._connection = connection
-        self._sets = sets
-        self._tenant_id = tenant_id
-        self._root = root
+        self._connection, self._sets = connection, sets
+        self._tenant_id, self._root = tenant_id, root
         self._max_names = sys.maxsize if all_names else MAX_CHANGED_NAMES
 
     async def fields(self, stored: bytes, held: bytes | None) -> AsyncGenerator[Field, None]:
-        """The fields to write; None removes one. Documents come before their buckets, buckets
-        before their branches, and the root last. `stored` and `held` are the roots' bodies."""
+        """Return the fields to write; None removes one. Documents come before their buckets,
+        buckets before their branches, and the root last. `stored` and `held` are the roots'
+        bodies."""
         if stored == held and _proven(held, self._root):
             return
         ours = _children(stored)
@@ -131,7 +126,7 @@ class Difference:
         return dict(zip(names, found, strict=True))
 
     def _read(self, body: bytes | None, digest: str | None) -> list[str | None]:
-        """The children's digests according to Redis; None for an unknown one."""
+        """Return the children's digests according to Redis; None for an unknown one."""
         if digest == EMPTY:
             return [EMPTY] * FANOUT
         if not _proven(body, digest):
@@ -143,7 +138,7 @@ class Difference:
 
 
 def _proven(body: bytes | None, digest: str | None) -> bool:
-    """Whether a node that Redis holds has the digest that its parent lists."""
+    """Return whether a node that Redis holds has the digest that its parent lists."""
     if digest == EMPTY:
         return True
     return body is not None and digest is not None and node_digest(body) == digest
@@ -154,7 +149,7 @@ def _children(stored: bytes | None) -> list[str]:
 
 
 def _changed(stored: bytes | None, held: bytes | None) -> dict[str, bool]:
-    """The documents in which two buckets differ, each with whether the store has it."""
+    """Return the documents in which two buckets differ, each with whether the store has it."""
     if stored == held:
         return {}
     ours = dict(orjson.loads(stored)) if stored is not None else {}
@@ -199,11 +194,8 @@ class Reconciler:
         token: Callable[[], str],
         resume: Resume,
     ) -> None:
-        self._resume = resume
-        self._store = store
-        self._sets = sets
-        self._signer = signer
-        self._token = token
+        self._store, self._sets, self._signer = store, sets, signer
+        self._token, self._resume = token, resume
 
     async def reconcile(self, tenant_id: str, suspect: Collection[bytes]) -> Pushing:
         """Reconcile one tenant's set. `suspect` holds fields that sidecars report as wrong. Raises
@@ -248,7 +240,7 @@ class Reconciler:
         raise SetChanged  # start over from the store's new state
 
     async def _head(self, tenant_id: str, sealed: bytes | None) -> SetHead | None:
-        """The head in Redis; None if no key of the log signed it."""
+        """Return the head in Redis; None if no key of the log signed it."""
         if sealed is None:
             return None
         head = self._signer.open_head(tenant_id, sealed, self._signer.ring.trusted())
@@ -282,12 +274,9 @@ class _Update:
         seen: _SeenSet,
         revision: int,
     ) -> None:
-        self._sets = sets
-        self._signer = signer
-        self._connection = connection
-        self._batches = batches
+        self._sets, self._signer, self._connection = sets, signer, connection
+        self._batches, self._revision = batches, revision
         self._tenant_id, self._held, self._head = seen.tenant_id, seen.held, seen.head
-        self._revision = revision
         root = None if seen.head is None else seen.head.root
         ahead = seen.head is not None and seen.head.revision > revision
         self.lost = seen.head.revision if ahead and seen.head is not None else None
@@ -296,8 +285,8 @@ class _Update:
         self._difference = Difference(connection, sets, self._tenant_id, root, all_names=ahead)
 
     async def differing(self) -> set[str]:
-        """The documents in which the signed set and the store differ. Raises `UnknownLoss` if the
-        set in Redis is too damaged to tell."""
+        """Return the documents in which the signed set and the store differ. Raises `UnknownLoss`
+        if the set in Redis is too damaged to tell."""
         async with aclosing(self._difference.fields(await self._root(), self._held.root)) as fields:
             async for _ in fields:
                 pass
@@ -337,8 +326,8 @@ class _Update:
         return Pushing.mended if self._head is not None else Pushing.rebuilt
 
     def _head_is_current(self, root: str, suspect: bool) -> bool:
-        """Whether the head in Redis can stay. Any of the log's keys may have signed it; but if a
-        sidecar reports that it can't verify the head (`suspect`), only this process's key."""
+        """Return whether the head in Redis can stay. Any of the log's keys may have signed it; but
+        if a sidecar reports that it can't verify the head (`suspect`), only this process's key."""
         head, held = self._head, self._held
         if head is None or (head.revision, head.root) != (self._revision, root):
             return False
@@ -361,8 +350,8 @@ class _Update:
         return head.sealed(self._signer.ring.signer)
 
     async def _wrong_fields(self, suspect: Collection[bytes]) -> list[tuple[bytes, bytes | None]]:
-        """Those of the suspect fields, and of the nodes that prove them, that differ from the
-        store's, with the right values (None removes one)."""
+        """Return the suspect fields, and the nodes that prove them, that differ from
+        the store's, with the right values (None removes one)."""
         names = [field[2:].decode() for field in suspect if field.startswith(b"d/")]
         nodes = {field[2:].decode() for field in suspect if field.startswith(b"n/")}
         if not names and not nodes:

@@ -1,12 +1,8 @@
 """Sends commands, scripts and pipelines to Redis, and recognises streams that someone else made
 unusable.
 
-Every failure, including a malformed answer, is raised as `RedisFault`: it may pass, and is never a
-bug of this service. A command fails after `ANSWER` seconds without an answer, which include the
-time for which the command blocks.
-
-The client library is imported only when a client is created, so that a service without Redis need
-not install it.
+Every failure, also a malformed answer, is a `RedisFault`: it may pass, and is never a bug of this
+service. The library is imported with the first client: a service without Redis need not have it.
 """
 
 import hashlib
@@ -103,13 +99,13 @@ class RedisClient:
 
 
 def _script_missing(error: object) -> bool:
-    """Whether Redis does not have the script in its cache."""
+    """Return whether Redis does not have the script in its cache."""
     # Errors are told apart by name: their classes are in a library that may not be installed.
     return isinstance(error, Exception) and type(error).__name__ == "NoScriptError"
 
 
 def _read_only(answer: object) -> bool:
-    """Whether the server refused a write because it is a replica."""
+    """Return whether the server refused a write because it is a replica."""
     # The library has a class for this error, but if a script met it, only the text shows it.
     if not isinstance(answer, Exception):
         return False
@@ -117,8 +113,8 @@ def _read_only(answer: object) -> bool:
 
 
 def is_error(error: BaseException | None, prefix: str) -> bool:
-    """Whether Redis answered with an error that starts with `prefix`. The first word of an error is
-    its code."""
+    """Return whether Redis answered with an error that starts with `prefix`. The first word of an
+    error is its code."""
     return type(error).__name__ == "ResponseError" and str(error).startswith(prefix)
 
 
@@ -170,8 +166,8 @@ Id = tuple[int, int]
 
 
 def entry_id(raw: object) -> Id:
-    """An entry's id: its time in milliseconds, and its number within that millisecond. Raises
-    `RedisFault` if it is malformed."""
+    """Return an entry's id: its time in milliseconds, and its number within that millisecond.
+    Raises `RedisFault` if it is malformed."""
     if isinstance(raw, bytes):
         high, dash, low = raw.partition(b"-")
         # Two 64-bit numbers and a dash fit in 48 bytes. A longer id would be slow to convert.
@@ -181,13 +177,13 @@ def entry_id(raw: object) -> Id:
 
 
 def far_ahead(entry: Id, now: int) -> bool:
-    """Whether an entry's id is implausibly late at `now` (microseconds)."""
+    """Return whether an entry's id is implausibly late at `now` (microseconds)."""
     return entry[0] > now // 1000 + AHEAD_MS
 
 
 def unusable(error: object) -> bool:
-    """Whether a command failed because the key is not a stream, or the stream's ids are used up.
-    The caller then deletes the key, and the stream starts anew."""
+    """Return whether a command failed because the key is not a stream, or the stream's ids are used
+    up. The caller then deletes the key, and the stream starts anew."""
     if not isinstance(error, BaseException):
         return False
     return is_error(error, "WRONGTYPE") or is_error(error, "The stream has exhausted")

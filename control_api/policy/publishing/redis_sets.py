@@ -1,11 +1,9 @@
-"""Reads a tenant's policy set in Redis, and writes it by compare-and-set, in batches. Holds the key
-that signs its heads, and verifies the heads that other replicas signed.
+"""Reads a tenant's policy set in Redis, and writes it by compare-and-set: a small change in one
+step with its head, a large one in pieces under a lock, with the head last. Holds the key that signs
+the heads, and verifies those of other replicas.
 
 INVARIANT: a document's bucket is written with the document or after it, never before. So a bucket
 lists only documents that were written, even if a replica dies in between.
-
-A small change is written in one step, together with the head. A large one is written in pieces
-under a lock, with the head last.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -120,7 +118,7 @@ class RedisSets:
         return HeldSet(*await self.fields(tenant_id, (AT, HEAD, HISTORY, node_field(ROOT))))
 
     async def fields(self, tenant_id: str, names: Sequence[bytes]) -> list[bytes | None]:
-        """The values of these fields; all None if the key is not a hash."""
+        """Return the values of these fields; all None if the key is not a hash."""
         if not names:
             return []
         try:
@@ -177,7 +175,7 @@ class RedisSets:
 
 
 def at_query(tenant_id: str) -> Command:
-    """The command that reads the revision of a set."""
+    """Return the command that reads the revision of a set."""
     return ("HGET", set_key(tenant_id), AT)
 
 
@@ -213,13 +211,9 @@ class Batches:
         token: str,
     ) -> None:
         self.fields: dict[bytes, bytes | None] = {}
-        self._token = token
-        self._locked_here = False
-        self._sets = sets
-        self._tenant_id = tenant_id
-        self._at = at
-        self._new_token = new_token
-        self._bytes = 0
+        self._sets, self._tenant_id, self._at = sets, tenant_id, at
+        self._new_token, self._token = new_token, token
+        self._locked_here, self._bytes = False, 0
 
     async def add(self, field: bytes, body: bytes | None) -> None:
         """Write a field, now or together with later ones. Raises `SetChanged`."""
@@ -262,7 +256,7 @@ def _over(fields: int, size: int, pieces: int) -> bool:
 
 
 def one_step(fields: dict[bytes, bytes | None]) -> bool:
-    """Whether all of these fields may go in a single step."""
+    """Return whether all of these fields may go in a single step."""
     size = sum(len(field) + len(body or b"") for field, body in fields.items())
     return not _over(len(fields), size, ONE_STEP)
 
@@ -276,19 +270,20 @@ class SetSigner:
 
     @property
     def history(self) -> bytes:
-        """The endorsements that led to the current key, as the set stores them."""
+        """Return the endorsements that led to the current key, as the set stores them."""
         return encode([each.to_wire() for each in self.ring.history])
 
     def at(self, revision: int) -> bytes:
         return at(self.epoch, revision)
 
     def owns(self, held: HeldSet) -> bool:
-        """Whether the set claims to come from this store. Nothing signs that claim."""
+        """Return whether the set claims to come from this store. Nothing signs that claim."""
         epoch, _, revision = (held.at or b"").rpartition(b":")
         return epoch == self.epoch.encode() and revision.isdigit()
 
     def open_head(self, tenant_id: str, sealed: bytes, publics: Iterable[bytes]) -> SetHead | None:
-        """The head, or None if none of these keys signed it or it comes from another store."""
+        """Return the head, or None if none of these keys signed it or it comes from another
+        store."""
         # `opened` verifies the signature before it parses the head. Trying each key is cheap: there
         # is only one more for each rotation.
         for public in publics:
@@ -300,6 +295,6 @@ class SetSigner:
         return None
 
     def signed_by_us(self, tenant_id: str, sealed: bytes | None) -> bool:
-        """Whether this process's own key signed the head."""
+        """Return whether this process's own key signed the head."""
         mine = (self.ring.signer.public,)
         return sealed is not None and self.open_head(tenant_id, sealed, mine) is not None

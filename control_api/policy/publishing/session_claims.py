@@ -9,7 +9,6 @@ and the policy set carries revocations too. A late claim never undoes a revocati
 import asyncio
 import logging
 from collections import deque
-from typing import Any
 
 from control_api.metrics.labels import SessionPush
 from control_api.metrics.metrics import RedisMetrics
@@ -28,7 +27,8 @@ BATCH = 256
 MAX_WAITING = 8192
 """Sessions that may wait for Redis. If there are more, the oldest are dropped."""
 KEPT_MS = 86_400_000
-"""How long a session stays in Redis after it expires, in case a sidecar's clock is behind."""
+"""Milliseconds that a session stays in Redis after it expires, in case a sidecar's clock is
+behind."""
 RANK: dict[SessionState, int] = {"active": 1, "expired": 1, "revoked": 2}
 
 # KEYS: session. ARGV: rank, the claim, its expiry (milliseconds since 1970), the store's epoch.
@@ -59,13 +59,10 @@ class SessionClaims:
         signer: SetSigner,
         metrics: RedisMetrics,
     ) -> None:
-        self._group = group
-        self._client = client
-        self._signer = signer
-        self._metrics = metrics
+        self._group, self._client = group, client
+        self._signer, self._metrics = signer, metrics
         self._waiting: deque[_Waiting] = deque()
-        self._sending = False
-        self._closed = False
+        self._sending = self._closed = False
         self._outage = OutageLogger(
             _log,
             f"sessions can't be written to Redis at {client.address}",
@@ -90,7 +87,7 @@ class SessionClaims:
 
     @property
     def busy(self) -> bool:
-        """Whether any session is being written."""
+        """Return whether a session is being written."""
         return self._sending
 
     def close(self) -> None:
@@ -116,7 +113,8 @@ class SessionClaims:
                 try:
                     calls = [self._call(*each) for each in batch]
                     answers = await self._client.scripts(_WRITE, calls)
-                    _check(answers)
+                    if refused := [each for each in answers if each not in (0, 1)]:
+                        raise RedisFault(f"it refused a session: {str(refused[0])[:200]}")
                 except RedisFault as fault:
                     # Put the batch back in front of newer sessions, in its order.
                     self._waiting.extendleft(reversed(batch))
@@ -131,15 +129,8 @@ class SessionClaims:
     def _call(
         self, tenant_id: str, row: SessionRow, state: SessionState
     ) -> tuple[tuple[str], tuple[Part, ...]]:
-        claim = Claim(
-            tenant_id,
-            self._signer.epoch,
-            row.session_id,
-            state,
-            row.agent_role,
-            row.agent_id,
-            row.expires_at,
-        )
+        owner = (row.agent_role, row.agent_id, row.expires_at)
+        claim = Claim(tenant_id, self._signer.epoch, row.session_id, state, *owner)
         sealed = claim.sealed(self._signer.ring.signer)
         expiry = row.expires_at // 1000 + KEPT_MS
         key = session_key(tenant_id, row.session_id)
@@ -147,9 +138,3 @@ class SessionClaims:
 
     def _count(self, outcome: SessionPush) -> None:
         self._metrics.sessions.labels(outcome).inc()
-
-
-def _check(answers: list[Any]) -> None:
-    for answer in answers:
-        if answer not in (0, 1):
-            raise RedisFault(f"it refused a session: {str(answer)[:200]}")

@@ -1,14 +1,10 @@
 """Enrols a sidecar by its pod's ServiceAccount token: rate, token, issuer, key, claims, agent.
 
-Everything that a token is refused for is counted, and recorded in the audit trail of the issuer's
-tenant, or of the default tenant if the issuer is unknown. Records are flood-limited: a stranger can
-send tokens as fast as we answer.
+Every refusal is counted, and recorded in the log of the issuer's tenant, or of the default tenant
+if the issuer is unknown. Records are flood-limited: a stranger can send tokens at any rate.
 
-An issuer's keys are fetched from the address that the operator configured, and cached. A failure
-keeps the last good set in use: a cluster's API server that is away must not stop the pods that run
-in it.
-
-Token buckets by name, in this process.
+A failure to fetch an issuer's keys keeps the last good set in use: a cluster's API server that is
+away must not stop the pods that run in it.
 """
 
 import asyncio
@@ -70,7 +66,7 @@ class Buckets:
         return 0.0 if admitted else wait
 
     def due(self, name: Hashable, now: float) -> float:
-        """How many seconds until there is one in the bucket, 0 if there is. Takes none."""
+        """Return the seconds until there is one in the bucket, 0 if there is. Takes none."""
         full_at = max(self._full_at.get(name, now), now)
         return max(0.0, full_at + self._interval - now - self._burst_seconds)
 
@@ -87,7 +83,7 @@ class FetchFailed(Exception):
 
 
 async def fetch_keys(issuer: Issuer) -> bytes:
-    """The bytes of the issuer's key set. Raises `FetchFailed`."""
+    """Return the bytes of the issuer's key set. Raises `FetchFailed`."""
     if issuer.file is not None:
         return await asyncio.to_thread(_read, issuer.file)
     try:
@@ -139,7 +135,7 @@ def _read(path: Path) -> bytes:
 
 
 REFRESH_SECONDS = 300.0
-"""How long a key that left the set may still verify tokens."""
+"""Seconds for which a key that left the set may still verify tokens."""
 UNKNOWN_SECONDS = 60.0
 """A `kid` that the set lacks causes a fetch at most this often: anyone may send any `kid`."""
 RETRY_SECONDS = 10.0
@@ -162,14 +158,11 @@ class IssuerKeys:
         count: Callable[[KeySetFetch], None],
         fetch_set: Callable[[Issuer], Awaitable[bytes]] = fetch_keys,
     ) -> None:
-        self._issuer = issuer
-        self._monotonic = clock.monotonic
-        self._count = count
-        self._fetch = fetch_set
+        self._issuer, self._monotonic = issuer, clock.monotonic
+        self._count, self._fetch = count, fetch_set
         self._keys: dict[str, PublicKey] = {}
         self._lock = asyncio.Lock()
-        self._attempted = -math.inf
-        self._failed = True
+        self._attempted, self._failed = -math.inf, True
         self._outage = OutageLogger(
             _log,
             f"the keys of issuer `{issuer.issuer}` can't be read",
@@ -177,7 +170,7 @@ class IssuerKeys:
         )
 
     async def find(self, kid: str) -> PublicKey | None:
-        """The key with this id. Raises `KeysUnavailable` if no set was ever read."""
+        """Return the key with this id. Raises `KeysUnavailable` if no set was ever read."""
         # `kid` is compared and nothing else: it is never part of a path, a URL or a statement.
         if kid not in self._keys or self._issuer.file is not None:
             async with self._lock:
@@ -227,14 +220,6 @@ POD_ASKS_PER_SECOND, POD_ASKS_AT_ONCE = 1.0, 30
 POD_KEYS_PER_SECOND, POD_KEYS_AT_ONCE = 1 / 20, 10
 RECORDS_PER_SECOND, RECORDS_AT_ONCE = 1 / 60, 5
 """For each tenant and reason: a flood of one kind must not hide a token of another."""
-_UNKNOWN_ISSUER = "unknown"
-
-
-class EnrolmentOff(TokenRefused):
-    """no issuer is configured"""
-
-    def __init__(self) -> None:
-        super().__init__(Enrolling.off, "no issuer is configured in SLUICE_ENROL_ISSUERS")
 
 
 class TooOften(TooMany):
@@ -262,9 +247,7 @@ class Enrolments:
             issuer.issuer: IssuerKeys(issuer, store.clock, metrics.fetched) for issuer in issuers
         }
         self._clock: Clock = store.clock
-        self._log = log
-        self._registry = registry
-        self._metrics = metrics
+        self._log, self._registry, self._metrics = log, registry, metrics
         self._new_id = new_id
         self._requests = Buckets(REQUESTS_PER_SECOND, REQUESTS_AT_ONCE)
         self._asking = Buckets(POD_ASKS_PER_SECOND, POD_ASKS_AT_ONCE)
@@ -283,31 +266,30 @@ class Enrolments:
             if self._issuers:
                 await self._record(refused, token_hash)
             raise
-        except TooOften:
-            self._metrics.outcome(Enrolling.rate)
-            raise
-        except KeysUnavailable:
-            self._metrics.outcome(Enrolling.unavailable)
+        except (TooOften, KeysUnavailable) as error:
+            often = isinstance(error, TooOften)
+            self._metrics.outcome(Enrolling.rate if often else Enrolling.unavailable)
             raise
         self._metrics.outcome(Enrolling.pending if enrolled.keys is None else Enrolling.enrolled)
         return enrolled
 
     async def _enrol(self, text: str, token_hash: str) -> Enrolled:
         if not self._issuers:
-            raise EnrolmentOff
+            raise TokenRefused(Enrolling.off, "no issuer is configured in SLUICE_ENROL_ISSUERS")
         # Before anything is parsed: the rest costs a signature, and perhaps a transaction.
-        if wait := self._requests.wait("", self._clock.monotonic()):
-            raise TooOften("the fleet", wait)
+        self._take(self._requests, "", "the fleet")
         pod = await self._verified(text)
         tenant_id = self._issuers[pod.issuer].tenant_id
-        if wait := self._asking.wait(pod.uid, self._clock.monotonic()):
-            raise TooOften("the pod", wait)
-        return await self._registry.enrol(tenant_id, ProvenPod(pod, token_hash), self._admit)
+        self._take(self._asking, pod.uid, "the pod")
+        proven = ProvenPod(pod, token_hash)
+        return await self._registry.enrol(
+            tenant_id, proven, lambda pod: self._take(self._issuing, pod.uid, "the pod")
+        )
 
-    def _admit(self, pod: Pod) -> None:
-        """Raises `TooOften` if the pod has got keys too often."""
-        if wait := self._issuing.wait(pod.uid, self._clock.monotonic()):
-            raise TooOften("the pod", wait)
+    def _take(self, buckets: Buckets, name: str, what: str) -> None:
+        """Raises `TooOften` if the bucket is empty."""
+        if wait := buckets.wait(name, self._clock.monotonic()):
+            raise TooOften(what, wait)
 
     async def _verified(self, text: str) -> Pod:
         token = read_token(text)
@@ -340,7 +322,7 @@ class Enrolments:
         }
         # Never the token: until it expires it is as good as a key.
         _log.warning("enrolment refused (%s): %s", refused.reason, refused.why)
-        target = issuer.issuer if issuer is not None else _UNKNOWN_ISSUER
+        target = issuer.issuer if issuer is not None else "unknown"
         record = change_record("enrolment.refused", target, ACTOR, detail, record_id=self._new_id())
         try:
             await self._log.append(tenant_id, record)

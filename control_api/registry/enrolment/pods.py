@@ -58,7 +58,7 @@ def with_generation(before: StoredAgent | None, after: StoredAgent, entropy: byt
 
 
 def agent_documents(before: StoredAgent | None, after: StoredAgent) -> dict[str, bytes | None]:
-    """The documents that follow from a change of an agent."""
+    """Return the documents that follow from a change of an agent."""
     documents: dict[str, bytes | None] = {
         agent_name(after.agent_id): agent_document(after.published())
     }
@@ -76,20 +76,20 @@ person."""
 
 
 def given_reason(reason: str | None) -> dict[str, str]:
-    """The member of a change's detail that says why it was made, if the caller said so."""
+    """Return the member of a change's detail that says why it was made, if the caller said so."""
     return {} if reason is None else {"reason": reason}
 
 
 def agent_change(tx: Transaction, before: StoredAgent | None, after: StoredAgent) -> ObjectChange:
-    """A change of an agent that `tx` has published."""
+    """Return a change of an agent that `tx` has published."""
     published = tx.published(agent_name(after.agent_id))
     shown = None if before is None else before.shown()
     return ObjectChange(shown, after.shown(), FREE_TEXT, published)
 
 
 def issued_keys(tx: Transaction, *keys: EnrolledKey) -> ObjectChange:
-    """The keys as decisions cite them. They have no document, but the facts of decisions are held
-    against this as against one."""
+    """Return the keys as decisions cite them. They have no document, but the facts of decisions are
+    held against this as against one."""
     revision = tx.revision or 0
     issued = [
         PublishedAs(f"key/{row.key_id}", document_digest(key_document(row.key())), revision)
@@ -142,9 +142,7 @@ class PodRegistry:
     def __init__(
         self, store: Store, entropy: Callable[[int], bytes], new_id: Callable[[], str]
     ) -> None:
-        self._store = store
-        self._entropy = entropy
-        self._new_id = new_id
+        self._store, self._entropy, self._new_id = store, entropy, new_id
         self._group_commit: GroupCommit[ProvenPod, Enrolled] = GroupCommit(
             store.group, self._commit
         )
@@ -157,9 +155,9 @@ class PodRegistry:
         # A pod that waits for its agent asks every few seconds: that must cost no transaction.
         async with self._store.reading(tenant_id) as connection:
             agent = await queries.of_workload(connection, tenant_id, proven.pod.workload)
-        if agent is not None and agent.status in _PENDING:
-            return Enrolled(tenant_id, agent, None)
         if agent is not None:
+            if agent.status in _PENDING:
+                return Enrolled(tenant_id, agent, None)
             _require_approved(agent, proven)
         admit(proven.pod)
         # One batch per tenant, so that a transaction locks one tenant's row.
@@ -178,9 +176,7 @@ class _Batch:
     def __init__(
         self, tx: Transaction, entropy: Callable[[int], bytes], new_id: Callable[[], str]
     ) -> None:
-        self._tx = tx
-        self._entropy = entropy
-        self._new_id = new_id
+        self._tx, self._entropy, self._new_id = tx, entropy, new_id
         self._agents: dict[str, StoredAgent] = {}
         self._keys: list[EnrolledKey] = []
 
@@ -264,7 +260,7 @@ class _Batch:
         return prefixed("agt_", self._entropy(16))
 
     async def _begin_generation(self, agent: StoredAgent) -> StoredAgent:
-        """A replica of the version before this one approved the agent, and knew no generation."""
+        """Begin the generation of an agent that a replica without generations approved."""
         begun = with_generation(None, agent, self._entropy(16))
         await queries.put(self._tx.connection, self._tx.tenant_id, begun)
         await self._tx.publish(agent_documents(agent, begun))
@@ -272,15 +268,11 @@ class _Batch:
         return begun
 
     def _issue(self, agent: StoredAgent, pod: Pod) -> IssuedKeys:
-        sidecar, agent_secret = make_key(self._entropy(32)), make_key(self._entropy(32))
-        keys = IssuedKeys(
-            sidecar,
-            agent_secret,
-            self._row("sidecar", sidecar, agent, pod),
-            self._row("evaluate", agent_secret, agent, pod),
-        )
-        self._keys += (keys.sidecar, keys.agent)
-        return keys
+        secrets = make_key(self._entropy(32)), make_key(self._entropy(32))
+        scopes: tuple[Scope, Scope] = ("sidecar", "evaluate")
+        rows = [self._row(*each, agent, pod) for each in zip(scopes, secrets, strict=True)]
+        self._keys += rows
+        return IssuedKeys(*secrets, *rows)
 
     def _row(self, scope: Scope, secret: str, agent: StoredAgent, pod: Pod) -> EnrolledKey:
         return EnrolledKey(

@@ -56,7 +56,7 @@ def workload_of(issuer: str, namespace: str, account: str) -> str:
 
 
 def subject_of(namespace: str, account: str) -> str:
-    """The `sub` of a service account's token."""
+    """Return the `sub` of a service account's token."""
     return f"system:serviceaccount:{namespace}:{account}"
 
 
@@ -65,7 +65,7 @@ def is_namespace(text: object) -> bool:
 
 
 def is_account(text: object) -> bool:
-    """Whether it can be the name of a service account or of a pod."""
+    """Return whether it can be the name of a service account or of a pod."""
     return isinstance(text, str) and bool(_ACCOUNT.match(text))
 
 
@@ -104,8 +104,8 @@ class PublicKey:
 
 
 def parse_key_set(raw: bytes) -> dict[str, PublicKey]:
-    """The keys by `kid`. Keys of other kinds and uses are left out. Raises `UnusableKeySet` if the
-    set can't be read, or holds no key that could verify a token."""
+    """Return the keys by `kid`. Keys of other kinds and uses are left out. Raises `UnusableKeySet`
+    if the set can't be read, or holds no key that could verify a token."""
     try:
         keys = parse_object(raw, None, unique=True).get("keys")
     except Malformed as error:
@@ -130,7 +130,7 @@ def parse_key_set(raw: bytes) -> dict[str, PublicKey]:
 
 
 def _verifies_signatures(jwk: Mapping[str, Any]) -> bool:
-    """Whether the key is public and meant for signatures. A set with a private key in it was
+    """Return whether the key is public and meant for signatures. A set with a private key in it was
     published by mistake: that key can't be trusted any more."""
     if not _PRIVATE.isdisjoint(jwk):
         return False
@@ -165,7 +165,8 @@ def _number(text: object) -> int:
 
 
 def _der(signature: bytes) -> bytes:
-    """An ECDSA signature of a token, R and S of 32 bytes each (RFC 7518, section 3.4), as DER."""
+    """Return an ECDSA signature of a token, R and S of 32 bytes each (RFC 7518, section 3.4), as
+    DER."""
     if len(signature) != 2 * _P256_BYTES:
         raise InvalidSignature
     r, s = signature[:_P256_BYTES], signature[_P256_BYTES:]
@@ -207,7 +208,7 @@ _MAX_KID = 256
 
 @dataclass(frozen=True, slots=True)
 class Pod:
-    """What a verified token proves: this pod runs as this service account of this cluster."""
+    """The proof in a verified token: this pod runs as this service account of this cluster."""
 
     issuer: str
     namespace: str
@@ -222,7 +223,7 @@ class Pod:
         return workload_of(self.issuer, self.namespace, self.service_account)
 
     def detail(self) -> dict[str, str | None]:
-        """How the log names the pod."""
+        """Return the members that name the pod in the log."""
         return {
             "workload": self.workload,
             "service_account_uid": self.service_account_uid,
@@ -272,7 +273,7 @@ def read_token(text: str) -> UnverifiedToken:
 
 
 def verify(token: UnverifiedToken, key: PublicKey, now: int) -> Pod:
-    """The pod that the token belongs to. `now` is in microseconds. Raises `TokenRefused`."""
+    """Return the pod that the token belongs to. `now` is in microseconds. Raises `TokenRefused`."""
     # INVARIANT: the key decides how a signature is verified. If the header did, an attacker could
     # choose HMAC with the public key as the secret (RFC 8725, section 2.1).
     if token.algorithm != key.algorithm:
