@@ -7,7 +7,7 @@ them.
 
 import asyncio
 import socket
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.message import EmailMessage
@@ -36,6 +36,8 @@ from control_api.security.egress import AllowedHosts, MailServer, literal
 from control_api.store.store import Store
 from policies.ground.canonical import rfc3339
 from policies.ground.clock import Clock
+from policies.ground.errors import Unavailable
+from policies.ground.process.outage_logger import OutageLogger
 
 
 class Mail(NamedTuple):
@@ -57,6 +59,18 @@ class Alerts:
     mail: Mail | None
     allowed_hosts: AllowedHosts
     metrics: JobMetrics
+
+
+async def poll(seconds: float, step: Callable[[], Awaitable[None]], outage: OutageLogger) -> None:
+    """Take the step every so many seconds, forever, and retry it while the store is down."""
+    while True:
+        await asyncio.sleep(seconds)
+        try:
+            await step()
+        except Unavailable as error:
+            outage.failing(error.message)
+        else:
+            outage.recovered()
 
 
 class DeliveryFailed(OSError):

@@ -6,13 +6,12 @@ At most one process at a time attempts a delivery. The hourly retention deletes 
 of alerts that fired long ago, so that a rule that fires every minute can't fill the store.
 """
 
-import asyncio
 import logging
 import random
 from collections import Counter
 
 from control_api.alerts import channels, queries
-from control_api.alerts.channels import Alerts, DeliveryFailed
+from control_api.alerts.channels import Alerts, DeliveryFailed, poll
 from control_api.alerts.queries import StoredDelivery
 from control_api.metrics.labels import DeliveryOutcome
 from control_api.store.store import Store
@@ -43,15 +42,7 @@ class DeliveryLoop:
         self._outage = OutageLogger(_log, "alerts can't be delivered", "alerts are delivered again")
 
     async def run(self) -> None:
-        """Runs forever, and retries while the store is down."""
-        while True:
-            await asyncio.sleep(POLL_SECONDS)
-            try:
-                await self.start_due()
-            except Unavailable as error:
-                self._outage.failing(error.message)
-            else:
-                self._outage.recovered()
+        await poll(POLL_SECONDS, self.start_due, self._outage)
 
     async def start_due(self) -> None:
         """Start the attempts that are due, within the limits."""

@@ -4,7 +4,6 @@ fires them, in a loop. No evaluation ever waits for it.
     find the logs that grew > measure their rules > fire: one transaction with the deliveries
 """
 
-import asyncio
 import logging
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -12,7 +11,7 @@ from typing import Any, NamedTuple
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from control_api.alerts import queries
-from control_api.alerts.channels import Alerts
+from control_api.alerts.channels import Alerts, poll
 from control_api.alerts.models import target_of
 from control_api.alerts.queries import Channel, StoredDelivery, StoredRule
 from control_api.store.counters import queries as tallies
@@ -21,7 +20,6 @@ from control_api.store.counters.queries import CountedValue
 from control_api.store.queries import sidecar_rows
 from control_api.store.transaction import Transaction
 from policies.ground.canonical import rfc3339
-from policies.ground.errors import Unavailable
 from policies.ground.ids import prefixed
 from policies.ground.process.outage_logger import OutageLogger
 
@@ -116,15 +114,7 @@ class AlertEvaluator:
         )
 
     async def run(self) -> None:
-        """Runs forever, and retries while the store is down."""
-        while True:
-            await asyncio.sleep(POLL_SECONDS)
-            try:
-                await self.measure_grown()
-            except Unavailable as error:
-                self._outage.failing(error.message)
-            else:
-                self._outage.recovered()
+        await poll(POLL_SECONDS, self.measure_grown, self._outage)
 
     async def measure_grown(self) -> None:
         """Measure the rules of every log that grew."""

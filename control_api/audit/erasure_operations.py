@@ -30,8 +30,8 @@ _HASH = "5feceb66ffc86f38d952786c6d696c79c2dbc239dd4e91b46729d73a27fb57e9"
 
 @dataclass(frozen=True, slots=True)
 class Redacted:
-    """The result of one erasure: the number of entries whose values are gone, the number of
-    sessions whose user is, and the `redact` entry that says so, the last if there are several."""
+    """The result of one erasure: the number of entries and of sessions whose values were erased,
+    and the `redact` entry that records it, the last if there are several."""
 
     redacted: int
     sessions: int

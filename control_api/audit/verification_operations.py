@@ -132,8 +132,8 @@ async def read_verification(audit: Audit, tenant_id: str) -> Verification:
 
 
 def is_running(state: SelfCheck, total: int, now: int) -> bool:
-    """Return whether a round over the log is under way, or due at once. A walk that stays before
-    what it found is due if somebody asked for it."""
+    """Return whether a round over the log is under way, or due at once. A walk that stopped at a
+    finding is due if a request asked for it."""
     leased = state.is_leased(now) or state.leased_until == ASKED_FOR
     behind = state.size != state.finished_size and state.size < total
     return leased or (not stopped(state) and (behind or not state.started_at))

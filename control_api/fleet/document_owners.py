@@ -1,5 +1,5 @@
-"""Queries over whose a document of the policy set is, where its name doesn't say: a key's, and that
-of a revoked session. Does not know who may be given it."""
+"""Queries the owners of documents of the policy set whose names don't show them: those of keys and
+of revoked sessions."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
@@ -38,12 +38,8 @@ async def owners_of(connection: AsyncConnection, tenant_id: str, names: Iterable
     digests = [_digest(name) for name in listed if name.startswith(KEY)]
     ids = [name.removeprefix(SESSION) for name in listed if name.startswith(SESSION)]
     keys: dict[str, KeyOwner] = {}
-    columns = (
-        api_keys.c.digest,
-        api_keys.c.scope,
-        api_keys.c.bound_agent_id,
-        api_keys.c.former_agents,
-    )
+    fields = ("digest", "scope", "bound_agent_id", "former_agents")
+    columns = [api_keys.c[name] for name in fields]
     for some in chunks([each for each in digests if each is not None]):
         query = select(*columns).where(of_tenant(api_keys, tenant_id), api_keys.c.digest.in_(some))
         for digest, scope, agent_id, former in await connection.execute(query):

@@ -53,7 +53,7 @@ class RowDecision:
 
 @dataclass(frozen=True, slots=True)
 class ChangedRow:
-    """Requests whose decision changes: everything that the row matches does."""
+    """A group of requests whose decision changes: all requests that the row matches."""
 
     agent_role: str
     agents: list[Item]
@@ -84,8 +84,7 @@ CHANGED_ROW: dict[str, Any] = {
 
 @dataclass(frozen=True, slots=True)
 class PolicyDifference:
-    """The requests whose decision would change: both lists are empty if every request is decided
-    alike."""
+    """The requests whose decision would change. Both lists are empty if there is none."""
 
     newly_allowed: list[ChangedRow]
     newly_denied: list[ChangedRow]
@@ -154,7 +153,7 @@ class AccessMatrix:
 
 @dataclass(frozen=True, slots=True)
 class PolicyAccess:
-    """The rows of who may read which sources."""
+    """The access that the policies allow, by rows."""
 
     rows: list[AccessRow]
 

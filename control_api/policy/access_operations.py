@@ -232,7 +232,7 @@ async def show_access_matrix(
 async def _names(
     connection: AsyncConnection, tenant_id: str, request: AccessMatrixRequest
 ) -> tuple[list[str], tuple[str] | None]:
-    """Return the documents of the roles of this page, and after which one the next page begins."""
+    """Return the documents of the roles of this page, and the last one if a next page follows."""
     wanted = request.agent_role
     if wanted is not None and not is_pattern(wanted):
         return [role_name(wanted)], None

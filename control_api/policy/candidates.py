@@ -1,4 +1,4 @@
-"""The steps that every change of a tenant's candidates shares. Knows no operation.
+"""Takes the steps that every change of a tenant's candidates shares.
 
 INVARIANT: the candidates change together in three places, in one transaction: the tenant's row, its
 document in the policy set, and the head of its log. A record of the change moves that head, so no

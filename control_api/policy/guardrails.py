@@ -80,13 +80,13 @@ class _Described(RequestModel):
 
 
 class NeverAllowed(_Described):
-    """Requests of which not one may be allowed. `roles`, `agents` and `sources` take wildcards."""
+    """Requests that must all be denied. `roles`, `agents` and `sources` take wildcards."""
 
     roles: Entries | None = None
 
 
 class AlwaysAllowed(_Described):
-    """Requests of which every one must be allowed. `agents` and `sources` take wildcards."""
+    """Requests that must all be allowed. `agents` and `sources` take wildcards."""
 
     roles: ExactNames
 

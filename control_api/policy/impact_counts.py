@@ -107,7 +107,7 @@ class DecisionGroup:
 
 @dataclass(frozen=True, slots=True)
 class Unreplayable:
-    """Decisions that can't be made again from what their entries hold, and why."""
+    """Decisions that can't be made again from their entries, and the reason."""
 
     why: Literal["no_facts", "unknown_check", "unknown_level", "masked", "unreadable"]
     count: int
@@ -248,15 +248,8 @@ class DecisionGroups:
         ordered = sorted(self.groups.items(), key=lambda item: -item[1].count)
         return [
             DecisionGroup(
-                key.agent_role,
-                key.source_id,
-                key.direction.value,
-                key.policy_name_before,
-                key.policy_name_after,
-                each.count,
-                rfc3339(each.first),
-                rfc3339(each.last),
-                each.example_event_ids,
+                *key._replace(direction=key.direction.value),  # type: ignore[arg-type]
+                *(each.count, rfc3339(each.first), rfc3339(each.last), each.example_event_ids),
             )
             for key, each in ordered
         ]

@@ -13,10 +13,10 @@ entry is counted twice, and none is left out. A run that was cancelled is notice
 import asyncio
 import logging
 from asyncio.subprocess import Process
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from subprocess import PIPE
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from sqlalchemy import select
 
@@ -64,6 +64,7 @@ POLL_SECONDS = 2.0
 MAX_ATTEMPTS = 5
 """Processes that take up a run and save nothing, before it fails."""
 _log = logging.getLogger("sluice.impact")
+T = TypeVar("T")
 
 
 class ImpactLoop:
@@ -130,42 +131,32 @@ class HeldRun:
     """A run whose lease this process may hold."""
 
     def __init__(self, parts: ImpactParts, tenant_id: str, impact_id: str, lease: str) -> None:
-        self._parts, self._tenant_id = parts, tenant_id
-        self._impact_id, self._lease = impact_id, lease
+        self._parts, self._tenant_id, self._impact_id = parts, tenant_id, impact_id
+        self._run = (tenant_id, impact_id, lease)
+
+    async def _write(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
+        return await self._parts.store.write(self._tenant_id, work)
 
     async def claim(self) -> StoredRun | None:
         """Return the run; None if another process holds it, or it has ended."""
-
-        async def work(tx: Transaction) -> StoredRun | None:
-            run, until = (tx.tenant_id, self._impact_id, self._lease), tx.now + LEASE
-            return await impact_queries.claim(tx.connection, *run, tx.now, until)
-
-        return await self._parts.store.write(self._tenant_id, work)
+        return await self._write(
+            lambda tx: impact_queries.claim(tx.connection, *self._run, tx.now, tx.now + LEASE)
+        )
 
     async def renew(self, lease: int = LEASE) -> bool:
         """Hold the run for so many microseconds more; with 0, another process may continue at once.
         False if it is not this process's any more, or has ended."""
-
-        async def work(tx: Transaction) -> bool:
-            run = (tx.tenant_id, self._impact_id, self._lease)
-            return await impact_queries.renew(tx.connection, *run, tx.now + lease)
-
-        return await self._parts.store.write(self._tenant_id, work)
+        return await self._write(
+            lambda tx: impact_queries.renew(tx.connection, *self._run, tx.now + lease)
+        )
 
     async def end(
         self, state: RunState, reason: str | None = None, checkpoint_size: int | None = None
     ) -> None:
-        async def work(tx: Transaction) -> None:
-            values = {
-                "state": state,
-                "reason": reason,
-                "checkpoint_size": checkpoint_size,
-                "ended_at": tx.now,
-            }
-            run = (tx.tenant_id, self._impact_id, self._lease)
-            await impact_queries.end(tx.connection, *run, values)
-
-        await self._parts.store.write(self._tenant_id, work)
+        values = {"state": state, "reason": reason, "checkpoint_size": checkpoint_size}
+        await self._write(
+            lambda tx: impact_queries.end(tx.connection, *self._run, values | {"ended_at": tx.now})
+        )
 
     async def replay(self, run: StoredRun) -> None:
         """Let a process of its own count, and save what it tells, until the run ends, or is not
@@ -224,32 +215,26 @@ class HeldRun:
     async def _save(self, message: Message) -> bool:
         reached = message.reached
         assert reached is not None
-
-        async def work(tx: Transaction) -> bool:
-            run, until = (tx.tenant_id, self._impact_id, self._lease), tx.now + LEASE
-            return await impact_queries.save(tx.connection, *run, reached, until)
-
         # If we die before this commits, these entries are read again; after it, they are not.
-        return await self._parts.store.write(self._tenant_id, work)
+        return await self._write(
+            lambda tx: impact_queries.save(tx.connection, *self._run, reached, tx.now + LEASE)
+        )
 
     async def _prove(self, job: Job, last_eid: str | None, last_leaf: bytes) -> None:
         """End the run: done, if its last entry is in the log's signed tree."""
         parts = self._parts
         if last_eid is None:  # the range has no entry
-            await self.end(RunState.done)
-            return
+            return await self.end(RunState.done)
         try:
             covering = await parts.checkpoints.covering(self._tenant_id, job.until)
             publics = await log_keys.trusted(parts.store, parts.ring)
             proven = await prove_entry(parts.store, self._tenant_id, last_eid, None, publics)
         except (PurgeMismatch, BrokenTree, NotFound) as error:
-            await self.end(RunState.failed, f"the entries can't be proven: {error}")
-            return
+            return await self.end(RunState.failed, f"the entries can't be proven: {error}")
         if leaf_hash(proven.entry) != last_leaf or proven.seq != job.until - 1:
             reason = f"the entries can't be proven: entry {proven.seq} is not the one that was read"
-            await self.end(RunState.failed, reason)
-            return
-        await self.end(RunState.done, None, covering.size)
+            return await self.end(RunState.failed, reason)
+        return await self.end(RunState.done, None, covering.size)
 
     async def _job(self, run: StoredRun) -> Job:
         query = select(log_heads.c.log).where(of_tenant(log_heads, self._tenant_id))

@@ -71,32 +71,24 @@ async def _existing(connection: AsyncConnection, tenant_id: str, impact_id: str)
     return run
 
 
+_OF_RUN = ("impact_id", "state", "reason", "first_seq", "until_seq", "checkpoint_size")
+_COUNTED = ("entries", "read", "unchanged", "newly_denied", "newly_allowed")
+
+
 def _shown(run: StoredRun) -> ImpactResponse:
     counts = ImpactCounts.from_wire(orjson.loads(run.counts)) if run.counts else ImpactCounts()
     whole = run.until_seq - run.first_seq
+    others, left_out = counts.renamed.shown(), sum(counts.renamed.left_out.values())
     return ImpactResponse(
-        run.impact_id,
-        run.state,  # type: ignore[arg-type]  # only these states are stored
-        run.reason,
-        round((run.next_seq - run.first_seq) / whole, 4) if whole else 1.0,
-        run.first_seq,
-        run.until_seq,
-        counts.entries,
-        counts.read,
-        counts.unchanged,
-        counts.newly_denied,
-        counts.newly_allowed,
-        counts.groups.shown(),
-        sum(counts.groups.left_out.values()),
-        Renamed(
-            counts.unchanged_by_another,
-            counts.renamed.shown(),
-            sum(counts.renamed.left_out.values()),
-        ),
-        [Unreplayable(why.value, count) for why, count in sorted(counts.unreplayable.items())],
-        run.checkpoint_size,
-        rfc3339(run.created_at),
-        time_or_none(run.ended_at),
+        **{name: getattr(run, name) for name in _OF_RUN},
+        **{name: getattr(counts, name) for name in _COUNTED},
+        progress=round((run.next_seq - run.first_seq) / whole, 4) if whole else 1.0,
+        groups=counts.groups.shown(),
+        left_out=sum(counts.groups.left_out.values()),
+        renamed=Renamed(counts.unchanged_by_another, others, left_out),
+        unreplayable=[Unreplayable(why.value, n) for why, n in sorted(counts.unreplayable.items())],
+        created_at=rfc3339(run.created_at),
+        ended_at=time_or_none(run.ended_at),
     )
 
 

@@ -1,5 +1,5 @@
-"""Queries over impact runs: recorded decisions that are made again by other policies. Knows not how
-a run counts; its counts are JSON here."""
+"""Queries impact runs: recorded decisions that are made again by other policies. The counts of a
+run are JSON here."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

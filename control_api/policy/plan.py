@@ -79,16 +79,8 @@ def _keep(result: Plan, definition: Definition, row: StoredPolicy, now: int) -> 
         result.skipped.append(name)
     elif not _same(row.body, definition.body):
         role = definition.body["agent_role"]
-        result.updated.append(
-            replace(
-                placed,
-                name=name,
-                agent_role=role,
-                body=definition.body,
-                version=row.version + 1,
-                updated_at=now,
-            )
-        )
+        changed = replace(placed, name=name, agent_role=role, body=definition.body)
+        result.updated.append(replace(changed, version=row.version + 1, updated_at=now))
         result.roles |= {row.agent_role, role}
         result.replaced[row.policy_id] = row
         return

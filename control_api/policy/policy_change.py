@@ -25,6 +25,7 @@ from control_api.policy.bundle import Policies
 from control_api.policy.models import PolicyResponse, shown_policy
 from control_api.store.queries import policy_rows
 from control_api.store.queries.policy_rows import StoredPolicy
+from control_api.store.schema.statements import chunks
 from control_api.store.transaction import Transaction
 from policies.analysis.access import body, decided
 from policies.analysis.difference import by_role
@@ -111,8 +112,6 @@ async def _require(tx: Transaction, rules: Sequence[Guardrail], roles: GuardedRo
 MAX_DOCUMENT = 1024 * 1024
 """The maximum size in bytes of a role's document, which holds all of its policies."""
 
-_CHUNK = 500  # names in one statement
-
 
 async def existing_policy(
     connection: AsyncConnection, tenant_id: str, policy_id: str
@@ -191,8 +190,7 @@ async def publish(tx: Transaction, roles: Iterable[str]) -> None:
     names = sorted(set(roles))
     documents: dict[str, bytes | None] = {}
     touched: dict[str, list[Policy]] = {}
-    for at in range(0, len(names), _CHUNK):
-        chunk = names[at : at + _CHUNK]
+    for chunk in chunks(names):
         active: dict[str, list[Policy]] = {role: [] for role in chunk}
         for row in await policy_rows.of_roles(tx.connection, tx.tenant_id, chunk):
             active[row.agent_role].append(row.published())

@@ -26,6 +26,7 @@ from control_api.policy.plan import Plan, plan
 from control_api.policy.policy_change import GuardrailBroken, require_new
 from control_api.store.queries import policy_rows, tenant_rows
 from control_api.store.queries.policy_rows import StoredPolicy
+from control_api.store.schema.statements import chunks
 from control_api.store.transaction import Transaction
 from policies.definitions.definition import Definition, DefinitionFault, LoadError
 from policies.definitions.load import TenantDefinitions, load_definitions
@@ -43,7 +44,6 @@ from policies.ground.ids import prefixed
 from policies.ground.process.outage_logger import OutageLogger
 
 _log = logging.getLogger("sluice.policies")
-_CHUNK = 500  # names or ids in one statement
 _ATTEMPTS = 5
 MAX_SHOWN = 20
 """The most faults of refused files that are kept to be shown."""
@@ -138,8 +138,8 @@ async def _plan(policies: Policies, tenant_id: str, definitions: list[Definition
     taken: set[str] = set()
     async with policies.store.reading(tenant_id) as connection:
         rows = await policy_rows.of_files(connection, tenant_id)
-        for at in range(0, len(names), _CHUNK):
-            taken |= await policy_rows.taken(connection, tenant_id, names[at : at + _CHUNK])
+        for some in chunks(names):
+            taken |= await policy_rows.taken(connection, tenant_id, some)
     now, entropy = policies.clock.now(), policies.entropy
     # Drawn outside the thread, because the random buffer is not safe for two threads. One for each
     # definition, because the number of new policies is known only later.
@@ -177,15 +177,12 @@ def _work(
 
 async def _is_current(tx: Transaction, done: Plan) -> bool:
     """Return whether the rows that the plan changes are still the ones it was made from."""
-    replaced, names = list(done.replaced), [row.name for row in done.added]
-    for at in range(0, len(replaced), _CHUNK):
-        chunk = replaced[at : at + _CHUNK]
+    for chunk in chunks(list(done.replaced)):
         for row in await policy_rows.by_ids(tx.connection, tx.tenant_id, chunk):
             if row != done.replaced[row.policy_id]:
                 return False
     removed = {row.name for row in done.removed}
-    for at in range(0, len(names), _CHUNK):
-        chunk = names[at : at + _CHUNK]
+    for chunk in chunks([row.name for row in done.added]):
         if await policy_rows.taken(tx.connection, tx.tenant_id, chunk) - removed:
             return False
     return True
@@ -207,7 +204,8 @@ def _name_taken(definition: Definition) -> DefinitionFault:
 def _guardrail_broken(
     error: GuardrailBroken, tenant_id: str, definitions: TenantDefinitions
 ) -> DefinitionFault:
-    """Return the fault at the policy that would allow what must not be, else at the guardrail."""
+    """Return the fault at the policy that breaks the guardrail by allowing too much, else at the
+    guardrail."""
     message = f"{error.message}: {error.details}"
     if error.guardrail.kind == "never":
         for policy in definitions.policies:
@@ -220,15 +218,10 @@ def _guardrail_broken(
 
 
 def _answer(done: Plan) -> Reloaded:
-    return Reloaded(
-        status="reloaded",
-        added=sorted(row.name for row in done.added),
-        updated=sorted(row.name for row in done.updated),
-        unchanged=sorted(done.unchanged),
-        removed=sorted(row.name for row in done.removed),
-        skipped=sorted(done.skipped),
-        warnings=[],
-    )
+    changes = {"added": done.added, "updated": done.updated, "removed": done.removed}
+    names = {change: sorted(row.name for row in rows) for change, rows in changes.items()}
+    unchanged, skipped = sorted(done.unchanged), sorted(done.skipped)
+    return Reloaded("reloaded", **names, unchanged=unchanged, skipped=skipped, warnings=[])
 
 
 async def unowned_folders(policies: Policies) -> list[UnownedFolder]:

@@ -209,7 +209,20 @@ async def refuse_bad_workload(tx: Transaction, agent: StoredAgent) -> None:
         raise Conflict(f"the workload belongs to agent `{holder.agent_id}`")
 
 
-class NewAgent(RequestModel):
+class AgentFields(RequestModel):
+    """The fields of a registry entry that may be left out."""
+
+    display_name: Text | None = None
+    description: Text | None = None
+    owner: Text | None = None
+    framework: Text | None = None
+    permitted_roles: Roles | None = None
+    credential_type: CredentialType | None = None
+    bound_key_id: Identifier | None = None
+    workload: Workload | None = None
+
+
+class NewAgent(AgentFields):
     """The registry entry to create (`CONTRACT.md`, Agents)."""
 
     example: ClassVar[dict[str, Any]] = {
@@ -221,14 +234,6 @@ class NewAgent(RequestModel):
 
     agent_role: Identifier
     agent_id: Identifier | None = None
-    display_name: Text | None = None
-    description: Text | None = None
-    owner: Text | None = None
-    framework: Text | None = None
-    permitted_roles: Roles | None = None
-    credential_type: CredentialType | None = None
-    bound_key_id: Identifier | None = None
-    workload: Workload | None = None
     status: Literal["draft"] | None = None
 
 
@@ -269,7 +274,7 @@ def _draft(request: NewAgent, agent_id: str, now: int) -> StoredAgent:
     return StoredAgent(**fields, created_at=now, updated_at=now)
 
 
-class ChangedAgent(RequestModel):
+class ChangedAgent(AgentFields):
     """The fields to change. Fields left out keep their value; null clears a field, or resets it to
     its default if it has one."""
 
@@ -278,14 +283,6 @@ class ChangedAgent(RequestModel):
 
     agent_id: Identifier
     agent_role: Identifier = ""
-    display_name: Text | None = None
-    description: Text | None = None
-    owner: Text | None = None
-    framework: Text | None = None
-    permitted_roles: Roles | None = None
-    credential_type: CredentialType | None = None
-    bound_key_id: Identifier | None = None
-    workload: Workload | None = None
     status: AgentStatus = Field(
         "draft",
         description="The agent's status as it is, or left out: it has an operation of its own.",

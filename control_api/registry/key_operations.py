@@ -240,7 +240,7 @@ def _position(key: StoredKey | EnrolledKey) -> SortKey:
 
 
 def _listed_enrolled_key(row: EnrolledKey) -> ListedKey:
-    """Return a key that a pod enrolled for; its name is the pod's."""
+    """Return a pod's enrolled key as the list shows it; its name is the pod's."""
     return ListedKey(
         key_id=row.key_id,
         name=row.pod,

@@ -248,10 +248,7 @@ def created_key(key: StoredKey, secret: str) -> CreatedKey:
 
 def listed_key(key: StoredKey) -> ListedKey:
     return ListedKey(
-        key_id=key.key_id,
-        name=key.name,
-        scope=key.scope,
-        bound_agent_id=key.bound_agent_id,
+        **{name: getattr(key, name) for name in ("key_id", "name", "scope", "bound_agent_id")},
         permitted_roles=list(key.permitted_roles),
         expires_at=time_or_none(key.expires_at),
         created_at=rfc3339(key.created_at),

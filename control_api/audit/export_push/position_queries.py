@@ -1,5 +1,4 @@
-"""Queries over how far each export target has got each tenant's log. Knows no target but by its
-id."""
+"""Queries the position of each export target in each tenant's log."""
 
 from typing import NamedTuple
 

@@ -28,9 +28,10 @@ from control_api.security.export_targets import ExportTarget
 ENTERPRISE = 32473
 """RFC 5612: the number for examples, until there is one of our own."""
 _LOG_AUDIT, _INFORMATIONAL, _WARNING = 13, 6, 4
-_ESCAPED, _escaped = re.compile(r'["\\\]]'), r"\\\g<0>"
+_ESCAPED = re.compile(r'["\\\]]')
 """Characters that a parameter escapes with a backslash (RFC 5424, section 6.3.3). Needed, since an
 event's id comes from a sidecar."""
+_PARAMETERS = ("event_id", "seq", "hash")
 _NOT_IN_HOSTNAME = re.compile(r"[^!-~]")
 
 
@@ -41,10 +42,8 @@ def framed_message(
     what reads the text as JSON would stumble over one."""
     severity = _INFORMATIONAL if event["decision"] == "ALLOW" else _WARNING
     host = _NOT_IN_HOSTNAME.sub("", hostname)[:255] or "-"
-    parameters = " ".join(
-        f'{name}="{_ESCAPED.sub(_escaped, str(event[name]))}"'
-        for name in ("event_id", "seq", "hash")
-    )
+    escaped = {name: _ESCAPED.sub(r"\\\g<0>", str(event[name])) for name in _PARAMETERS}
+    parameters = " ".join(f'{name}="{text}"' for name, text in escaped.items())
     head = (
         f"<{_LOG_AUDIT * 8 + severity}>1 {event['timestamp']} {host} sluice - decision "
         f"[sluice@{ENTERPRISE} {parameters}] "

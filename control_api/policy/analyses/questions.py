@@ -195,7 +195,9 @@ def access(job: Job) -> bytes:
     roles, agents, keys, enrolled, tenant = map(orjson.loads, job.parts)
     settings, now = TenantSettings.from_wire(tenant[0]), job.options["now"]
     live = (key for key in map(Key.from_wire, keys) if key.scope in EVALUATES and key.live(now))
-    registry = Registry(settings, [*map(Agent.from_wire, agents)], [*live, *_enrolled(enrolled)])
+    # The key of an enrolled pod speaks for its agent alone.
+    pods = (Key(key_id, "evaluate", agent_id) for key_id, agent_id in enrolled)
+    registry = Registry(settings, [*map(Agent.from_wire, agents)], [*live, *pods])
     callers, question, level = (
         CallersOfRoles(registry),
         _question(job.options),
@@ -288,11 +290,6 @@ def _question(options: Mapping[str, Any]) -> Asked:
         for name in ("agent", "task", "source")
     }
     return Asked(one["agent"], one["task"], one["source"])
-
-
-def _enrolled(rows: Iterable[tuple[str, str]]) -> Iterable[Key]:
-    """Keys of enrolled pods, each of which speaks for its agent alone."""
-    return (Key(key_id, "evaluate", agent_id) for key_id, agent_id in rows)
 
 
 MAX_BYTES = 32 * 1024

@@ -61,12 +61,8 @@ class PushJob:
             return  # another replica has published in between: only the store knows its change
         if len(before.documents) > MAX_DOCUMENTS:
             return
-        self.published = Published(
-            before.since,
-            published.revision,
-            before.documents | published.documents,
-            before.nodes | published.nodes,
-        )
+        documents, nodes = before.documents | published.documents, before.nodes | published.nodes
+        self.published = Published(before.since, published.revision, documents, nodes)
 
 
 MAX_PUSHES = 16
@@ -227,15 +223,10 @@ class PushQueue:
         # The reconciliation writes a larger change in pieces, under a lock.
         if not one_step(fields):
             return False
-        names = tuple(sorted(published.documents))
-        head = SetHead(
-            tenant_id,
-            self._signer.epoch,
-            published.since,
-            published.revision,
-            root_digest(published.nodes),
-            names if len(names) <= MAX_CHANGED_NAMES else None,
-        )
+        changed = tuple(sorted(published.documents))
+        names = changed if len(changed) <= MAX_CHANGED_NAMES else None
+        state = (published.since, published.revision, root_digest(published.nodes))
+        head = SetHead(tenant_id, self._signer.epoch, *state, names)
         # A new tenant's first publication is based on no revision: there is no set in Redis yet.
         return await self._sets.move(
             tenant_id,

@@ -149,7 +149,7 @@ class KeysUnavailable(Unavailable):
 
 
 class IssuerKeys:
-    """One issuer's keys. `count` is told the outcome of each fetch."""
+    """One issuer's keys. `count` is called with the outcome of each fetch."""
 
     def __init__(
         self,

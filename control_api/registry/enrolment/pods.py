@@ -76,7 +76,7 @@ person."""
 
 
 def given_reason(reason: str | None) -> dict[str, str]:
-    """Return the member of a change's detail that says why it was made, if the caller said so."""
+    """Return the `reason` of a change for its detail, if the caller gave one."""
     return {} if reason is None else {"reason": reason}
 
 

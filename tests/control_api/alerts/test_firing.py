@@ -102,7 +102,7 @@ def test_each_type_fires_once(rounds: Rounds, either: ControlApi) -> None:
 
 
 @pytest.mark.deep(stands_in="test_an_isolation_rule_counts_what_a_sidecar_s_key_says_of_others")
-def test_what_a_sidecar_s_key_says_of_others_fires_isolation_rules(
+def test_a_sidecar_key_that_names_a_foreign_agent_or_sidecar_fires_isolation_rules(
     rounds: Rounds, fresh: ControlApi
 ) -> None:
     fresh.approved("agt_a")
@@ -176,7 +176,7 @@ def test_a_disabled_rule_does_not_fire(fresh: ControlApi) -> None:
 
 
 @pytest.mark.deep(
-    stands_in="tests/control_api/alerts/test_rounds.py::test_what_fires_arrives_signed_and_names_no_user"
+    stands_in="tests/control_api/alerts/test_rounds.py::test_a_fired_alert_arrives_signed_and_names_no_user"
 )
 def test_a_webhook_is_signed_and_names_no_user(tmp_path: Path) -> None:
     with hook() as receiver, running_control_api(tmp_path, **ALLOW) as api:
@@ -196,7 +196,7 @@ def test_a_webhook_is_signed_and_names_no_user(tmp_path: Path) -> None:
 
 
 @pytest.mark.deep(
-    stands_in="tests/control_api/alerts/test_rounds.py::test_what_fails_is_repeated_under_its_id_for_a_day_unless_it_is_final"
+    stands_in="tests/control_api/alerts/test_rounds.py::test_a_failed_delivery_is_repeated_under_its_id_for_a_day_unless_it_is_final"
 )
 def test_a_failed_attempt_is_repeated_under_the_same_id_across_a_restart(tmp_path: Path) -> None:
     with hook() as receiver, running_control_api(tmp_path, **ALLOW) as api:
@@ -217,7 +217,7 @@ def test_a_failed_attempt_is_repeated_under_the_same_id_across_a_restart(tmp_pat
 
 
 @pytest.mark.deep(
-    stands_in="tests/control_api/alerts/test_rounds.py::test_what_fails_is_repeated_under_its_id_for_a_day_unless_it_is_final"
+    stands_in="tests/control_api/alerts/test_rounds.py::test_a_failed_delivery_is_repeated_under_its_id_for_a_day_unless_it_is_final"
 )
 def test_attempts_end_after_a_day(tmp_path: Path) -> None:
     with hook() as receiver, running_control_api(tmp_path, **ALLOW) as api:
@@ -231,7 +231,7 @@ def test_attempts_end_after_a_day(tmp_path: Path) -> None:
 
 
 @pytest.mark.deep(
-    stands_in="tests/control_api/alerts/test_rounds.py::test_what_fails_is_repeated_under_its_id_for_a_day_unless_it_is_final"
+    stands_in="tests/control_api/alerts/test_rounds.py::test_a_failed_delivery_is_repeated_under_its_id_for_a_day_unless_it_is_final"
 )
 @pytest.mark.parametrize(("status", "ends"), [(410, "failed"), (302, "pending")])
 def test_gone_is_final_and_a_redirect_is_never_followed(
@@ -322,7 +322,7 @@ def test_a_name_that_changes_between_check_and_call_changes_nothing(
 
 
 @pytest.mark.deep(
-    stands_in="tests/control_api/alerts/test_rounds.py::test_what_fires_arrives_by_mail_and_says_what_was_measured"
+    stands_in="tests/control_api/alerts/test_rounds.py::test_a_fired_alert_arrives_by_mail_with_the_measured_value"
 )
 def test_mail_arrives_and_says_what_was_measured(tmp_path: Path) -> None:
     with mailbox() as box:

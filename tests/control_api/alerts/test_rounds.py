@@ -106,7 +106,7 @@ async def test_of_two_processes_one_fires_and_one_attempts(world: OpenStore) -> 
     assert sorted(each.rule_id for each in await loops.fired()) == ["alr_1", "alr_high_deny_rate"]
 
 
-async def test_what_fails_is_repeated_under_its_id_for_a_day_unless_it_is_final(
+async def test_a_failed_delivery_is_repeated_under_its_id_for_a_day_unless_it_is_final(
     world: OpenStore,
 ) -> None:
     loops = Loops(world)
@@ -178,7 +178,7 @@ async def test_however_many_wait_for_a_receiver_that_hangs_no_other_waits(
         assert len(hanging.seen) == 2
 
 
-async def test_what_fires_arrives_signed_and_names_no_user(world: OpenStore) -> None:
+async def test_a_fired_alert_arrives_signed_and_names_no_user(world: OpenStore) -> None:
     loops = Loops(world)
     with hook() as receiver:
         fires = rule("denial_spike", webhook_url=receiver.url, webhook_secret=SECRET)
@@ -198,7 +198,7 @@ async def test_what_fires_arrives_signed_and_names_no_user(world: OpenStore) -> 
     assert b"secret" not in body
 
 
-async def test_what_fires_arrives_by_mail_and_says_what_was_measured(world: OpenStore) -> None:
+async def test_a_fired_alert_arrives_by_mail_with_the_measured_value(world: OpenStore) -> None:
     with mailbox() as box:
         loops = Loops(world, box.port)
         await loops.rules(rule("denial_spike", email="ops@example.com", name="die Ausreißer"))

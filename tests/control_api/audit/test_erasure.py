@@ -75,7 +75,7 @@ async def test_an_erased_value_is_in_no_byte_of_the_database(either: ControlApi)
     assert (again["redacted"], again["seq"]) == (0, None)
 
 
-def test_what_a_hold_keeps_is_not_erased_until_its_release(api: ControlApi) -> None:
+def test_held_values_are_not_erased_until_the_hold_is_released(api: ControlApi) -> None:
     api.evaluate(user_id="held-person", session_id="s-held")
     hold = api.admin(
         "POST",
@@ -95,7 +95,7 @@ def test_what_a_hold_keeps_is_not_erased_until_its_release(api: ControlApi) -> N
     assert api.admin("POST", "/v1/audit/redact", wanted)["redacted"] == 1
 
 
-@pytest.mark.deep(stands_in="test_what_a_hold_keeps_is_not_erased_until_its_release")
+@pytest.mark.deep(stands_in="test_held_values_are_not_erased_until_the_hold_is_released")
 def test_a_held_session_is_kept_until_its_release(fresh: ControlApi) -> None:
     used(fresh)
     asked = {"object_type": "session", "object_id": "s-1", "reason": "litigation"}

@@ -66,7 +66,7 @@ def test_every_decision_in_the_order_of_the_log_and_nothing_else(either_tenant: 
 
 
 @pytest.mark.parametrize("form", FORMATS)
-def test_what_the_response_says(api: ControlApi, form: str) -> None:
+def test_the_response_has_the_headers_of_a_streamed_file(api: ControlApi, form: str) -> None:
     event = api.evaluate(query="a secret question", user_id="u-9")
     answer = api.call("GET", PATH + form)
     assert answer.headers["Content-Type"] == FORMATS[form].media_type
@@ -238,7 +238,7 @@ def paused_export(monkeypatch: pytest.MonkeyPatch) -> tuple[threading.Event, thr
     return paused, go_on
 
 
-def test_what_is_recorded_during_an_export_is_not_in_it(
+def test_events_recorded_during_an_export_are_not_in_it(
     fresh: ControlApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(decisions, "PAGE_ENTRIES", 2)
@@ -254,7 +254,7 @@ def test_what_is_recorded_during_an_export_is_not_in_it(
     connection.close()
 
 
-@pytest.mark.deep(stands_in="test_what_is_recorded_during_an_export_is_not_in_it")
+@pytest.mark.deep(stands_in="test_events_recorded_during_an_export_are_not_in_it")
 def test_an_export_covers_the_log_as_of_its_start(
     either: ControlApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:

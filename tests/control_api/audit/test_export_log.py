@@ -213,7 +213,7 @@ def test_who_may_export(api: ControlApi) -> None:
     assert api.call("GET", PATH, key=None).status == 401
 
 
-def test_what_the_response_says(api: ControlApi) -> None:
+def test_the_response_has_the_headers_of_a_streamed_file(api: ControlApi) -> None:
     answer = api.call("GET", PATH)
     assert answer.headers["Content-Type"] == MEDIA_TYPE
     assert answer.headers["Transfer-Encoding"] == "chunked"

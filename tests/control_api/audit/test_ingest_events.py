@@ -80,7 +80,7 @@ def test_a_gap_or_another_chain_is_409_and_ingests_nothing(api: ControlApi) -> N
     assert api.verified()["total"] == total
 
 
-def test_what_has_no_place_in_a_spool_is_422_and_nothing_of_its_batch_is_recorded(
+def test_a_malformed_record_is_422_and_nothing_of_its_batch_is_recorded(
     api: ControlApi,
 ) -> None:
     spool = Spool(instance="bad")

@@ -142,7 +142,7 @@ def refuse_forgeries(api: ControlApi) -> None:
     assert (after["total"] - before["total"], after["events"] - before["events"]) == (10 + 1, 3)
 
 
-def test_what_is_refused_is_in_the_log_with_its_reason_and_its_core(api: ControlApi) -> None:
+def test_a_refused_record_is_in_the_log_with_its_reason_and_its_core(api: ControlApi) -> None:
     sidecar = Sidecar(api, agent(api, "shown"))
     forged = sidecar.decided(agent_id="agt_foreign")
     assert sidecar.sent([forged, sidecar.decided()]) == [(0, "foreign_agent")]
@@ -331,7 +331,7 @@ def test_a_replaced_keys_spool_goes_on(api: ControlApi) -> None:
     assert old.sent(waiting) == []
 
 
-def test_what_has_no_place_in_a_spool_is_still_refused_as_a_whole(
+def test_a_malformed_record_refuses_its_whole_batch(
     api: ControlApi,
 ) -> None:
     sidecar = Sidecar(api, agent(api, "rubbish"))

@@ -152,6 +152,6 @@ def test_a_role_that_cant_be_analysed_says_so_beside_the_others(fresh: ControlAp
     assert rows["s"]["fault"] is None
 
 
-def test_what_is_asked_is_validated(api: ControlApi) -> None:
+def test_the_request_is_validated(api: ControlApi) -> None:
     for query in ("limit=51", "sources=0", "agent_role=", "level=low"):
         assert api.call("GET", f"{ROUTE}?{query}").status == 422

@@ -23,7 +23,7 @@ def diff(api: ControlApi, *policies: dict[str, Any]) -> Any:
 
 
 @pytest.mark.deep(stands_in="test_a_row_has_an_example_and_both_decisions")
-def test_what_is_in_force_does_not_differ_from_itself(api: ControlApi) -> None:
+def test_the_policies_in_force_do_not_differ_from_themselves(api: ControlApi) -> None:
     assert diff(api, POLICY) == NOTHING
     listed = api.admin("GET", "/v1/policies")
     sent = [{name: each[name] for name in POLICY} for each in listed]

@@ -137,9 +137,7 @@ def test_each_change_of_a_guardrail_is_in_the_log(either_tenant: ControlApi) -> 
         {"name": "g", "never": {"sources": ["a"] * 1001}},
     ],
 )
-def test_what_a_file_may_not_say_a_request_may_not_either(
-    api: ControlApi, body: dict[str, Any]
-) -> None:
+def test_a_guardrail_that_no_file_may_define_is_422(api: ControlApi, body: dict[str, Any]) -> None:
     assert api.call("POST", "/v1/guardrails", body).status == 422
     assert api.admin("GET", "/v1/guardrails") == []
 
@@ -419,7 +417,9 @@ def test_a_policy_that_is_too_much_to_analyse_is_refused(
 
 
 @pytest.mark.deep(stands_in="test_a_policy_that_is_too_much_to_analyse_is_refused")
-def test_what_can_t_be_analysed_is_refused_and_never_skipped(either_tenant: ControlApi) -> None:
+def test_a_policy_that_can_t_be_analysed_is_refused_and_never_skipped(
+    either_tenant: ControlApi,
+) -> None:
     either_tenant.admin("POST", "/v1/guardrails", RULE)
     before = in_force(either_tenant)
     wild = [f"*{'?' * at}a{'?' * (20 - at)}b*" for at in range(20)]

@@ -191,7 +191,7 @@ def test_a_large_set_is_taken_like_a_small_one(busy: ControlApi) -> None:
 
 
 @pytest.mark.deep(
-    stands_in="tests/control_api/policy/test_interrupted.py::test_what_is_not_the_log_s_fails_the_run"
+    stands_in="tests/control_api/policy/test_interrupted.py::test_an_entry_that_is_not_the_log_s_fails_the_run"
 )
 def test_a_log_that_was_changed_fails_the_run(fresh: ControlApi) -> None:
     for _ in range(5):
@@ -207,7 +207,7 @@ def test_a_log_that_was_changed_fails_the_run(fresh: ControlApi) -> None:
 
 
 @pytest.mark.deep(
-    stands_in="tests/control_api/policy/test_interrupted.py::test_what_is_not_the_log_s_fails_the_run"
+    stands_in="tests/control_api/policy/test_interrupted.py::test_an_entry_that_is_not_the_log_s_fails_the_run"
 )
 def test_an_end_that_was_rewritten_is_not_proven(fresh: ControlApi) -> None:
     """The last entry has no successor that cites it, but the signed tree holds another."""

@@ -189,7 +189,7 @@ def ended(api: ControlApi, route: str) -> dict[str, Any]:
     return found
 
 
-def test_what_is_not_the_log_s_fails_the_run(
+def test_an_entry_that_is_not_the_log_s_fails_the_run(
     recorded: tuple[ControlApi, Job], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     api, job = recorded

@@ -34,7 +34,7 @@ def revoked(api: ControlApi) -> set[str]:
     return {row["session_id"] for row in api.admin("GET", "/v1/sessions?status=revoked")}
 
 
-def test_what_matches_every_filter_is_revoked_batch_after_batch(
+def test_sessions_that_match_every_filter_are_revoked_batch_after_batch(
     tenant: ControlApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "BATCH", 2)
@@ -71,7 +71,7 @@ def test_what_matches_every_filter_is_revoked_batch_after_batch(
     assert len(tenant.admin("GET", "/v1/audit/changes?object_type=session")) == 3
 
 
-@pytest.mark.deep(stands_in="test_what_matches_every_filter_is_revoked_batch_after_batch")
+@pytest.mark.deep(stands_in="test_sessions_that_match_every_filter_are_revoked_batch_after_batch")
 @pytest.mark.parametrize(
     ("wanted", "expected"),
     [
@@ -98,7 +98,7 @@ def test_sessions_that_match_all_filters_are_revoked(
     assert revoke(fresh, **wanted) == 0
 
 
-@pytest.mark.deep(stands_in="test_what_matches_every_filter_is_revoked_batch_after_batch")
+@pytest.mark.deep(stands_in="test_sessions_that_match_every_filter_are_revoked_batch_after_batch")
 def test_a_revocation_is_in_force_when_its_answer_leaves_and_for_good(either: ControlApi) -> None:
     create_agents_and_keys(either)
     entries = either.verified()["total"]
@@ -117,7 +117,7 @@ def test_a_revocation_is_in_force_when_its_answer_leaves_and_for_good(either: Co
     assert either.evaluate(session_id="new", user_id="ann")["decision"] == "ALLOW"
 
 
-@pytest.mark.deep(stands_in="test_what_matches_every_filter_is_revoked_batch_after_batch")
+@pytest.mark.deep(stands_in="test_sessions_that_match_every_filter_are_revoked_batch_after_batch")
 def test_an_earlier_revocation_keeps_its_reason(fresh: ControlApi) -> None:
     fresh.evaluate(session_id="s1")
     fresh.admin("DELETE", "/v1/sessions/s1?reason=first")
@@ -125,7 +125,7 @@ def test_an_earlier_revocation_keeps_its_reason(fresh: ControlApi) -> None:
     assert fresh.admin("GET", "/v1/sessions/s1")["revocation_reason"] == "first"
 
 
-@pytest.mark.deep(stands_in="test_what_matches_every_filter_is_revoked_batch_after_batch")
+@pytest.mark.deep(stands_in="test_sessions_that_match_every_filter_are_revoked_batch_after_batch")
 def test_more_sessions_than_one_transaction_takes_are_all_revoked(either: ControlApi) -> None:
     count = 2 * BATCH + 1
     for at in range(0, count, 100):

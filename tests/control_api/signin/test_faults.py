@@ -40,7 +40,9 @@ async def arrive(client: Client, hostile: HostileProvider, **answer: str) -> Per
     return await client.idp.person({"state": attempt.state, "code": "c", **answer}, attempt)
 
 
-async def test_what_is_lied_about_below_is_accepted_otherwise(hostile: HostileProvider) -> None:
+async def test_an_honest_provider_is_accepted_and_a_foreign_issuer_refused(
+    hostile: HostileProvider,
+) -> None:
     hostile.claims["groups"] = ["a"]
     person = await arrive(client_of(hostile.issuer), hostile)
     assert (person.subject, person.groups) == ("ann", frozenset("a"))

@@ -110,7 +110,7 @@ def test_a_token_with_a_wrong_claim_is_refused(changed: dict[str, Any]) -> None:
     ],
     ids=str,
 )
-def test_what_the_specification_allows_is_accepted(changed: dict[str, Any]) -> None:
+def test_a_token_that_the_specification_allows_is_accepted(changed: dict[str, Any]) -> None:
     assert verify_id_token(token(**changed), KEYS, EXPECTED, NOW)["sub"] == "ann"
 
 

@@ -126,6 +126,6 @@ def test_an_attempt_comes_back_in_its_cookie_alone() -> None:
     assert Attempt.from_cookie(Attempt.new(os.urandom, "/" + "a" * 9999).to_cookie()) is not None
 
 
-def test_what_a_provider_says_is_shown_short_and_on_one_line() -> None:
+def test_a_text_of_the_provider_is_shown_short_and_on_one_line() -> None:
     assert shown("a\nb\x00c") == "a b c"
     assert len(shown("a" * 10_000)) == 201

@@ -30,7 +30,7 @@ def test_only_this_part_imports_what_is_optional() -> None:
 
 
 @pytest.mark.deep(stands_in="test_only_this_part_imports_what_is_optional")
-def test_what_is_not_configured_is_not_imported() -> None:
+def test_unconfigured_sign_in_imports_no_provider_library() -> None:
     """Authlib is an extra of the distribution."""
     script = (
         "import sys, control_api.serve; print('authlib' in sys.modules, 'jinja2' in sys.modules)"
@@ -78,7 +78,9 @@ async def test_an_answer_belongs_to_one_browser_and_one_attempt(provider: RealPr
     assert (await client.idp.person(answer, attempt)).subject == "ann"
 
 
-async def test_what_one_replica_began_another_finishes(provider: RealProvider) -> None:
+async def test_a_sign_in_begun_at_one_replica_is_finished_by_another(
+    provider: RealProvider,
+) -> None:
     attempt, answer = await client_of(provider.issuer).answered("ann")
     brought = Attempt.from_cookie(attempt.to_cookie())
     other = client_of(provider.issuer)

@@ -41,7 +41,7 @@ def receiver(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Receive
 
 
 @pytest.mark.deep(
-    stands_in="tests/control_api/audit/export_push/test_log.py::test_what_was_not_acknowledged_is_sent_again_and_then_saved"
+    stands_in="tests/control_api/audit/export_push/test_log.py::test_unacknowledged_decisions_are_sent_again_and_then_saved"
 )
 def test_a_receiver_that_dies_before_or_after_it_acknowledges_misses_nothing(
     receiver: Receiver, tmp_path: Path
@@ -105,7 +105,7 @@ def decided(port: int, key: str, count: int) -> list[str]:
 
 
 @pytest.mark.deep(
-    stands_in="tests/control_api/audit/export_push/test_log.py::test_what_was_not_acknowledged_is_sent_again_and_then_saved"
+    stands_in="tests/control_api/audit/export_push/test_log.py::test_unacknowledged_decisions_are_sent_again_and_then_saved"
 )
 def test_a_sender_that_is_killed_misses_nothing(receiver: Receiver, tmp_path: Path) -> None:
     target = tmp_path / "decisions"

@@ -111,7 +111,7 @@ def test_every_decision_comes_once_and_in_order(receiver: Receiver, tmp_path: Pa
 
 
 @pytest.mark.deep(
-    stands_in="tests/control_api/audit/export_push/test_log.py::test_what_was_not_acknowledged_is_sent_again_and_then_saved"
+    stands_in="tests/control_api/audit/export_push/test_log.py::test_unacknowledged_decisions_are_sent_again_and_then_saved"
 )
 def test_a_target_that_was_away_gets_everything_once_it_is_back(
     receiver: Receiver, tmp_path: Path, caplog: pytest.LogCaptureFixture
@@ -135,7 +135,7 @@ def test_a_target_that_was_away_gets_everything_once_it_is_back(
 @pytest.mark.deep(
     stands_in="test_a_file_gets_every_tenant_s_decisions_once_through_restarts_and_beside_an_absent_target"
 )
-def test_what_was_decided_last_is_pushed_before_the_service_ends(
+def test_the_last_decision_is_pushed_before_the_service_ends(
     receiver: Receiver, tmp_path: Path
 ) -> None:
     receiver.start()

@@ -65,7 +65,7 @@ class Taking:
         pass
 
 
-async def test_what_was_removed_before_its_turn_is_told_and_the_rest_is_sent(
+async def test_entries_removed_before_their_turn_are_reported_and_the_rest_is_sent(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     target, registry = ExportTarget.parse("otlp+http://127.0.0.1:1"), CollectorRegistry()
@@ -83,7 +83,7 @@ async def test_what_was_removed_before_its_turn_is_told_and_the_rest_is_sent(
     assert "retention removed 4 entries" in caplog.text
 
 
-async def test_what_was_not_acknowledged_is_sent_again_and_then_saved(
+async def test_unacknowledged_decisions_are_sent_again_and_then_saved(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(target_loop, "FIRST_PAUSE", 0.1)
@@ -203,8 +203,10 @@ def _id_of(event: dict[str, Any], _: str) -> bytes:
     return str(event["event_id"]).encode()
 
 
-@pytest.mark.deep(stands_in="test_what_was_removed_before_its_turn_is_told_and_the_rest_is_sent")
-def test_what_retention_removed_is_told_and_the_rest_is_pushed(
+@pytest.mark.deep(
+    stands_in="test_entries_removed_before_their_turn_are_reported_and_the_rest_is_sent"
+)
+def test_entries_that_retention_removed_are_reported_and_the_rest_is_pushed(
     old: ControlApi, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     receiver = Receiver(tmp_path / "receiver", "otlp")

@@ -109,7 +109,7 @@ async def test_only_what_is_bad_data_beside_good_is_left_out() -> None:
 
 
 @pytest.mark.parametrize("mode", ["partial", "bad data"])
-async def test_what_a_target_refuses_is_counted_and_told_and_not_repeated(
+async def test_a_refused_decision_is_counted_and_logged_and_not_repeated(
     tmp_path: Path, mode: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     bodies, registry = list[bytes](), CollectorRegistry()
@@ -161,7 +161,7 @@ def test_an_answer_that_takes_nothing_is_repeated(
     assert f"it answers {status}" in caplog.text or f"it answered {status}" in caplog.text
 
 
-@pytest.mark.deep(stands_in="test_what_a_target_refuses_is_counted_and_told_and_not_repeated")
+@pytest.mark.deep(stands_in="test_a_refused_decision_is_counted_and_logged_and_not_repeated")
 def test_a_partial_success_is_not_repeated(receiver: Receiver, tmp_path: Path) -> None:
     receiver.start("partial")
     with running_control_api(tmp_path, SLUICE_EXPORT_URLS=receiver.url) as api:
@@ -171,7 +171,7 @@ def test_a_partial_success_is_not_repeated(receiver: Receiver, tmp_path: Path) -
     assert receiver.ids() == made
 
 
-@pytest.mark.deep(stands_in="test_what_a_target_refuses_is_counted_and_told_and_not_repeated")
+@pytest.mark.deep(stands_in="test_a_refused_decision_is_counted_and_logged_and_not_repeated")
 def test_bad_data_is_left_out_and_what_is_beside_it_is_not(
     receiver: Receiver, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -169,7 +169,7 @@ async def test_ids_that_are_long_silent_are_forgotten_some_at_a_time(
     assert await SidecarOwners(either.open.store).admits(other, "pod-01")
 
 
-async def test_what_is_kept_in_memory_is_bounded(
+async def test_the_owners_in_memory_are_bounded(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(isolation, "_MOST", 3)

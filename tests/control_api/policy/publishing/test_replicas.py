@@ -130,7 +130,7 @@ async def test_two_that_publish_at_once_leave_the_store_s_set_and_no_gap(
 
 
 @pytest.mark.deep(stands_in="test_two_that_write_at_once_agree_on_the_set_and_mend_it")
-async def test_what_the_heads_name_is_all_that_changed(
+async def test_the_heads_name_every_changed_document(
     pair: tuple[Replica, Replica], client: Any
 ) -> None:
     """A reader that follows the names alone holds what the store holds."""
