@@ -39,7 +39,7 @@ from control_api.worker_args import WorkerArgs
 from policies.ground.addresses import ListenAddress
 from policies.ground.canonical import b64
 from policies.ground.clock import Clock
-from policies.ground.distribution import CORE_FORM
+from policies.ground.core_form import CORE_FORM
 from policies.ground.errors import NotFound
 from policies.ground.ids import RandomBuffer
 from policies.ground.process import json_logging

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AsyncExitStack, suppress
 
 from policies.ground.clock import Clock
-from policies.ground.distribution import CORE_FORM
+from policies.ground.core_form import CORE_FORM
 from sidecar.assembly import Components, Listening
 from sidecar.control.clock import ControlClock
 from sidecar.platform.malloc import freeze_startup_objects

@@ -2,8 +2,6 @@
 
 It is published on no index, so every text that says how to install it names a wheel's file. A
 report or page that asks its reader to install it shows the wheel's digest to compare with.
-
-Tells in which form the core runs: compiled (`deploy/compile`), or as Python from its source.
 """
 
 import json
@@ -11,7 +9,6 @@ from functools import cache
 from typing import Final
 
 from policies import __version__
-from policies.ground import canonical
 
 DISTRIBUTION: Final = "sluice-governance"
 WHEEL: Final = f"sluice_governance-{__version__}-py3-none-any.whl"
@@ -60,6 +57,3 @@ def _sha256(noted: str) -> str:
 
 def _is_sha256(text: str) -> bool:
     return len(text) == 64 and not set(text) - set("0123456789abcdef")
-
-
-CORE_FORM = "pure Python" if canonical.__file__.endswith(".py") else "compiled"

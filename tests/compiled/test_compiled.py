@@ -12,7 +12,7 @@ import pytest
 
 from deploy.compile.modules import FILES, MODULES
 from policies.checks.order import NAMES
-from policies.ground.distribution import CORE_FORM
+from policies.ground.core_form import CORE_FORM
 from tests.compiled.comparison import FormsDiffer, compare
 from tests.compiled.outcomes import outcomes
 from tests.deploy.launcher import sluice
