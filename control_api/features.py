@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from control_api.alerts.channels import Alerts, Mail
 from control_api.assembly import Parts
 from control_api.audit.bundle import Audit
-from control_api.console.visit import Console
+from control_api.console.page import Console
 from control_api.decisions.operations import Decisions
 from control_api.edge.answers import Document
 from control_api.edge.docs_page import render_page

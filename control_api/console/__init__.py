@@ -2,7 +2,7 @@
 
     pages        the table of all pages
     pipeline     every request below `/console`: session > page > scope > form > view > response
-    visit        who asks, what for, and the way to the operations
+    page         who asks, what for, the way to the operations, and what a view may answer
     views/       one module per area: what a page shows and does
     templates/   what it looks like; autoescaped
     static/      the style sheet, and ES modules where a page is alive

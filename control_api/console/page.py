@@ -1,22 +1,258 @@
-"""What a page is, and what its view may return. Knows no page in particular."""
+"""Defines a page of the console: the request that its view sees (who asks, the query, the form, and
+the way to the operations), the answers that the view may give, and the page's row in the table."""
 
-from collections.abc import Awaitable, Callable, Mapping
+import re
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from enum import Enum
+from functools import cache
+from typing import Any, Literal, NamedTuple, Protocol
+from urllib.parse import urlencode
 
-from control_api.console.routes import route_of
-from control_api.console.visit import Visit
-from control_api.edge.answers import Document, Stream
-from control_api.edge.route import MAX_BODY, Operation, Scope
+import orjson
+
+from control_api.audit.bundle import Audit
+from control_api.audit.event_operations import follow_events
+from control_api.auth import Caller, Superadmin
+from control_api.edge.answers import EVENTS, Document, Stream
+from control_api.edge.requests import UndecodedRequest
+from control_api.edge.route import MAX_BODY, READ, Operation, Route, Scope
+from control_api.edge.router import Bundles
+from control_api.metrics.metrics import Instruments
+from control_api.policy.analyses.process import Analyses
+from control_api.routes import ROUTES
+from control_api.security.console_settings import ConsoleAddress
+from control_api.signin.console_session import SigningIn, Visitor
+from control_api.signin.models import browser_label
+from control_api.tenants.operations import Tenants
+from policies.ground.clock import Clock, UnreadableTime, read_time_text
+from policies.ground.errors import Forbidden, Invalid, SluiceError, Unauthorized, invalid
+
+ROOT = "/console"
+
+# A stream without an end, which a browser keeps open behind the session's cookie.
+_LIVE = Route("GET", f"{ROOT}/decisions/live", READ, follow_events, content_type=EVENTS)
+
+
+@cache
+def route_of(operation: Operation) -> Route:
+    """The route of an operation, which says who may call it. Raises `LookupError` if no route
+    offers it: then neither may a page."""
+    for route in (*ROUTES, _LIVE):
+        if route.operation is operation:
+            return route
+    raise LookupError(f"no route offers `{getattr(operation, '__name__', operation)}`")
+
+
+@dataclass(frozen=True, slots=True)
+class Console:
+    """`address` says under which host the console answers."""
+
+    clock: Clock
+    address: ConsoleAddress
+    analyses: Analyses
+    instruments: Instruments
+    signin: SigningIn
+    audit: Audit
+    tenants: Tenants
+
+
+# At most 15 digits: a longer number stays text, without the cost of converting it.
+_WHOLE = re.compile(r"-?[0-9]{1,15}")
+
+
+class Null(Enum):
+    """The type of `NULL`."""
+
+    NULL = "null"
+
+
+NULL = Null.NULL
+"""In `Visit.call`, a field that is sent as null, as opposed to left out."""
+
+
+class SignedIn(NamedTuple):
+    """Who is signed in. `session_id` names the session in lists, and is no secret. `csrf` is what
+    each form of this session must contain."""
+
+    caller: Caller | Superadmin
+    session_id: str
+    csrf: str
+    visitor: Visitor
+
+    @classmethod
+    def of(cls, visitor: Visitor) -> "SignedIn":
+        return cls(visitor.caller, visitor.session.session_id, visitor.token.form_token, visitor)
+
+    @property
+    def name(self) -> str:
+        """The person's name in the audit trail."""
+        return self.caller.by
+
+    @property
+    def tenant_id(self) -> str | None:
+        """None for the superadmin."""
+        return None if isinstance(self.caller, Superadmin) else self.caller.tenant_id
+
+
+class Sessions(Protocol):
+    """Begins and ends sessions of the console (`console.sessions`)."""
+
+    async def begin(self, key: str, browser: str, remote: str) -> str: ...
+
+    async def begin_by_link(self, code: str, browser: str, remote: str) -> str: ...
+
+    async def end(self, who: SignedIn) -> None: ...
+
+
+class Form(dict[str, str]):
+    """A form's fields. Of a field that came several times, such as a list of check boxes, this
+    holds the last value, and `all` has every one. Line ends are `\\n`."""
+
+    def __init__(self, pairs: list[tuple[str, str]]) -> None:
+        super().__init__(pairs)
+        self._pairs = pairs
+
+    def all(self, name: str) -> list[str]:
+        """Every value of the field, in order."""
+        return [value for each, value in self._pairs if each == name]
+
+    def lines(self, name: str) -> list[str]:
+        """The lines of the field that are not blank, as they are."""
+        return [line for line in self.get(name, "").split("\n") if line.strip()]
+
+    def require_sure(self) -> None:
+        """Raises `Invalid` unless the box is checked."""
+        if self.get("sure") != "yes":
+            raise invalid(["sure: check the box first"], "form")
+
+    def require_confirmed(self, what: str) -> None:
+        """Raises `Invalid`, which says to confirm `what`, unless that is done."""
+        if self.get("confirm") != "yes":
+            raise Invalid(f"confirm {what}")
+
+    def text(self, name: str) -> str | None:
+        """The field's text; None if it is absent or blank, as a field that was left empty is."""
+        value = self.get(name, "")
+        return value if value.strip() else None
+
+    def number(self, name: str) -> int | str | None:
+        """The field as a whole number; None if it is blank. Anything else stays text, which the
+        operation's request model refuses."""
+        value = self.text(name)
+        return int(value) if value is not None and _WHOLE.fullmatch(value.strip()) else value
+
+
+@dataclass(frozen=True, slots=True)
+class Visit:
+    """One request. `bundles` has what each operation works with; `path` and `query` are decoded;
+    `form` is empty unless the method is POST; `headers` are the request's, and `cookies` all its
+    headers `Cookie`; `remote` is the peer's address."""
+
+    console: Console
+    bundles: Bundles
+    path: str
+    query: Mapping[str, str]
+    form: Form = field(default_factory=lambda: Form([]))
+    headers: Mapping[str, str] = field(default_factory=dict)
+    cookies: Sequence[str] = ()
+    remote: str = ""
+    secure: bool = False
+    """Whether the browser sees the console by HTTPS."""
+    who: SignedIn | None = None
+    sessions: Sessions | None = None
+    """For the pages that begin and end a session."""
+
+    @property
+    def browser(self) -> str:
+        """A short label of the visitor's browser, such as `Firefox on Linux`."""
+        return browser_label(self.headers.get("User-Agent", ""))
+
+    @property
+    def signed_in(self) -> SignedIn:
+        """Raises `Unauthorized` without a sign-in."""
+        if self.who is None:
+            raise Unauthorized("sign in first")
+        return self.who
+
+    @property
+    def revision(self) -> int:
+        """The revision of the tenant's policy set that is in force in this process."""
+        caller = self.signed_in.caller
+        return 0 if isinstance(caller, Superadmin) else caller.tenant.policy_set.revision
+
+    def may(self, operation: Operation) -> bool:
+        """Whether the visitor's scope may call this operation, by the API's table of routes."""
+        scopes = route_of(operation).scopes
+        return scopes is None or (self.who is not None and self.who.caller.scope in scopes)
+
+    async def call(self, operation: Operation, **fields: Any) -> Any:
+        """What the operation returns to this visitor. A field that is None counts as absent, and
+        one that is `NULL` is null. Fields of the query and the path may be text; those of a body
+        have the types of its JSON.
+
+        Raises `Forbidden` if the visitor's scope may not call it, `Invalid` if a field is wrong,
+        and whatever the operation raises.
+        """
+        route = route_of(operation)
+        if not self.may(operation):
+            needed = " or ".join(sorted(route.scopes or ()))
+            raise Forbidden(f"this needs the scope {needed}")
+        values: dict[str, Any] = {
+            name: None if value is NULL else value
+            for name, value in fields.items()
+            if value is not None
+        }
+        caller = None if self.who is None else self.who.caller
+        bundle = self.bundles.of(operation)
+        if route.request_type.decoded_later:
+            outside = {*route.parameters, *route.query}
+            body = {name: value for name, value in values.items() if name not in outside}
+            rest = {name: value for name, value in values.items() if name in outside}
+            return await operation(bundle, caller, UndecodedRequest(rest, orjson.dumps(body)))
+        return await operation(bundle, caller, route.request_type.read(values))
+
+    def given(self, *names: str) -> dict[str, str]:
+        """Those of these query fields that are not empty, as a search form leaves them."""
+        return {name: self.query[name] for name in names if self.query.get(name)}
+
+    def times(self, *names: str) -> dict[str, str]:
+        """Those of these query fields that are not empty, each a time as people type it, in the
+        form that operations take. Raises `Invalid` with every field that is no time."""
+        found, faults = {}, []
+        for name, text in self.given(*names).items():
+            try:
+                found[name] = read_time_text(text.strip(), self.console.clock.now())
+            except UnreadableTime as error:
+                faults.append(f"{name}: {error}")
+        if faults:
+            raise invalid(faults, "query")
+        return found
+
+    def required(self, name: str) -> str:
+        """A field of the form, or else of the query. Raises `Invalid` if it is absent or empty."""
+        value = self.form.get(name) or self.query.get(name)
+        if not value:
+            raise Invalid(f"`{name}` is missing")
+        return value
+
+
+def address(path: str, /, **query: str | int | None) -> str:
+    """The address of one of our pages, such as `address("/agent", id=agent_id)`. `path` is below
+    `/console`; fields that are None or empty are left out."""
+    fields = {name: value for name, value in query.items() if value not in (None, "")}
+    return f"{ROOT}{path}" + (f"?{urlencode(fields)}" if fields else "")
 
 
 @dataclass(frozen=True, slots=True)
 class Html:
-    """A page: its template below `templates/`, and the values that the template shows."""
+    """A page: its template below `templates/`, and the values that the template shows beside the
+    `problem`, from which the status follows unless one is stated."""
 
     template: str
     values: Mapping[str, Any] = field(default_factory=dict)
-    status: int = 200
+    problem: SluiceError | None = None
+    status: int | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -38,11 +274,12 @@ class Data:
 
 Answer = Html | See | Data | Document | Stream
 View = Callable[[Visit], Awaitable[Answer]]
+Again = Callable[[Visit, SluiceError], Awaitable[Answer]]
+"""Shows a form again, with why it was refused."""
 
+Audience = Operation | Literal["anyone", "signed in"]
 ANYONE: Literal["anyone"] = "anyone"
-"""Of a page that needs no sign-in."""
 SIGNED_IN: Literal["signed in"] = "signed in"
-"""Of a page for everyone who is signed in, whatever the scope."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,14 +287,15 @@ class Page:
     """One page, or one action. `path` is whole and has no parameters: an object's id is in the
     query, or in the form, since ids are chosen by callers and may be `..` or contain `/`.
 
-    `operation` is that of the API whose callers may open the page, or `ANYONE`, or
-    `SIGNED_IN`. `max_body` is in bytes.
+    `operation` is that of the API whose callers may open the page; `ANYONE` needs no sign-in, and
+    `SIGNED_IN` no scope. If the view raises an error, `again` answers. `max_body` is in bytes.
     """
 
     method: Literal["GET", "POST"]
     path: str
-    operation: Operation | Literal["anyone", "signed in"]
+    operation: Audience
     view: View
+    again: Again | None = None
     max_body: int = MAX_BODY
 
     @property
@@ -74,3 +312,19 @@ class Page:
     def name(self) -> str:
         """The page's name among the metrics' operations."""
         return f"console_{getattr(self.view, '__name__', 'page')}"
+
+
+def get(path: str, operation: Audience, view: View, again: Again | None = None) -> Page:
+    """A page below `/console`."""
+    return Page("GET", f"{ROOT}{path}", operation, view, again)
+
+
+def post(
+    path: str,
+    operation: Audience,
+    view: View,
+    again: Again | None = None,
+    max_body: int = MAX_BODY,
+) -> Page:
+    """An action below `/console`."""
+    return Page("POST", f"{ROOT}{path}", operation, view, again, max_body)

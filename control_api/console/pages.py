@@ -5,28 +5,19 @@ from control_api.console.views import (
     access,
     agents,
     alerts,
-    audit,
     decisions,
     fleet,
     keys,
     overview,
-    policies,
     sessions,
     sign_in,
     tenants,
 )
+from control_api.console.views.audit import changes, checkpoints, evidence, retention
+from control_api.console.views.policies import candidates, editor, guardrails, one, sources
 
-PAGES: tuple[Page, ...] = (
-    *sign_in.PAGES,
-    *overview.PAGES,
-    *decisions.PAGES,
-    *agents.PAGES,
-    *policies.PAGES,
-    *access.PAGES,
-    *sessions.PAGES,
-    *keys.PAGES,
-    *alerts.PAGES,
-    *fleet.PAGES,
-    *audit.PAGES,
-    *tenants.PAGES,
-)
+_MODULES = (
+    sign_in, overview, decisions, agents, one, editor, candidates, guardrails, sources, access,
+    sessions, keys, alerts, fleet, checkpoints, changes, retention, evidence, tenants,
+)  # fmt: skip
+PAGES: tuple[Page, ...] = tuple(page for module in _MODULES for page in module.PAGES)

@@ -18,13 +18,21 @@ from urllib.parse import parse_qsl, urlencode
 import orjson
 from aiohttp import web
 
-from control_api.audit.proof_models import Verification
 from control_api.audit.verification_operations import show_verification
-from control_api.console.page import Answer, Data, Html, Page, See
-from control_api.console.routes import ROOT
+from control_api.console.page import (
+    ROOT,
+    Answer,
+    Console,
+    Data,
+    Form,
+    Html,
+    Page,
+    See,
+    SignedIn,
+    Visit,
+)
 from control_api.console.sessions import ConsoleSessions, presented_cookie
 from control_api.console.static import Renderer, StaticFiles
-from control_api.console.visit import Console, Form, SignedIn, Visit
 from control_api.edge.answers import JSON, HttpReply, render_error, render_result
 from control_api.edge.request_shell import RequestInfo, RequestShell, read_body
 from control_api.edge.route import query_fields
@@ -211,7 +219,13 @@ class ConsolePipeline:
             form = read_form(body, request.headers.get("Content-Type"))
             _require_token(form, who)
             visit = replace(visit, form=form)
-        return await self._reply(await page.view(visit), visit)
+        try:
+            answer = await page.view(visit)
+        except SluiceError as error:
+            if page.again is None:
+                raise
+            answer = await page.again(visit, error)
+        return await self._reply(answer, visit)
 
     async def _visit(self, request: web.BaseRequest, path: str, query: str) -> Visit:
         """The visit, whose form is yet to be read."""
@@ -255,11 +269,14 @@ class ConsolePipeline:
 
     async def _reply(self, answer: Answer, visit: Visit) -> HttpReply:
         if isinstance(answer, Html):
-            # Every page says so, whatever it shows.
+            # Every page says so, whatever it shows: lists and counts depend on the log.
             freeze = await visit.call(show_freeze) if visit.may(show_freeze) else None
-            values = {**answer.values, "freeze": freeze, "log_check": await _log_check(visit)}
-            body = self._renderer.page(answer.template, values, visit)
-            return HttpReply(answer.status, body, HTML, {**_HEADERS, **answer.headers})
+            check = await visit.call(show_verification) if visit.may(show_verification) else None
+            common = {"problem": answer.problem, "freeze": freeze, "log_check": check}
+            body = self._renderer.page(answer.template, {**answer.values, **common}, visit)
+            implied = HTTPStatus.OK if answer.problem is None else answer.problem.status
+            headers = {**_HEADERS, **answer.headers}
+            return HttpReply(answer.status or implied, body, HTML, headers)
         if isinstance(answer, See):
             headers = {**_HEADERS, **answer.headers, "Location": answer.location}
             return HttpReply(HTTPStatus.SEE_OTHER, b"", "text/plain", headers)
@@ -279,14 +296,6 @@ class ConsolePipeline:
         body = self._renderer.page("problem.html", values, visit)
         headers = {**_HEADERS, **getattr(error, "headers", {})}
         return HttpReply(error.status, body, HTML, headers)
-
-
-async def _log_check(visit: Visit) -> Verification | None:
-    """What the service's own verification of the log found: lists and counts depend on it."""
-    if not visit.may(show_verification):
-        return None
-    found: Verification = await visit.call(show_verification)
-    return found
 
 
 def _wants_page(request: web.BaseRequest) -> bool:

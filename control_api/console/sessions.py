@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 
 from control_api.auth import NextAuthenticator, RateLimit
-from control_api.console.visit import Console, SignedIn
+from control_api.console.page import Console, SignedIn
 from control_api.metrics.labels import RefusalReason
 from control_api.metrics.metrics import Instruments
 from control_api.signin.console_session import SessionReader

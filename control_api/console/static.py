@@ -23,8 +23,7 @@ from control_api.alerts.operations import list_fired_alerts
 from control_api.audit.event_operations import list_events
 from control_api.audit.proof_operations import list_checkpoints
 from control_api.audit.stats_operations import show_stats
-from control_api.console.routes import ROOT
-from control_api.console.visit import Visit, address
+from control_api.console.page import ROOT, Visit, address
 from control_api.edge.answers import write_cursor
 from control_api.edge.route import Operation
 from control_api.fleet.operations import list_sidecars

@@ -9,7 +9,7 @@ import orjson
 
 from control_api.audit.event_models import AuditEvent, ExplainedCheck, LineageAction
 from control_api.audit.proof_models import Verification
-from control_api.console.visit import address
+from control_api.console.page import address
 from policies.analysis.regions import EVERYTHING
 from policies.analysis.rows import ABSENT
 from policies.definitions.wildcard import matcher
@@ -17,6 +17,11 @@ from policies.trail.findings import DERIVED, SENTENCES, Reason
 
 SHOWN_ROWS = 20
 """How many names a sentence has before it says how many more there are."""
+
+
+def number_of(count: int, what: str, *, more: bool = False) -> str:
+    """`1 key`, `2,000 keys`; `100+ keys` if there are more."""
+    return f"1 {what}" if count == 1 and not more else f"{count:,}{'+' if more else ''} {what}s"
 
 
 class AccessInWords(NamedTuple):

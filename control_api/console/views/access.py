@@ -4,9 +4,7 @@ from typing import Any
 
 import orjson
 
-from control_api.console.page import Html, Page
-from control_api.console.routes import ROOT
-from control_api.console.visit import Visit
+from control_api.console.page import Html, Visit, get
 from control_api.console.words import in_words
 from control_api.policy.access_operations import show_access, show_access_matrix
 from control_api.policy.operations import list_policies
@@ -22,12 +20,12 @@ MAX_POLICIES = 200
 async def show_matrix(visit: Visit) -> Html:
     """Roles by sources; every cell leads to why."""
     given = visit.given("agent_role", "source_id")
-    values: dict[str, Any] = {"given": given, "matrix": None, "next": None, "problem": None}
+    values: dict[str, Any] = {"given": given, "matrix": None, "next": None}
     page = visit.given("cursor", "source_after")
     try:
         found = await visit.call(show_access_matrix, limit="20", sources="10", **given, **page)
     except SluiceError as error:
-        return Html("access/matrix.html", {**values, "problem": error}, error.status)
+        return Html("access/matrix.html", values, error)
     return Html("access/matrix.html", {**values, "matrix": found.response, "next": found.next})
 
 
@@ -40,18 +38,17 @@ async def show_why(visit: Visit) -> Html:
         "rows": None,
         "clauses": [],
         "more_clauses": False,
-        "problem": None,
     }
-    if not given:
-        return Html("access/why.html", values)
+    problem = None
     try:
-        document = await visit.call(show_access, **given)
-        values["rows"] = [in_words(each) for each in orjson.loads(document.body)["rows"]]
+        if given:
+            document = await visit.call(show_access, **given)
+            values["rows"] = [in_words(each) for each in orjson.loads(document.body)["rows"]]
         if "agent_role" in given:
             values |= await _clauses(visit, given["agent_role"], given.get("source_id"))
     except SluiceError as error:
-        return Html("access/why.html", {**values, "problem": error}, error.status)
-    return Html("access/why.html", values)
+        problem = error
+    return Html("access/why.html", values, problem)
 
 
 async def _clauses(visit: Visit, role: str, source: str | None) -> dict[str, Any]:
@@ -68,6 +65,6 @@ async def _clauses(visit: Visit, role: str, source: str | None) -> dict[str, Any
 
 
 PAGES = (
-    Page("GET", f"{ROOT}/access", show_access_matrix, show_matrix),
-    Page("GET", f"{ROOT}/access/why", show_access, show_why),
+    get("/access", show_access_matrix, show_matrix),
+    get("/access/why", show_access, show_why),
 )

@@ -15,9 +15,7 @@ from control_api.audit.change_operations import list_changes
 from control_api.audit.event_models import AuditEvent
 from control_api.audit.event_operations import list_events
 from control_api.console.charts import Series, bar_chart
-from control_api.console.page import Html, Page, See
-from control_api.console.routes import ROOT
-from control_api.console.visit import NULL, Visit, address
+from control_api.console.page import NULL, Html, See, Visit, address, get, post
 from control_api.console.words import causes_of, covers, in_words, item_in_words
 from control_api.fleet.operations import list_sidecars
 from control_api.policy.access_operations import show_access
@@ -97,13 +95,12 @@ async def show_agents(visit: Visit) -> Html:
     given = visit.given(*FILTERS)
     values: dict[str, Any] = {
         "given": given,
-        "statuses": [("", "any"), *((each, _spaced(each)) for each in AGENT_STATUSES)],
+        "statuses": [("", "any"), *((each, each.replace("_", " ")) for each in AGENT_STATUSES)],
         "queue": [],
         "more_wait": False,
         "unknown": [],
         "may_register": visit.may(register_agent),
         "agents": None,
-        "problem": None,
     }
     try:
         if not given and not visit.query.get("cursor"):
@@ -113,7 +110,7 @@ async def show_agents(visit: Visit) -> Html:
             list_agents, limit="50", **given, **visit.given("cursor")
         )
     except SluiceError as error:
-        return Html("agents/list.html", {**values, "problem": error}, error.status)
+        return Html("agents/list.html", values, error)
     return Html("agents/list.html", values)
 
 
@@ -126,47 +123,33 @@ async def _waiting(visit: Visit) -> tuple[list[Any], bool]:
     return found, more
 
 
-async def new_agent(visit: Visit) -> Html:
+async def new_agent(visit: Visit, problem: SluiceError | None = None) -> Html:
     """The form for a new agent; the query may say what an unknown one calls itself."""
-    return _form(visit.given("agent_id", "agent_role"), None)
+    return _form(None, visit.form or visit.given("agent_id", "agent_role"), problem)
 
 
-async def register(visit: Visit) -> Html | See:
+async def register(visit: Visit) -> See:
     """Register an agent as a draft."""
-    try:
-        agent = await visit.call(
-            register_agent,
-            agent_id=visit.form.text("agent_id"),
-            agent_role=visit.form.get("agent_role", ""),
-            permitted_roles=roles(visit) or None,
-            **{name: visit.form.text(name) for name in FIELDS},
-        )
-    except SluiceError as error:
-        return _form(visit.form, error)
+    agent = await visit.call(
+        register_agent,
+        agent_id=visit.form.text("agent_id"),
+        agent_role=visit.form.get("agent_role", ""),
+        permitted_roles=_roles(visit) or None,
+        **{name: visit.form.text(name) for name in FIELDS},
+    )
     return See(address("/agent", id=agent.agent_id, done="registered"))
 
 
-def roles(visit: Visit) -> list[str]:
-    """The roles of the form, one on a line."""
-    lines = visit.form.get("permitted_roles", "").split("\n")
-    return [line.strip() for line in lines if line.strip()]
+def _roles(visit: Visit) -> list[str]:
+    return [line.strip() for line in visit.form.lines("permitted_roles")]
 
 
-def _form(typed: Mapping[str, str], problem: SluiceError | None) -> Html:
-    values = {
-        "agent_id": None,
-        "typed": typed,
-        "action": "/console/agents/register",
-        "problem": problem,
-    }
-    return Html("agents/edit.html", values, 200 if problem is None else problem.status)
+def _form(agent_id: str | None, typed: Mapping[str, str], problem: SluiceError | None) -> Html:
+    action = address("/agents/register" if agent_id is None else "/agent/save")
+    values = {"agent_id": agent_id, "typed": typed, "action": action}
+    return Html("agents/edit.html", values, problem)
 
 
-def _spaced(status: str) -> str:
-    return status.replace("_", " ")
-
-
-"""The most denials that the causes are counted of."""
 MAX_ROLES = 8
 """The most roles whose access one page analyses."""
 MAX_LISTED = 200
@@ -223,7 +206,6 @@ async def show_agent(visit: Visit, problem: SluiceError | None = None) -> Html:
     rows, faults = await _access(visit, agent)
     values = {
         "agent": agent,
-        "problem": problem,
         "typed": visit.form,
         "done_text": DONE.get(visit.query.get("done", "")),
         "actions": ACTIONS[agent.status] if visit.may(change_agent_status) else (),
@@ -236,7 +218,7 @@ async def show_agent(visit: Visit, problem: SluiceError | None = None) -> Html:
         "causes": await _causes(visit, agent_id),
         **await _runs_as(visit, agent),
     }
-    return Html("agents/one.html", values, 200 if problem is None else problem.status)
+    return Html("agents/one.html", values, problem)
 
 
 async def _access(visit: Visit, agent: AgentDetail) -> tuple[list[Any], list[str]]:
@@ -312,72 +294,61 @@ async def show_history(visit: Visit) -> Html:
     return Html("agents/history.html", {"agent_id": agent_id, "changes": changes})
 
 
-async def change_status(visit: Visit) -> Html | See:
+async def change_status(visit: Visit) -> See:
     """Move the agent to another status, with a reason."""
     agent_id, status = visit.required("id"), visit.form.get("status", "")
-    reason = visit.form.text("reason")
-    try:
-        if reason is None:
-            raise Invalid("say why: the log keeps the reason")
-        agent = await visit.call(get_agent, agent_id=agent_id)
-        if (agent.status, status) == ("draft", "approved"):
-            # Two steps by one person, and two entries in the log. If we die between them, the
-            # agent waits for approval.
-            await visit.call(
-                change_agent_status, agent_id=agent_id, status="pending_approval", reason=reason
-            )
-        await visit.call(change_agent_status, agent_id=agent_id, status=status, reason=reason)
-    except SluiceError as error:
-        return await show_agent(visit, error)
+    reason = _reason(visit)
+    agent = await visit.call(get_agent, agent_id=agent_id)
+    if (agent.status, status) == ("draft", "approved"):
+        # Two steps by one person, and two entries in the log. If we die between them, the
+        # agent waits for approval.
+        await visit.call(
+            change_agent_status, agent_id=agent_id, status="pending_approval", reason=reason
+        )
+    await visit.call(change_agent_status, agent_id=agent_id, status=status, reason=reason)
     return See(address("/agent", id=agent_id, done=status))
 
 
-async def edit_agent(visit: Visit) -> Html:
+async def edit_agent(visit: Visit, problem: SluiceError | None = None) -> Html:
     """The form for the agent's entry."""
-    agent = await visit.call(get_agent, agent_id=visit.required("id"))
+    agent_id = visit.required("id")
+    if problem is not None:
+        return _form(agent_id, visit.form, problem)
+    agent = await visit.call(get_agent, agent_id=agent_id)
     typed = {name: getattr(agent, name) or "" for name in ("agent_role", *FIELDS)}
-    return _agent_form(
-        agent.agent_id, {**typed, "permitted_roles": "\n".join(agent.permitted_roles)}
-    )
+    typed["permitted_roles"] = "\n".join(agent.permitted_roles)
+    return _form(agent.agent_id, typed, None)
 
 
-async def save_agent(visit: Visit) -> Html | See:
+async def save_agent(visit: Visit) -> See:
     """Change the agent's entry, with a reason."""
-    agent_id, reason = visit.required("id"), visit.form.text("reason")
-    try:
-        if reason is None:
-            raise Invalid("say why: the log keeps the reason")
-        # A field that was emptied clears what was there.
-        await visit.call(
-            update_agent,
-            agent_id=agent_id,
-            reason=reason,
-            agent_role=visit.form.get("agent_role", ""),
-            permitted_roles=roles(visit) or NULL,
-            **{name: visit.form.text(name) or NULL for name in FIELDS},
-        )
-    except SluiceError as error:
-        return _agent_form(agent_id, visit.form, error)
+    agent_id = visit.required("id")
+    # A field that was emptied clears what was there.
+    await visit.call(
+        update_agent,
+        agent_id=agent_id,
+        reason=_reason(visit),
+        agent_role=visit.form.get("agent_role", ""),
+        permitted_roles=_roles(visit) or NULL,
+        **{name: visit.form.text(name) or NULL for name in FIELDS},
+    )
     return See(address("/agent", id=agent_id, done="edited"))
 
 
-def _agent_form(agent_id: str, typed: Any, problem: SluiceError | None = None) -> Html:
-    values = {
-        "agent_id": agent_id,
-        "typed": typed,
-        "action": address("/agent/save"),
-        "problem": problem,
-    }
-    return Html("agents/edit.html", values, 200 if problem is None else problem.status)
+def _reason(visit: Visit) -> str:
+    reason = visit.form.text("reason")
+    if reason is None:
+        raise Invalid("say why: the log keeps the reason")
+    return reason
 
 
 PAGES = (
-    Page("GET", f"{ROOT}/agents", list_agents, show_agents),
-    Page("GET", f"{ROOT}/agents/new", register_agent, new_agent),
-    Page("POST", f"{ROOT}/agents/register", register_agent, register),
-    Page("GET", f"{ROOT}/agent", get_agent, show_agent),
-    Page("GET", f"{ROOT}/agent/history", list_changes, show_history),
-    Page("POST", f"{ROOT}/agent/status", change_agent_status, change_status),
-    Page("GET", f"{ROOT}/agent/edit", update_agent, edit_agent),
-    Page("POST", f"{ROOT}/agent/save", update_agent, save_agent),
+    get("/agents", list_agents, show_agents),
+    get("/agents/new", register_agent, new_agent),
+    post("/agents/register", register_agent, register, new_agent),
+    get("/agent", get_agent, show_agent),
+    get("/agent/history", list_changes, show_history),
+    post("/agent/status", change_agent_status, change_status, show_agent),
+    get("/agent/edit", update_agent, edit_agent),
+    post("/agent/save", update_agent, save_agent, edit_agent),
 )

@@ -22,9 +22,7 @@ from control_api.alerts.operations import (
     update_alert_rule,
 )
 from control_api.audit.change_operations import list_changes
-from control_api.console.page import Html, Page, See
-from control_api.console.routes import ROOT
-from control_api.console.visit import NULL, Visit, address
+from control_api.console.page import NULL, Html, See, Visit, address, get, post
 from control_api.edge.requests import Repeated
 from control_api.tenants.operations import freeze_tenant, lift_freeze, show_freeze
 from policies.ground.canonical import micros, rfc3339
@@ -72,9 +70,8 @@ async def show_new_rule(visit: Visit, problem: SluiceError | None = None) -> Htm
     values = {
         "given": visit.form or _NEW,
         "idempotency_key": visit.console.signin.entropy(16).hex(),
-        "problem": problem,
     }
-    return Html("alerts/new.html", values, 200 if problem is None else problem.status)
+    return Html("alerts/new.html", values, problem)
 
 
 async def create_rule(visit: Visit) -> Html | See:
@@ -87,9 +84,7 @@ async def create_rule(visit: Visit) -> Html | See:
             **_fields(visit),
         )
     except Repeated as error:
-        return Html("alerts/created_already.html", {"rule_id": error.created}, error.status)
-    except SluiceError as error:
-        return await show_new_rule(visit, error)
+        return Html("alerts/created_already.html", {"rule_id": error.created}, status=error.status)
     return _made(made, "created", 201)
 
 
@@ -102,49 +97,41 @@ async def show_rule(visit: Visit, problem: SluiceError | None = None) -> Html:
         "given": visit.form if is_change else _shown(rule),
         "may_change": visit.may(update_alert_rule),
         "done_text": DONE.get(visit.query.get("done", "")),
-        "problem": problem,
     }
-    return Html("alerts/rule.html", values, 200 if problem is None else problem.status)
+    return Html("alerts/rule.html", values, problem)
 
 
 async def change_rule(visit: Visit) -> Html | See:
     """Change the rule. The secret of a new webhook stands in this answer alone."""
-    try:
-        rule = await _seen_rule(visit)
-        made = await visit.call(
-            update_alert_rule, rule_id=rule.rule_id, rule_type=rule.rule_type, **_fields(visit)
-        )
-    except SluiceError as error:
-        return await show_rule(visit, error)
+    rule = await _seen_rule(visit)
+    made = await visit.call(
+        update_alert_rule, rule_id=rule.rule_id, rule_type=rule.rule_type, **_fields(visit)
+    )
     return _made(made, "changed", 200)
 
 
 async def make_secret(visit: Visit) -> Html | See:
     """Make a new secret for the rule's webhook. Only this answer shows it."""
-    try:
-        rule = await _seen_rule(visit)
-        _require_sure(visit)
-        made = await visit.call(
-            update_alert_rule, rule_id=rule.rule_id, rule_type=rule.rule_type, webhook_secret=NULL
-        )
-    except SluiceError as error:
-        return await show_rule(visit, error)
+    rule = await _seen_rule(visit)
+    visit.form.require_sure()
+    made = await visit.call(
+        update_alert_rule, rule_id=rule.rule_id, rule_type=rule.rule_type, webhook_secret=NULL
+    )
     return _made(made, "changed", 200)
 
 
-async def delete_rule(visit: Visit) -> Html | See:
+async def delete_rule(visit: Visit) -> See:
     """Delete the rule. What it fired is still delivered."""
-    try:
-        _require_sure(visit)
-        await visit.call(delete_alert_rule, rule_id=visit.required("id"))
-    except SluiceError as error:
-        return await show_rule(visit, error)
+    visit.form.require_sure()
+    await visit.call(delete_alert_rule, rule_id=visit.required("id"))
     return See(address("/alerts/rules", done="deleted"))
 
 
 def _made(rule: AlertRule, done: str, status: int) -> Html | See:
     if isinstance(rule, AlertRuleWithSecret):
-        return Html("alerts/secret.html", {"rule": rule, "is_new": done == "created"}, status)
+        return Html(
+            "alerts/secret.html", {"rule": rule, "is_new": done == "created"}, status=status
+        )
     return See(address("/alert/rule", id=rule.rule_id, done=done))
 
 
@@ -177,11 +164,6 @@ async def _seen_rule(visit: Visit) -> AlertRule:
     return rule
 
 
-def _require_sure(visit: Visit) -> None:
-    if visit.form.get("sure") != "yes":
-        raise invalid(["sure: check the box first"], "form")
-
-
 def _readable(detail: dict[str, Any]) -> str:
     return orjson.dumps(detail, option=orjson.OPT_INDENT_2).decode()
 
@@ -202,9 +184,8 @@ async def show_freeze_page(visit: Visit, problem: SluiceError | None = None) -> 
         "reason": visit.form.get("reason", ""),
         "may_freeze": visit.may(freeze_tenant),
         "done_text": FREEZE_DONE.get(visit.query.get("done", "")),
-        "problem": problem,
     }
-    return Html("alerts/freeze.html", values, 200 if problem is None else problem.status)
+    return Html("alerts/freeze.html", values, problem)
 
 
 async def _who_froze(visit: Visit, frozen_at: str) -> str | None:
@@ -218,39 +199,32 @@ async def _who_froze(visit: Visit, frozen_at: str) -> str | None:
     return found.rows[0].actor if found.rows else None
 
 
-async def freeze(visit: Visit) -> Html | See:
+async def freeze(visit: Visit) -> See:
     """Deny every evaluation of the tenant from now on."""
-    try:
-        reason = visit.form.text("reason")
-        if reason is None:
-            raise invalid(["reason: say why, for those who will ask"], "form")
-        await visit.call(freeze_tenant, reason=reason)
-    except SluiceError as error:
-        return await show_freeze_page(visit, error)
+    reason = visit.form.text("reason")
+    if reason is None:
+        raise invalid(["reason: say why, for those who will ask"], "form")
+    await visit.call(freeze_tenant, reason=reason)
     return See(address("/alerts/freeze", done="frozen"))
 
 
-async def lift(visit: Visit) -> Html | See:
+async def lift(visit: Visit) -> See:
     """End the freeze."""
-    try:
-        if visit.form.get("sure") != "yes":
-            raise invalid(["sure: check the box first"], "form")
-        await visit.call(lift_freeze)
-    except SluiceError as error:
-        return await show_freeze_page(visit, error)
+    visit.form.require_sure()
+    await visit.call(lift_freeze)
     return See(address("/alerts/freeze", done="lifted"))
 
 
 PAGES = (
-    Page("GET", f"{ROOT}/alerts", list_fired_alerts, show_alerts),
-    Page("GET", f"{ROOT}/alerts/rules", list_alert_rules, show_rules),
-    Page("GET", f"{ROOT}/alerts/new", create_alert_rule, show_new_rule),
-    Page("POST", f"{ROOT}/alerts/create", create_alert_rule, create_rule),
-    Page("GET", f"{ROOT}/alert/rule", get_alert_rule, show_rule),
-    Page("POST", f"{ROOT}/alert/change", update_alert_rule, change_rule),
-    Page("POST", f"{ROOT}/alert/new-secret", update_alert_rule, make_secret),
-    Page("POST", f"{ROOT}/alert/delete", delete_alert_rule, delete_rule),
-    Page("GET", f"{ROOT}/alerts/freeze", show_freeze, show_freeze_page),
-    Page("POST", f"{ROOT}/alerts/freeze/begin", freeze_tenant, freeze),
-    Page("POST", f"{ROOT}/alerts/freeze/lift", lift_freeze, lift),
+    get("/alerts", list_fired_alerts, show_alerts),
+    get("/alerts/rules", list_alert_rules, show_rules),
+    get("/alerts/new", create_alert_rule, show_new_rule),
+    post("/alerts/create", create_alert_rule, create_rule, show_new_rule),
+    get("/alert/rule", get_alert_rule, show_rule),
+    post("/alert/change", update_alert_rule, change_rule, show_rule),
+    post("/alert/new-secret", update_alert_rule, make_secret, show_rule),
+    post("/alert/delete", delete_alert_rule, delete_rule, show_rule),
+    get("/alerts/freeze", show_freeze, show_freeze_page),
+    post("/alerts/freeze/begin", freeze_tenant, freeze, show_freeze_page),
+    post("/alerts/freeze/lift", lift_freeze, lift, show_freeze_page),
 )

@@ -20,9 +20,7 @@ from control_api.audit.export_operations import export_log
 from control_api.audit.proof_models import LogKeys, Verification
 from control_api.audit.proof_operations import prove_consistency, prove_event, show_log_keys
 from control_api.audit.verification_operations import show_verification
-from control_api.console.page import Data, Html, Page, See
-from control_api.console.routes import ROOT
-from control_api.console.visit import Visit, address
+from control_api.console.page import Data, Html, See, Visit, address, get
 from control_api.console.words import detail, fault, ladder
 from control_api.decisions.models import Simulated
 from control_api.decisions.operations import simulate_context
@@ -60,7 +58,7 @@ async def show_decisions(visit: Visit) -> Html | See:
     try:
         found = await visit.call(list_events, limit="50", **fields, **visit.times(*TIMES))
     except SluiceError as error:
-        return Html("decisions/list.html", {**_shown(visit, given), "problem": error}, error.status)
+        return Html("decisions/list.html", _shown(visit, given), error)
     # What is recorded from here on is for the tail: it neither misses an entry nor repeats one.
     after = found.rows[0].seq + 1 if found.rows else 0
     live = address("/decisions/live", **given, after=after)
@@ -96,7 +94,6 @@ def _shown(visit: Visit, given: dict[str, str]) -> dict[str, object]:
         "given": given,
         "names": VALUES[1:],
         "events": None,
-        "problem": None,
         "presets": [
             ("Denied in the last hour", _preset(decision="DENY", since=now - _HOUR)),
             ("Denied today", _preset(decision="DENY", since=now - _DAY)),
@@ -132,7 +129,7 @@ async def show_decision(visit: Visit) -> Html:
             raise
         # Stored rows were damaged: this is what the page is for, not a fault of the service.
         problem = Conflict(f"FAILED: event `{event_id}`: {error.message}")
-        return Html("problem.html", {"problem": problem, "phrase": "Damaged log"}, problem.status)
+        return Html("problem.html", {"phrase": "Damaged log"}, problem)
     values = {
         "event": event,
         "fault": fault(verification, event),
@@ -273,12 +270,12 @@ async def _policy_id(visit: Visit, event: AuditEvent) -> str | None:
 
 
 PAGES = (
-    Page("GET", f"{ROOT}/decisions", list_events, show_decisions),
-    Page("GET", f"{ROOT}/decisions/live", follow_events, follow_decisions),
-    Page("GET", f"{ROOT}/decisions/download", export_log, download_decisions),
-    Page("GET", f"{ROOT}/decision", show_event, show_decision),
-    Page("GET", f"{ROOT}/decision/proof", prove_event, send_proof),
-    Page("GET", f"{ROOT}/decision/proof.txt", prove_event, download_proof),
-    Page("GET", f"{ROOT}/decision/evidence.json", prove_event, download_evidence),
-    Page("GET", f"{ROOT}/decision/growth", prove_consistency, send_growth),
+    get("/decisions", list_events, show_decisions),
+    get("/decisions/live", follow_events, follow_decisions),
+    get("/decisions/download", export_log, download_decisions),
+    get("/decision", show_event, show_decision),
+    get("/decision/proof", prove_event, send_proof),
+    get("/decision/proof.txt", prove_event, download_proof),
+    get("/decision/evidence.json", prove_event, download_evidence),
+    get("/decision/growth", prove_consistency, send_growth),
 )

@@ -3,11 +3,10 @@
 from typing import Any, NamedTuple
 
 from control_api.audit.change_operations import show_acknowledgements
-from control_api.console.needs import LATE_MS, STALE_MS
-from control_api.console.page import Html, Page
-from control_api.console.routes import ROOT
+from control_api.console.page import Html, Visit, get
 from control_api.console.static import span
-from control_api.console.visit import Visit
+from control_api.console.views.overview import LATE_MS, STALE_MS
+from control_api.console.words import number_of
 from control_api.fleet.models import SidecarResponse
 from control_api.fleet.operations import list_sidecars
 from control_api.policy.source_operations import list_sources
@@ -99,18 +98,14 @@ def troubles(sidecar: SidecarResponse, revision: int, *, levels: bool = False) -
         found.append(Trouble(5, "warn", "ignores levels", text))
     if sidecar.revision < revision and sidecar.live:
         count = revision - sidecar.revision
-        text = f"It decides by policies that are {_number(count, 'change')} old."
+        text = f"It decides by policies that are {number_of(count, 'change')} old."
         found.append(Trouble(5, "warn", "late", text))
     if sidecar.oldest_unshipped_ms is not None and sidecar.oldest_unshipped_ms > LATE_MS:
         age = span(sidecar.oldest_unshipped_ms / 1000)
-        records = _number(sidecar.spool_depth, "record")
+        records = number_of(sidecar.spool_depth, "record")
         text = f"{records} on its disk are not in the log yet, the oldest for {age}."
         found.append(Trouble(6, "warn", "shipping late", text))
     return found
 
 
-def _number(count: int, what: str) -> str:
-    return f"1 {what}" if count == 1 else f"{count:,} {what}s"
-
-
-PAGES = (Page("GET", f"{ROOT}/fleet", list_sidecars, show_fleet),)
+PAGES = (get("/fleet", list_sidecars, show_fleet),)

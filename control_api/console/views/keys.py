@@ -6,9 +6,7 @@ random text (`Idempotency-Key`), so a page that is loaded again creates no secon
 
 from typing import Any
 
-from control_api.console.page import Html, Page, See
-from control_api.console.routes import ROOT
-from control_api.console.visit import NULL, Visit, address
+from control_api.console.page import NULL, Html, See, Visit, address, get, post
 from control_api.edge.requests import Repeated
 from control_api.registry.key_operations import (
     bind_key,
@@ -20,7 +18,7 @@ from control_api.registry.key_operations import (
 )
 from control_api.registry.models import DEFAULT_DAYS, ListedKey
 from policies.ground.canonical import micros
-from policies.ground.errors import Conflict, SluiceError, invalid
+from policies.ground.errors import Conflict, SluiceError
 
 DONE = {"revoked": "The key is revoked.", "bound": "The binding is in force."}
 SCOPES = ("evaluate", "sidecar", "read", "admin")
@@ -48,9 +46,8 @@ async def show_new_key(visit: Visit, problem: SluiceError | None = None) -> Html
         "given": visit.form or {"expires_days": str(DEFAULT_DAYS), "scope": SCOPES[0]},
         "scopes": SCOPES,
         "idempotency_key": new_idempotency_key(visit),
-        "problem": problem,
     }
-    return Html("keys/new.html", values, 200 if problem is None else problem.status)
+    return Html("keys/new.html", values, problem)
 
 
 async def create_new_key(visit: Visit) -> Html:
@@ -58,10 +55,8 @@ async def create_new_key(visit: Visit) -> Html:
     try:
         made = await visit.call(create_key, **key_fields(visit))
     except Repeated as error:
-        return Html("keys/created_already.html", {"key_id": error.created}, error.status)
-    except SluiceError as error:
-        return await show_new_key(visit, error)
-    return Html("keys/created.html", {"made": made, "replaced": None}, 201)
+        return Html("keys/created_already.html", {"key_id": error.created}, status=error.status)
+    return Html("keys/created.html", {"made": made, "replaced": None}, status=201)
 
 
 async def show_key(visit: Visit, problem: SluiceError | None = None) -> Html:
@@ -82,12 +77,11 @@ async def show_key(visit: Visit, problem: SluiceError | None = None) -> Html:
         "may_change": visit.may(bind_key),
         "is_own": key.key_id == visit.signed_in.name,
         "done_text": DONE.get(visit.query.get("done", "")),
-        "problem": problem,
     }
-    return Html("keys/key.html", values, 200 if problem is None else problem.status)
+    return Html("keys/key.html", values, problem)
 
 
-async def change_binding(visit: Visit) -> Html | See:
+async def change_binding(visit: Visit) -> See:
     """Bind the key to an agent, to roles, to both or to nothing."""
     key_id = visit.required("id")
     agent_id = visit.form.text("agent_id") or NULL
@@ -98,12 +92,9 @@ async def change_binding(visit: Visit) -> Html | See:
             "agent_ids": lines(visit.form.get("agent_ids", "")),
             "sidecar_ids": lines(visit.form.get("sidecar_ids", "")) or NULL,
         }
-    try:
-        await visit.call(
-            bind_key, key_id=key_id, bound_agent_id=agent_id, permitted_roles=roles, **speaking
-        )
-    except SluiceError as error:
-        return await show_key(visit, error)
+    await visit.call(
+        bind_key, key_id=key_id, bound_agent_id=agent_id, permitted_roles=roles, **speaking
+    )
     return See(address("/key", id=key_id, done="bound"))
 
 
@@ -111,23 +102,18 @@ async def rotate(visit: Visit) -> Html:
     """Replace the key. This answer alone shows the new secret."""
     key_id = visit.required("id")
     try:
-        _require_sure(visit)
+        visit.form.require_sure()
         made = await visit.call(rotate_key, key_id=key_id)
     except Conflict as error:
         # Loaded again: the key is revoked, or has expired.
-        return Html("keys/rotated_already.html", {"problem": error}, error.status)
-    except SluiceError as error:
-        return await show_key(visit, error)
-    return Html("keys/created.html", {"made": made, "replaced": key_id}, 201)
+        return Html("keys/rotated_already.html", problem=error)
+    return Html("keys/created.html", {"made": made, "replaced": key_id}, status=201)
 
 
-async def revoke(visit: Visit) -> Html | See:
+async def revoke(visit: Visit) -> See:
     """Revoke the key, for good."""
-    try:
-        _require_sure(visit)
-        await visit.call(revoke_key, key_id=visit.required("id"))
-    except SluiceError as error:
-        return await show_key(visit, error)
+    visit.form.require_sure()
+    await visit.call(revoke_key, key_id=visit.required("id"))
     return See(address("/keys", done="revoked"))
 
 
@@ -163,18 +149,12 @@ def lines(text: str) -> list[str]:
     return [line.strip() for line in text.splitlines() if line.strip()]
 
 
-def _require_sure(visit: Visit) -> None:
-    """Raises `Invalid` unless the box is checked."""
-    if visit.form.get("sure") != "yes":
-        raise invalid(["sure: check the box first"], "form")
-
-
 PAGES = (
-    Page("GET", f"{ROOT}/keys", list_keys, show_keys),
-    Page("GET", f"{ROOT}/keys/new", create_key, show_new_key),
-    Page("POST", f"{ROOT}/keys/create", create_key, create_new_key),
-    Page("GET", f"{ROOT}/key", get_key, show_key),
-    Page("POST", f"{ROOT}/key/binding", bind_key, change_binding),
-    Page("POST", f"{ROOT}/key/rotate", rotate_key, rotate),
-    Page("POST", f"{ROOT}/key/revoke", revoke_key, revoke),
+    get("/keys", list_keys, show_keys),
+    get("/keys/new", create_key, show_new_key),
+    post("/keys/create", create_key, create_new_key, show_new_key),
+    get("/key", get_key, show_key),
+    post("/key/binding", bind_key, change_binding, show_key),
+    post("/key/rotate", rotate_key, rotate, show_key),
+    post("/key/revoke", revoke_key, revoke, show_key),
 )

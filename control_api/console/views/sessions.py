@@ -4,9 +4,7 @@ many."""
 from typing import Any
 
 from control_api.audit.event_operations import show_session_trail
-from control_api.console.page import Html, Page, See
-from control_api.console.routes import ROOT
-from control_api.console.visit import Visit, address
+from control_api.console.page import Html, See, Visit, address, get, post
 from control_api.sessions.operations import (
     get_session,
     list_sessions,
@@ -40,8 +38,7 @@ async def show_sessions(visit: Visit, problem: SluiceError | None = None) -> Htm
         )
     except SluiceError as error:
         problem = error
-    values["problem"] = problem
-    return Html("sessions/list.html", values, 200 if problem is None else problem.status)
+    return Html("sessions/list.html", values, problem)
 
 
 def _done(visit: Visit) -> str | None:
@@ -65,18 +62,14 @@ async def show_session(visit: Visit, problem: SluiceError | None = None) -> Html
         "may_revoke": visit.may(revoke_session),
         "typed": visit.form,
         "done_text": _done(visit),
-        "problem": problem,
     }
-    return Html("sessions/one.html", values, 200 if problem is None else problem.status)
+    return Html("sessions/one.html", values, problem)
 
 
-async def revoke_one(visit: Visit) -> Html | See:
+async def revoke_one(visit: Visit) -> See:
     """Revoke a session, with a reason."""
     session_id = visit.required("id")
-    try:
-        await visit.call(revoke_session, session_id=session_id, reason=_reason(visit))
-    except SluiceError as error:
-        return await show_session(visit, error)
+    await visit.call(revoke_session, session_id=session_id, reason=_reason(visit))
     return See(address("/session", id=session_id, done="revoked"))
 
 
@@ -92,17 +85,13 @@ async def preview_revocation(visit: Visit, problem: SluiceError | None = None) -
         except SluiceError as error:
             problem = error
     values = {"given": given, "wanted": wanted, "count": count, "typed": visit.form}
-    values["problem"] = problem
-    return Html("sessions/revoke.html", values, 200 if problem is None else problem.status)
+    return Html("sessions/revoke.html", values, problem)
 
 
-async def revoke_many(visit: Visit) -> Html | See:
+async def revoke_many(visit: Visit) -> See:
     """Revoke all sessions of a role, an agent or a user, with a reason."""
     wanted = {name: visit.form.text(name) for name in WHOSE}
-    try:
-        done = await visit.call(revoke_sessions, **wanted, reason=_reason(visit))
-    except SluiceError as error:
-        return await preview_revocation(visit, error)
+    done = await visit.call(revoke_sessions, **wanted, reason=_reason(visit))
     return See(address("/sessions", done=str(done.revoked)))
 
 
@@ -114,9 +103,9 @@ def _reason(visit: Visit) -> str:
 
 
 PAGES = (
-    Page("GET", f"{ROOT}/sessions", list_sessions, show_sessions),
-    Page("GET", f"{ROOT}/session", get_session, show_session),
-    Page("POST", f"{ROOT}/session/revoke", revoke_session, revoke_one),
-    Page("GET", f"{ROOT}/sessions/revoke", revoke_sessions, preview_revocation),
-    Page("POST", f"{ROOT}/sessions/revoke", revoke_sessions, revoke_many),
+    get("/sessions", list_sessions, show_sessions),
+    get("/session", get_session, show_session),
+    post("/session/revoke", revoke_session, revoke_one, show_session),
+    get("/sessions/revoke", revoke_sessions, preview_revocation),
+    post("/sessions/revoke", revoke_sessions, revoke_many, preview_revocation),
 )

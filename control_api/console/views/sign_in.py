@@ -7,8 +7,7 @@ Signing in by OpenID Connect: to the identity provider, and back.
 
 import re
 
-from control_api.console.page import ANYONE, SIGNED_IN, Html, Page, See
-from control_api.console.routes import ROOT
+from control_api.console.page import ANYONE, ROOT, SIGNED_IN, Html, See, Visit, address, get, post
 from control_api.console.sessions import (
     ATTEMPT,
     attempt_cookie,
@@ -16,7 +15,6 @@ from control_api.console.sessions import (
     presented_cookie,
     session_cookie,
 )
-from control_api.console.visit import Visit, address
 from control_api.signin.attempt import MAX_SECONDS, Attempt
 from control_api.signin.operations import (
     Offer,
@@ -41,18 +39,14 @@ async def show_account(visit: Visit, problem: SluiceError | None = None) -> Html
         "session": who.visitor.session,
         "may_end_all": who.caller.scope != "read",
         "done_text": DONE.get(visit.query.get("done", "")),
-        "problem": problem,
     }
-    return Html("account.html", values, 200 if problem is None else problem.status)
+    return Html("account.html", values, problem)
 
 
-async def end_session(visit: Visit) -> Html | See:
+async def end_session(visit: Visit) -> See:
     """End a session, one's own or another's."""
     session_id = visit.form.get("session_id", "")
-    try:
-        await visit.call(revoke_console_session, session_id=session_id)
-    except SluiceError as error:
-        return await show_account(visit, error)
+    await visit.call(revoke_console_session, session_id=session_id)
     if session_id == visit.signed_in.session_id:
         return See(f"{ROOT}/sign-in", {"Set-Cookie": no_cookie(secure=visit.secure)})
     return See(address("/account", done="ended"))
@@ -122,8 +116,8 @@ def own_page(to: str) -> str:
 
 def _form(visit: Visit, problem: SluiceError | None = None, *, by_link: bool = False) -> Html:
     to = visit.query.get("to") or visit.form.get("to", "")
-    values = {"to": to, "problem": problem, "by_link": by_link}
-    return Html("sign_in.html", values, 200 if problem is None else problem.status)
+    values = {"to": to, "by_link": by_link}
+    return Html("sign_in.html", values, problem)
 
 
 _FOREIGN = ("cross-site", "same-site")
@@ -182,22 +176,18 @@ def _choice(offer: Offer, to: str) -> dict[str, str]:
 
 
 def _choice_form(to: str, problem: SluiceError, headers: dict[str, str] | None = None) -> Html:
-    return Html(
-        "sign_in.html",
-        {"to": to, "problem": problem, "by_link": False},
-        problem.status,
-        headers or {},
-    )
+    values = {"to": to, "by_link": False}
+    return Html("sign_in.html", values, problem, headers=headers or {})
 
 
 PAGES = (
-    Page("GET", f"{ROOT}/account", list_console_sessions, show_account),
-    Page("POST", f"{ROOT}/account/end-session", revoke_console_session, end_session),
-    Page("GET", f"{ROOT}/sign-in", ANYONE, show_sign_in),
-    Page("POST", f"{ROOT}/sign-in", ANYONE, sign_in, SMALL),
-    Page("POST", f"{ROOT}/sign-in/link", ANYONE, sign_in_by_link, SMALL),
-    Page("POST", f"{ROOT}/sign-out", SIGNED_IN, sign_out, SMALL),
-    Page("GET", f"{ROOT}/oidc", ANYONE, begin_single_sign_on),
-    Page("GET", f"{ROOT}/oidc/callback", ANYONE, end_single_sign_on),
-    Page("GET", f"{ROOT}/oidc/sign-out", ANYONE, sign_out_at_provider),
+    get("/account", list_console_sessions, show_account),
+    post("/account/end-session", revoke_console_session, end_session, show_account),
+    get("/sign-in", ANYONE, show_sign_in),
+    post("/sign-in", ANYONE, sign_in, max_body=SMALL),
+    post("/sign-in/link", ANYONE, sign_in_by_link, max_body=SMALL),
+    post("/sign-out", SIGNED_IN, sign_out, max_body=SMALL),
+    get("/oidc", ANYONE, begin_single_sign_on),
+    get("/oidc/callback", ANYONE, end_single_sign_on),
+    get("/oidc/sign-out", ANYONE, sign_out_at_provider),
 )

@@ -6,10 +6,8 @@ page that is loaded again creates nothing: a tenant's name is unique, and the fo
 a random text (`Idempotency-Key`).
 """
 
-from control_api.console.page import Html, Page, See
-from control_api.console.routes import ROOT
+from control_api.console.page import Html, See, Visit, address, get, post
 from control_api.console.views.keys import key_fields, new_idempotency_key
-from control_api.console.visit import Visit, address
 from control_api.edge.requests import Repeated
 from control_api.registry.key_operations import provision_key
 from control_api.registry.models import DEFAULT_DAYS
@@ -39,19 +37,15 @@ async def show_tenants(visit: Visit) -> Html:
 
 async def show_new_tenant(visit: Visit, problem: SluiceError | None = None) -> Html:
     """The form for a new tenant."""
-    values = {"given": visit.form, "problem": problem}
-    return Html("tenants/new.html", values, 200 if problem is None else problem.status)
+    return Html("tenants/new.html", {"given": visit.form}, problem)
 
 
 async def create_new_tenant(visit: Visit) -> Html:
     """Create a tenant. Only this answer shows the secret of its first key."""
     name = visit.form.get("name", "")
-    try:
-        made = await visit.call(create_tenant, name=name)
-    except SluiceError as error:
-        return await show_new_tenant(visit, error)
+    made = await visit.call(create_tenant, name=name)
     values = {"tenant_id": made.tenant_id, "name": name, "secret_value": made.admin_key}
-    return Html("tenants/created.html", {**values, "key": None}, 201)
+    return Html("tenants/created.html", {**values, "key": None}, status=201)
 
 
 async def show_tenant(visit: Visit, problem: SluiceError | None = None) -> Html:
@@ -66,19 +60,15 @@ async def show_tenant(visit: Visit, problem: SluiceError | None = None) -> Html:
         else {"scope": "admin", "expires_days": str(DEFAULT_DAYS)},
         "idempotency_key": new_idempotency_key(visit),
         "done_text": DONE.get(visit.query.get("done", "")),
-        "problem": problem,
     }
-    return Html("tenants/tenant.html", values, 200 if problem is None else problem.status)
+    return Html("tenants/tenant.html", values, problem)
 
 
-async def change_settings(visit: Visit) -> Html | See:
+async def change_settings(visit: Visit) -> See:
     """Change the tenant's settings."""
     settings = {name: visit.form.get(name) == "yes" for name in SETTINGS}
     tenant_id = visit.required("id")
-    try:
-        await visit.call(change_tenant_settings, tenant_id=tenant_id, **settings)
-    except SluiceError as error:
-        return await show_tenant(visit, error)
+    await visit.call(change_tenant_settings, tenant_id=tenant_id, **settings)
     return See(address("/tenant", id=tenant_id, done="settings"))
 
 
@@ -90,43 +80,35 @@ async def create_key_for(visit: Visit) -> Html:
         made = await visit.call(provision_key, tenant_id=tenant_id, **key_fields(visit))
     except Repeated as error:
         values = {"key_id": error.created, "tenant_id": tenant_id}
-        return Html("tenants/created_already.html", values, error.status)
-    except SluiceError as error:
-        return await show_tenant(visit, error)
+        return Html("tenants/created_already.html", values, status=error.status)
     values = {"tenant_id": tenant_id, "name": tenant.name, "secret_value": made.key, "key": made}
-    return Html("tenants/created.html", values, 201)
+    return Html("tenants/created.html", values, status=201)
 
 
-async def deactivate(visit: Visit) -> Html | See:
+async def deactivate(visit: Visit) -> See:
     """Deactivate the tenant, whose name must have been typed."""
     tenant_id = visit.required("id")
-    try:
-        tenant = await visit.call(get_tenant, tenant_id=tenant_id)
-        if visit.form.get("confirm") != tenant.name:
-            raise invalid(["confirm: type the name exactly as it is"], "form")
-        await visit.call(deactivate_tenant, tenant_id=tenant_id)
-    except SluiceError as error:
-        return await show_tenant(visit, error)
+    tenant = await visit.call(get_tenant, tenant_id=tenant_id)
+    if visit.form.get("confirm") != tenant.name:
+        raise invalid(["confirm: type the name exactly as it is"], "form")
+    await visit.call(deactivate_tenant, tenant_id=tenant_id)
     return See(address("/tenant", id=tenant_id, done="deactivated"))
 
 
-async def reactivate(visit: Visit) -> Html | See:
+async def reactivate(visit: Visit) -> See:
     """Make the tenant's keys work again."""
     tenant_id = visit.required("id")
-    try:
-        await visit.call(reactivate_tenant, tenant_id=tenant_id)
-    except SluiceError as error:
-        return await show_tenant(visit, error)
+    await visit.call(reactivate_tenant, tenant_id=tenant_id)
     return See(address("/tenant", id=tenant_id, done="reactivated"))
 
 
 PAGES = (
-    Page("GET", f"{ROOT}/tenants", list_tenants, show_tenants),
-    Page("GET", f"{ROOT}/tenants/new", create_tenant, show_new_tenant),
-    Page("POST", f"{ROOT}/tenants/create", create_tenant, create_new_tenant),
-    Page("GET", f"{ROOT}/tenant", get_tenant, show_tenant),
-    Page("POST", f"{ROOT}/tenant/settings", change_tenant_settings, change_settings),
-    Page("POST", f"{ROOT}/tenant/create-key", provision_key, create_key_for),
-    Page("POST", f"{ROOT}/tenant/deactivate", deactivate_tenant, deactivate),
-    Page("POST", f"{ROOT}/tenant/reactivate", reactivate_tenant, reactivate),
+    get("/tenants", list_tenants, show_tenants),
+    get("/tenants/new", create_tenant, show_new_tenant),
+    post("/tenants/create", create_tenant, create_new_tenant, show_new_tenant),
+    get("/tenant", get_tenant, show_tenant),
+    post("/tenant/settings", change_tenant_settings, change_settings, show_tenant),
+    post("/tenant/create-key", provision_key, create_key_for, show_tenant),
+    post("/tenant/deactivate", deactivate_tenant, deactivate, show_tenant),
+    post("/tenant/reactivate", reactivate_tenant, reactivate, show_tenant),
 )

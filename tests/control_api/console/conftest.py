@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from control_api.console.visit import Visit
+from control_api.console.page import Visit
 from control_api.edge.route import Operation
 from tests.control_api.console.reader import Visitor
 from tests.support.company_week import CompanyWeek, inhabited

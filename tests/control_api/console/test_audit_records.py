@@ -11,8 +11,8 @@ import pytest
 from control_api import purge
 from control_api.audit.event_models import PurgeAnchor, Retention
 from control_api.audit.retention_operations import show_retention
+from control_api.console.page import Console, Visit
 from control_api.console.views.audit.changes import show_changes
-from control_api.console.visit import Console, Visit
 from control_api.edge.answers import Page
 from control_api.edge.route import Operation
 from control_api.edge.router import Bundles

@@ -10,8 +10,8 @@ from typing import Any, cast
 import pytest
 
 from control_api.audit.change_operations import RejectedRecord, list_rejected_records
+from control_api.console.page import Console, Visit
 from control_api.console.views.audit.changes import WORDS, show_refused
-from control_api.console.visit import Console, Visit
 from control_api.edge.answers import Page
 from control_api.edge.router import Bundles
 from tests.control_api.audit.test_judged_records import DAY, Sidecar, agent, ids, now

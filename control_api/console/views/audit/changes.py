@@ -11,9 +11,7 @@ from control_api.audit.change_operations import (
     list_changes,
     list_rejected_records,
 )
-from control_api.console.page import Html, Page
-from control_api.console.routes import ROOT
-from control_api.console.visit import Visit
+from control_api.console.page import Html, Visit, get
 from control_api.registry.key_operations import list_keys
 from policies.ground.errors import SluiceError
 
@@ -42,11 +40,11 @@ async def show_changes(visit: Visit) -> Html:
     """The changes that match, newest first."""
     given = visit.given(*VALUES, *TIMES)
     fields = visit.given(*VALUES, "cursor")
-    values: dict[str, Any] = {"given": given, "changes": [], "next": None, "problem": None}
+    values: dict[str, Any] = {"given": given, "changes": [], "next": None}
     try:
         page = await visit.call(list_changes, limit="50", **fields, **visit.times(*TIMES))
     except SluiceError as error:
-        return Html("audit/changes.html", {**values, "problem": error}, error.status)
+        return Html("audit/changes.html", values, error)
     rows = [ChangeRow(each, members(each)) for each in page.rows]
     return Html("audit/changes.html", {**values, "changes": rows, "next": page.next})
 
@@ -102,12 +100,12 @@ class Row(NamedTuple):
 
 async def show_refused(visit: Visit) -> Html:
     """The refused records, newest first."""
-    values: dict[str, Any] = {"rows": [], "next": None, "problem": None}
+    values: dict[str, Any] = {"rows": [], "next": None}
     try:
         page = await visit.call(list_rejected_records, limit="50", **visit.given("cursor"))
         keys = await visit.call(list_keys, limit="1000")
     except SluiceError as error:
-        return Html("audit/refused.html", {**values, "problem": error}, error.status)
+        return Html("audit/refused.html", values, error)
     names = {each.key_id: each.name for each in keys.rows}
     rows = [_row(each, names.get(each.key_id)) for each in page.rows]
     return Html("audit/refused.html", {**values, "rows": rows, "next": page.next})
@@ -139,6 +137,6 @@ def _refused_text(record: dict[str, Any] | None) -> str | None:
 
 
 PAGES = (
-    Page("GET", f"{ROOT}/audit/changes", list_changes, show_changes),
-    Page("GET", f"{ROOT}/audit/refused", list_rejected_records, show_refused),
+    get("/audit/changes", list_changes, show_changes),
+    get("/audit/refused", list_rejected_records, show_refused),
 )

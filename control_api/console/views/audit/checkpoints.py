@@ -15,11 +15,8 @@ from control_api.audit.event_operations import show_event
 from control_api.audit.proof_models import KeptCheckpoint, LogKeys, Verification
 from control_api.audit.proof_operations import list_checkpoints, show_checkpoint, show_log_keys
 from control_api.audit.verification_operations import show_verification, start_verification
-from control_api.console.page import Data, Html, Page, See
-from control_api.console.routes import ROOT
-from control_api.console.visit import Visit, address
-from control_api.edge.answers import Document
-from control_api.edge.answers import Page as Kept
+from control_api.console.page import Data, Html, See, Visit, address, get, post
+from control_api.edge.answers import Document, Page
 from control_api.log.checkpoints.level import level_of
 from policies.ground.canonical import b64, micros, unb64
 from policies.ground.distribution import WHEEL, install_command, wheel_digest
@@ -144,11 +141,13 @@ def _is_old(signed_at: str | None, now: int) -> bool:
 
 async def show_checkpoints(visit: Visit) -> Html:
     """The checkpoints that are kept, newest first."""
+    problem, page = None, Page[KeptCheckpoint]([])
     try:
         page = await visit.call(list_checkpoints, limit="50", **visit.given("cursor"))
     except SluiceError as error:
-        return Html("audit/checkpoints.html", _listed(Kept([]), error), error.status)
-    return Html("audit/checkpoints.html", _listed(page, None))
+        problem = error
+    values = {"checkpoints": page.rows, "next": page.next}
+    return Html("audit/checkpoints.html", values, problem)
 
 
 async def show_one_checkpoint(visit: Visit) -> Html:
@@ -163,22 +162,16 @@ async def show_one_checkpoint(visit: Visit) -> Html:
     values = {
         "size": size,
         "signed": signed,
-        "problem": problem,
         "witnesses": [each.key for each in visit.console.audit.witnesses],
         "growth": address("/decision/growth", **{"from": size}),
     }
-    status = HTTPStatus.OK if problem is None else problem.status
-    return Html("audit/checkpoint.html", values, status)
+    return Html("audit/checkpoint.html", values, problem)
 
 
 async def download_checkpoint(visit: Visit) -> Document:
     """A checkpoint's signed note, as a file."""
     note: Document = await visit.call(show_checkpoint, size=visit.required("size"))
     return note
-
-
-def _listed(page: Kept[KeptCheckpoint], problem: SluiceError | None) -> dict[str, object]:
-    return {"checkpoints": page.rows, "next": page.next, "problem": problem}
 
 
 async def latest(visit: Visit) -> Signed | None:
@@ -246,7 +239,6 @@ async def show_audit(visit: Visit, problem: SluiceError | None = None) -> Html:
     except SluiceError as error:
         unread = error
     values = {
-        "problem": problem,
         "done_text": DONE.get(visit.query.get("done", "")),
         "verdicts": verdicts(found, signed, unread, visit.console.clock.now()),
         "found": found,
@@ -258,7 +250,12 @@ async def show_audit(visit: Visit, problem: SluiceError | None = None) -> Html:
         "may_verify": visit.may(start_verification),
         "tenant": visit.signed_in.tenant_id,
     }
-    return Html("audit/state.html", values, _status(problem or unread))
+    refused = problem or unread
+    # A log that is damaged is what the page is for, and no fault of the service.
+    status = None if refused is None else refused.status
+    if status == HTTPStatus.INTERNAL_SERVER_ERROR:
+        status = HTTPStatus.CONFLICT
+    return Html("audit/state.html", values, problem, status)
 
 
 async def send_progress(visit: Visit) -> Data:
@@ -266,21 +263,10 @@ async def send_progress(visit: Visit) -> Data:
     return Data(await visit.call(show_verification))
 
 
-async def verify(visit: Visit) -> Html | See:
+async def verify(visit: Visit) -> See:
     """Begin a verification."""
-    try:
-        await visit.call(start_verification)
-    except SluiceError as error:
-        return await show_audit(visit, error)
+    await visit.call(start_verification)
     return See(address("/audit", done="begun"))
-
-
-def _status(error: SluiceError | None) -> int:
-    if error is None:
-        return HTTPStatus.OK
-    # A log that is damaged is what the page is for, and no fault of the service.
-    is_damage = error.status == HTTPStatus.INTERNAL_SERVER_ERROR
-    return HTTPStatus.CONFLICT if is_damage else error.status
 
 
 async def _broken(visit: Visit, found: Verification | None) -> dict[str, Any] | None:
@@ -321,10 +307,10 @@ async def _looked_back(visit: Visit, keys: list[VerifierKey]) -> dict[VerifierKe
 
 
 PAGES = (
-    Page("GET", f"{ROOT}/audit/checkpoints", list_checkpoints, show_checkpoints),
-    Page("GET", f"{ROOT}/audit/checkpoint", show_checkpoint, show_one_checkpoint),
-    Page("GET", f"{ROOT}/audit/checkpoint.txt", show_checkpoint, download_checkpoint),
-    Page("GET", f"{ROOT}/audit", list_checkpoints, show_audit),
-    Page("GET", f"{ROOT}/audit/progress", show_verification, send_progress),
-    Page("POST", f"{ROOT}/audit/verify", start_verification, verify),
+    get("/audit/checkpoints", list_checkpoints, show_checkpoints),
+    get("/audit/checkpoint", show_checkpoint, show_one_checkpoint),
+    get("/audit/checkpoint.txt", show_checkpoint, download_checkpoint),
+    get("/audit", list_checkpoints, show_audit),
+    get("/audit/progress", show_verification, send_progress),
+    post("/audit/verify", start_verification, verify, show_audit),
 )

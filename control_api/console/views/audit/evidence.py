@@ -16,11 +16,9 @@ from pathlib import Path
 
 from control_api.audit.event_operations import list_events, show_lineage, show_session_trail
 from control_api.audit.export_operations import export_log
-from control_api.console.page import Answer, Html, Page
-from control_api.console.routes import ROOT
+from control_api.console.page import Answer, Html, Visit, get
 from control_api.console.views.audit.checkpoints import installing, key_text, latest
 from control_api.console.views.decisions import FORMS, VALUES
-from control_api.console.visit import Visit
 from control_api.edge.answers import Stream
 from control_api.this_program import this_program
 from policies.ground.errors import Conflict, Invalid, SluiceError, TooLarge, Unavailable, invalid
@@ -42,23 +40,19 @@ async def show_downloads(visit: Visit, problem: SluiceError | None = None) -> Ht
     values = {
         **installing(),
         "given": visit.given(*FIELDS),
-        "problem": problem,
         "key": key,
         "forms": list(FORMS.items()),
         "names": VALUES[1:],
     }
-    return Html("audit/downloads.html", values, 200 if problem is None else problem.status)
+    return Html("audit/downloads.html", values, problem)
 
 
 async def download_log(visit: Visit) -> Answer:
     """The log, or a part of it; or the decisions that match, if a format is given."""
-    try:
-        # `from` and `to` may be the number of an entry, which is no time.
-        times = [name for name in PLACES if not _is_entry(visit.query.get(name, ""))]
-        fields = visit.given(*FIELDS) | visit.times(*times, *TIMES)
-        stream: Stream = await visit.call(export_log, **fields)
-    except SluiceError as error:
-        return await show_downloads(visit, error)
+    # `from` and `to` may be the number of an entry, which is no time.
+    times = [name for name in PLACES if not _is_entry(visit.query.get(name, ""))]
+    fields = visit.given(*FIELDS) | visit.times(*times, *TIMES)
+    stream: Stream = await visit.call(export_log, **fields)
     return stream
 
 
@@ -172,21 +166,17 @@ async def show_evidence(visit: Visit, problem: SluiceError | None = None) -> Htm
     """The form that asks for a report."""
     values = {
         **installing(),
-        "problem": problem,
         "kinds": list(KINDS.items()),
         "kind": visit.query.get("kind", "event"),
         "id": visit.query.get("id", ""),
         "most": MAX_ENTRIES,
     }
-    return Html("audit/evidence.html", values, 200 if problem is None else problem.status)
+    return Html("audit/evidence.html", values, problem)
 
 
 async def download_report(visit: Visit) -> Answer:
     """The report as a ZIP. If it can't be made, the form again, which says why."""
-    try:
-        return await _report(visit)
-    except SluiceError as error:
-        return await show_evidence(visit, error)
+    return await _report(visit)
 
 
 async def _report(visit: Visit) -> Stream:
@@ -232,8 +222,8 @@ def _too_large() -> TooLarge:
 
 
 PAGES = (
-    Page("GET", f"{ROOT}/audit/downloads", export_log, show_downloads),
-    Page("GET", f"{ROOT}/audit/download", export_log, download_log),
-    Page("GET", f"{ROOT}/audit/evidence", export_log, show_evidence),
-    Page("GET", f"{ROOT}/audit/report", export_log, download_report),
+    get("/audit/downloads", export_log, show_downloads),
+    get("/audit/download", export_log, download_log, show_downloads),
+    get("/audit/evidence", export_log, show_evidence),
+    get("/audit/report", export_log, download_report, show_evidence),
 )

@@ -18,10 +18,8 @@ from control_api.audit.retention_operations import (
     show_retention,
     show_retention_settings,
 )
-from control_api.console.page import Html, Page, See
-from control_api.console.routes import ROOT
-from control_api.console.visit import Visit, address
-from control_api.edge.answers import Page as Listed
+from control_api.console.page import Html, See, Visit, address, get, post
+from control_api.edge.answers import Page
 from policies.ground.errors import Invalid, SluiceError
 
 DONE = {"changed": "Changed. The next purge, within an hour, applies it."}
@@ -40,25 +38,21 @@ async def show_retention_page(visit: Visit, problem: SluiceError | None = None) 
     values = {
         "found": found,
         "settings": settings,
-        "problem": problem,
         "done_text": DONE.get(visit.query.get("done", "")),
         "may_change": visit.may(change_retention_settings),
         "growth": purged and address("/decision/growth", **{"from": purged}),
         "typed": visit.form,
     }
-    return Html("audit/retention.html", values, 200 if problem is None else problem.status)
+    return Html("audit/retention.html", values, problem)
 
 
-async def change(visit: Visit) -> Html | See:
+async def change(visit: Visit) -> See:
     """Change how long records are kept."""
-    try:
-        await visit.call(
-            change_retention_settings,
-            retention_days=_days(visit, "retention_days"),
-            session_retention_days=_days(visit, "session_retention_days"),
-        )
-    except SluiceError as error:
-        return await show_retention_page(visit, error)
+    await visit.call(
+        change_retention_settings,
+        retention_days=_days(visit, "retention_days"),
+        session_retention_days=_days(visit, "session_retention_days"),
+    )
     return See(address("/audit/retention", done="changed"))
 
 
@@ -83,7 +77,7 @@ ERASURES_DONE = {
 
 async def show_erasures(visit: Visit, problem: SluiceError | None = None) -> Html:
     """The erasures that the log records, newest first."""
-    page: Listed[RedactionResponse] = Listed([])
+    page: Page[RedactionResponse] = Page([])
     try:
         page = await visit.call(list_redactions, limit="50", **visit.given("cursor"))
     except SluiceError as error:
@@ -92,22 +86,18 @@ async def show_erasures(visit: Visit, problem: SluiceError | None = None) -> Htm
     values = {
         "erasures": page.rows,
         "next": page.next,
-        "problem": problem,
         "done_text": ERASURES_DONE.get(done),
         "is_partial": done == "more",
         "may_erase": visit.may(redact_events),
         "kinds": ERASURE_KINDS,
         "typed": visit.form,
     }
-    return Html("audit/erasures.html", values, 200 if problem is None else problem.status)
+    return Html("audit/erasures.html", values, problem)
 
 
-async def erase(visit: Visit) -> Html | See:
+async def erase(visit: Visit) -> See:
     """Erase the personal values of a user, a session, or some events."""
-    try:
-        done = await visit.call(redact_events, **_asked(visit))
-    except SluiceError as error:
-        return await show_erasures(visit, error)
+    done = await visit.call(redact_events, **_asked(visit))
     if not done.redacted and not done.sessions:
         return See(address("/audit/erasures", done="nothing"))
     return See(address("/audit/erasures", done="more" if done.more else "erased"))
@@ -134,7 +124,7 @@ HOLDS_DONE = {
 async def show_holds(visit: Visit, problem: SluiceError | None = None) -> Html:
     """The holds, newest first: those in force, or all."""
     is_all = visit.query.get("all") == "yes"
-    page: Listed[HoldResponse] = Listed([])
+    page: Page[HoldResponse] = Page([])
     try:
         active = None if is_all else "true"
         page = await visit.call(list_holds, limit="50", active=active, **visit.given("cursor"))
@@ -144,46 +134,39 @@ async def show_holds(visit: Visit, problem: SluiceError | None = None) -> Html:
         "holds": page.rows,
         "next": page.next,
         "is_all": is_all,
-        "problem": problem,
         "done_text": HOLDS_DONE.get(visit.query.get("done", "")),
         "may_place": visit.may(place_hold),
         "kinds": HOLD_KINDS,
         "typed": visit.form,
     }
-    return Html("audit/holds.html", values, 200 if problem is None else problem.status)
+    return Html("audit/holds.html", values, problem)
 
 
-async def place(visit: Visit) -> Html | See:
+async def place(visit: Visit) -> See:
     """Place a hold."""
     form = visit.form
-    try:
-        await visit.call(
-            place_hold,
-            object_type=form.get("object_type"),
-            object_id=form.text("object_id"),
-            reason=form.text("reason"),
-        )
-    except SluiceError as error:
-        return await show_holds(visit, error)
+    await visit.call(
+        place_hold,
+        object_type=form.get("object_type"),
+        object_id=form.text("object_id"),
+        reason=form.text("reason"),
+    )
     return See(address("/audit/holds", done="placed"))
 
 
-async def release(visit: Visit) -> Html | See:
+async def release(visit: Visit) -> See:
     """Release a hold."""
     form = visit.form
-    try:
-        await visit.call(release_hold, hold_id=form.get("hold_id"), reason=form.text("why"))
-    except SluiceError as error:
-        return await show_holds(visit, error)
+    await visit.call(release_hold, hold_id=form.get("hold_id"), reason=form.text("why"))
     return See(address("/audit/holds", done="released"))
 
 
 PAGES = (
-    Page("GET", f"{ROOT}/audit/retention", show_retention, show_retention_page),
-    Page("POST", f"{ROOT}/audit/retention/change", change_retention_settings, change),
-    Page("GET", f"{ROOT}/audit/erasures", list_redactions, show_erasures),
-    Page("POST", f"{ROOT}/audit/erasures/erase", redact_events, erase),
-    Page("GET", f"{ROOT}/audit/holds", list_holds, show_holds),
-    Page("POST", f"{ROOT}/audit/holds/place", place_hold, place),
-    Page("POST", f"{ROOT}/audit/holds/release", release_hold, release),
+    get("/audit/retention", show_retention, show_retention_page),
+    post("/audit/retention/change", change_retention_settings, change, show_retention_page),
+    get("/audit/erasures", list_redactions, show_erasures),
+    post("/audit/erasures/erase", redact_events, erase, show_erasures),
+    get("/audit/holds", list_holds, show_holds),
+    post("/audit/holds/place", place_hold, place, show_holds),
+    post("/audit/holds/release", release_hold, release, show_holds),
 )

@@ -9,11 +9,9 @@ from typing import Any
 
 import orjson
 
-from control_api.console.page import Data, Html, Page, See
-from control_api.console.routes import ROOT
+from control_api.console.page import Data, Html, See, Visit, address, get, post
 from control_api.console.views.policies.editor import broken_guardrail
 from control_api.console.views.policies.policy_text import MAX_FORM, read_policies, whole_or_part
-from control_api.console.visit import Visit, address
 from control_api.policy.access_operations import review_policies
 from control_api.policy.candidate_operations import (
     drop_candidate,
@@ -26,7 +24,7 @@ from control_api.policy.candidate_operations import (
 from control_api.policy.impact_operations import cancel_impact, show_impact, start_impact
 from policies.definitions.model import MAX_CANDIDATES
 from policies.ground.canonical import rfc3339
-from policies.ground.errors import Conflict, Invalid, SluiceError
+from policies.ground.errors import Conflict, SluiceError
 
 GROUPS = 50
 """Groups of decisions that are shown at first."""
@@ -49,9 +47,8 @@ async def show_candidate(visit: Visit, problem: SluiceError | None = None) -> Ht
         "more": len(found.groups) > shown,
         "may_change": visit.may(promote_candidate),
         "done_text": DONE.get(visit.query.get("done", "")),
-        "problem": problem,
     }
-    return Html("policies/candidate.html", values, 200 if problem is None else problem.status)
+    return Html("policies/candidate.html", values, problem)
 
 
 async def review(visit: Visit, problem: SluiceError | None = None) -> Html:
@@ -64,7 +61,6 @@ async def review(visit: Visit, problem: SluiceError | None = None) -> Html:
         "reviewed": found["version"],
         "broken": found["broken_guardrails"],
         "may_promote": visit.may(promote_candidate),
-        "problem": problem,
         "refused_by": broken_guardrail(problem),
         "changed_since": found["changed_since"],
     }
@@ -76,33 +72,23 @@ async def review(visit: Visit, problem: SluiceError | None = None) -> Html:
         for title, kind in (("Added", "added"), ("Changed", "updated"), ("Removed", "removed"))
         if found[kind]
     ]
-    return Html(
-        "policies/review_candidate.html", values, 200 if problem is None else problem.status
-    )
+    return Html("policies/review_candidate.html", values, problem)
 
 
-async def promote(visit: Visit) -> Html | See:
+async def promote(visit: Visit) -> See:
     """Put a candidate's policies in force, as they were reviewed."""
     name = visit.required("id")
-    try:
-        if visit.form.get("confirm") != "yes":
-            raise Invalid("confirm that you have read what it changes")
-        reviewed = visit.required("reviewed")
-        await visit.call(promote_candidate, name=name, if_match=f'"{reviewed}"')
-    except SluiceError as error:
-        return await review(visit, error)
+    visit.form.require_confirmed("that you have read what it changes")
+    reviewed = visit.required("reviewed")
+    await visit.call(promote_candidate, name=name, if_match=f'"{reviewed}"')
     return See(address("/policies/candidates", done="promoted"))
 
 
-async def discard(visit: Visit) -> Html | See:
+async def discard(visit: Visit) -> See:
     """Drop a candidate, with everything that was counted of it."""
     name = visit.required("id")
-    try:
-        if visit.form.get("confirm") != "yes":
-            raise Invalid("confirm that the candidate and its counts may go")
-        await visit.call(drop_candidate, name=name)
-    except SluiceError as error:
-        return await show_candidate(visit, error)
+    visit.form.require_confirmed("that the candidate and its counts may go")
+    await visit.call(drop_candidate, name=name)
     return See(address("/policies/candidates", done="discarded"))
 
 
@@ -124,9 +110,11 @@ async def show_candidates(visit: Visit) -> Html:
     return Html("policies/candidates.html", values)
 
 
-async def show_new_candidate(visit: Visit) -> Html:
+async def show_new_candidate(visit: Visit, problem: SluiceError | None = None) -> Html:
     """The form for a candidate."""
-    return _form(visit.given("name"))
+    given = visit.form or visit.given("name")
+    taken = isinstance(problem, Conflict) and bool(given.get("name"))
+    return Html("policies/new_candidate.html", {"given": given, "taken": taken}, problem)
 
 
 async def create_candidate(visit: Visit) -> Html | See:
@@ -134,14 +122,11 @@ async def create_candidate(visit: Visit) -> Html | See:
     form = visit.form
     name = form.text("name")
     if name is None:
-        return _form(form)
-    try:
-        policies = await read_policies(form.get("policies", ""))
-        if not form.get("replace"):
-            await _require_free(visit, name)
-        await visit.call(publish_candidate, name=name, policies=policies, **whole_or_part(form))
-    except SluiceError as error:
-        return _form(form, error)
+        return await show_new_candidate(visit)
+    policies = await read_policies(form.get("policies", ""))
+    if not form.get("replace"):
+        await _require_free(visit, name)
+    await visit.call(publish_candidate, name=name, policies=policies, **whole_or_part(form))
     return See(address("/policies/candidate", id=name, done="created"))
 
 
@@ -154,16 +139,6 @@ async def _require_free(visit: Visit, name: str) -> None:
         )
 
 
-def _form(given: dict[str, str], problem: SluiceError | None = None) -> Html:
-    values = {
-        "given": given,
-        "problem": problem,
-        "taken": isinstance(problem, Conflict) and bool(given.get("name")),
-    }
-    return Html("policies/new_candidate.html", values, 200 if problem is None else problem.status)
-
-
-"""Groups of decisions that are shown at first."""
 _DAY = 86_400_000_000  # microseconds
 SINCE = {"day": ("the last day", _DAY), "week": ("the last week", 7 * _DAY), "all": ("all", None)}
 IMPACT_DONE = {
@@ -182,10 +157,9 @@ async def show_impact_page(visit: Visit, problem: SluiceError | None = None) -> 
         "periods": [(name, title) for name, (title, _) in SINCE.items()],
         "may_start": visit.may(start_impact),
         "done_text": IMPACT_DONE.get(visit.query.get("done", "")),
-        "problem": problem,
         **(_result(visit, run) if run is not None else {}),
     }
-    return Html("policies/impact.html", values, 200 if problem is None else problem.status)
+    return Html("policies/impact.html", values, problem)
 
 
 async def show_progress(visit: Visit) -> Data:
@@ -194,22 +168,19 @@ async def show_progress(visit: Visit) -> Data:
     return Data({"running": run.state == "running", "progress": run.progress})
 
 
-async def start(visit: Visit) -> Html | See:
+async def start(visit: Visit) -> See:
     """Start a run with the policies of the form."""
     form = visit.form
-    try:
-        fields: dict[str, Any] = whole_or_part(form)
-        fields["policies"] = await read_policies(form.get("policies", ""))
-        _, span = SINCE.get(form.get("since", ""), SINCE["week"])
-        if span is not None:
-            fields["from"] = rfc3339(visit.console.clock.now() - span)
-        started = await visit.call(start_impact, **fields)
-    except SluiceError as error:
-        return await show_impact_page(visit, error)
+    fields: dict[str, Any] = whole_or_part(form)
+    fields["policies"] = await read_policies(form.get("policies", ""))
+    _, span = SINCE.get(form.get("since", ""), SINCE["week"])
+    if span is not None:
+        fields["from"] = rfc3339(visit.console.clock.now() - span)
+    started = await visit.call(start_impact, **fields)
     return See(address("/policies/impact", id=started.impact_id, done="started"))
 
 
-async def cancel(visit: Visit) -> Html | See:
+async def cancel(visit: Visit) -> See:
     """Cancel a run."""
     impact_id = visit.required("id")
     await visit.call(cancel_impact, impact_id=impact_id)
@@ -230,43 +201,39 @@ FAILURES = 100
 """Failed cases that are shown."""
 
 
-async def show_tests(visit: Visit) -> Html:
+async def show_tests(visit: Visit, problem: SluiceError | None = None) -> Html:
     """The form for a file of tests."""
-    return _page(visit, None, None)
+    return _tests(visit, None, problem)
 
 
 async def run_tests(visit: Visit) -> Html:
     """Decide the cases of a file of tests, by the policies in force or by a change of them."""
-    form = visit.form
-    try:
-        fields = whole_or_part(form)
-        text = form.text("policies")
-        fields["policies"] = [] if text is None else await read_policies(text)
-        if text is None:
-            fields["keep_others"] = True
-        answer = await visit.call(review_policies, tests=visit.required("tests"), **fields)
-    except SluiceError as error:
-        return _page(visit, None, error)
-    return _page(visit, orjson.loads(answer.body)["tests"], None)
+    fields = whole_or_part(visit.form)
+    text = visit.form.text("policies")
+    fields["policies"] = [] if text is None else await read_policies(text)
+    if text is None:
+        fields["keep_others"] = True
+    answer = await visit.call(review_policies, tests=visit.required("tests"), **fields)
+    return _tests(visit, orjson.loads(answer.body)["tests"], None)
 
 
-def _page(visit: Visit, result: dict[str, object] | None, problem: SluiceError | None) -> Html:
-    values = {"given": visit.form, "result": result, "shown_failures": FAILURES, "problem": problem}
-    return Html("policies/tests.html", values, 200 if problem is None else problem.status)
+def _tests(visit: Visit, result: dict[str, object] | None, problem: SluiceError | None) -> Html:
+    values = {"given": visit.form, "result": result, "shown_failures": FAILURES}
+    return Html("policies/tests.html", values, problem)
 
 
 PAGES = (
-    Page("GET", f"{ROOT}/policies/candidate", get_candidate, show_candidate),
-    Page("GET", f"{ROOT}/policies/candidate/review", review_candidate, review),
-    Page("POST", f"{ROOT}/candidate/promote", promote_candidate, promote),
-    Page("POST", f"{ROOT}/candidate/discard", drop_candidate, discard),
-    Page("GET", f"{ROOT}/policies/candidates", list_candidates, show_candidates),
-    Page("GET", f"{ROOT}/policies/candidates/new", publish_candidate, show_new_candidate),
-    Page("POST", f"{ROOT}/candidate/create", publish_candidate, create_candidate, MAX_FORM),
-    Page("GET", f"{ROOT}/policies/impact", show_impact, show_impact_page),
-    Page("GET", f"{ROOT}/policies/impact/progress", show_impact, show_progress),
-    Page("POST", f"{ROOT}/impact/start", start_impact, start, MAX_FORM),
-    Page("POST", f"{ROOT}/impact/cancel", cancel_impact, cancel),
-    Page("GET", f"{ROOT}/policies/tests", review_policies, show_tests),
-    Page("POST", f"{ROOT}/policies/tests/run", review_policies, run_tests, MAX_FORM),
+    get("/policies/candidate", get_candidate, show_candidate),
+    get("/policies/candidate/review", review_candidate, review),
+    post("/candidate/promote", promote_candidate, promote, review),
+    post("/candidate/discard", drop_candidate, discard, show_candidate),
+    get("/policies/candidates", list_candidates, show_candidates),
+    get("/policies/candidates/new", publish_candidate, show_new_candidate),
+    post("/candidate/create", publish_candidate, create_candidate, show_new_candidate, MAX_FORM),
+    get("/policies/impact", show_impact, show_impact_page),
+    get("/policies/impact/progress", show_impact, show_progress),
+    post("/impact/start", start_impact, start, show_impact_page, MAX_FORM),
+    post("/impact/cancel", cancel_impact, cancel),
+    get("/policies/tests", review_policies, show_tests),
+    post("/policies/tests/run", review_policies, run_tests, show_tests, MAX_FORM),
 )

@@ -10,8 +10,7 @@ from typing import Any
 
 import orjson
 
-from control_api.console.page import Data, Html, Page, See
-from control_api.console.routes import ROOT
+from control_api.console.page import Data, Html, See, Visit, address, get, post
 from control_api.console.views.policies.one import (
     FieldChange,
     body_of,
@@ -22,7 +21,6 @@ from control_api.console.views.policies.one import (
     version_of,
 )
 from control_api.console.views.policies.policy_text import read, written
-from control_api.console.visit import Visit, address
 from control_api.policy.access_operations import review_policies
 from control_api.policy.candidate_operations import publish_candidate
 from control_api.policy.impact_operations import start_impact
@@ -141,9 +139,7 @@ async def _review(visit: Visit, reviewed: Reviewed, problem: SluiceError | None 
         return _editor(reviewed.draft, problem=problem or error)
     if reviewed.base is not None:
         problem = PreconditionFailed("the policy was changed while you wrote")
-    values = _shown(visit, reviewed)
-    status = 200 if problem is None else problem.status
-    return Html("policies/review.html", {**values, "problem": problem}, status)
+    return Html("policies/review.html", _shown(visit, reviewed), problem)
 
 
 async def _find_out(visit: Visit, reviewed: Reviewed) -> None:
@@ -216,10 +212,8 @@ def _editor(
         "name": name,
         "faults": faults or [],
         "lines": [(line, at_line.get(number, [])) for number, line in enumerate(lines, 1)],
-        "problem": problem,
     }
-    status = 422 if faults else 200 if problem is None else problem.status
-    return Html("policies/edit.html", values, status)
+    return Html("policies/edit.html", values, problem, 422 if faults else None)
 
 
 def _form(draft: Draft) -> dict[str, Any]:
@@ -249,18 +243,14 @@ async def review_restore(visit: Visit, problem: SluiceError | None = None) -> Ht
         "changed": field_changes(current, filed),
         "changed_lines": line_changes("" if current is None else written(current), written(filed)),
         **shortened(orjson.loads(answer.body)),
-        "problem": problem,
     }
-    return Html("policies/restore.html", values, 200 if problem is None else problem.status)
+    return Html("policies/restore.html", values, problem)
 
 
-async def restore(visit: Visit) -> Html | See:
+async def restore(visit: Visit) -> See:
     """Restore the file's definition."""
     policy_id = visit.required("id")
-    try:
-        await visit.call(restore_policy, policy_id=policy_id)
-    except SluiceError as error:
-        return await review_restore(visit, error)
+    await visit.call(restore_policy, policy_id=policy_id)
     return See(address("/policy", id=policy_id, done="restored"))
 
 
@@ -273,10 +263,10 @@ def broken_guardrail(error: SluiceError | None) -> dict[str, Any] | None:
 
 
 PAGES = (
-    Page("GET", f"{ROOT}/policy/new", review_policies, show_new),
-    Page("GET", f"{ROOT}/policy/edit", review_policies, show_editor),
-    Page("POST", f"{ROOT}/policy/review", review_policies, review),
-    Page("POST", f"{ROOT}/policy/save", replace_policy, save),
-    Page("GET", f"{ROOT}/policy/restore", restore_policy, review_restore),
-    Page("POST", f"{ROOT}/policy/restore", restore_policy, restore),
+    get("/policy/new", review_policies, show_new),
+    get("/policy/edit", review_policies, show_editor),
+    post("/policy/review", review_policies, review),
+    post("/policy/save", replace_policy, save),
+    get("/policy/restore", restore_policy, review_restore),
+    post("/policy/restore", restore_policy, restore, review_restore),
 )

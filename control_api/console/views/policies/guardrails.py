@@ -2,10 +2,8 @@
 
 from typing import Any
 
-from control_api.console.page import Html, Page, See
-from control_api.console.routes import ROOT
+from control_api.console.page import Form, Html, See, Visit, address, get, post
 from control_api.console.views.policies.editor import broken_guardrail
-from control_api.console.visit import Form, Visit, address
 from control_api.policy.guardrail_operations import (
     create_guardrail,
     delete_guardrail,
@@ -46,38 +44,27 @@ async def show_guardrail(visit: Visit, problem: SluiceError | None = None) -> Ht
     return _page(given, problem, guardrail=found, may_change=may_change)
 
 
-async def show_new_guardrail(visit: Visit) -> Html:
+async def show_new_guardrail(visit: Visit, problem: SluiceError | None = None) -> Html:
     """The form for a guardrail."""
-    return _page({"name": visit.query.get("name", "")}, None)
+    return _page(visit.form or {"name": visit.query.get("name", "")}, problem)
 
 
-async def create(visit: Visit) -> Html | See:
+async def create(visit: Visit) -> See:
     """Create a guardrail."""
-    try:
-        name = visit.required("name")
-        await visit.call(create_guardrail, name=name, **_rule(visit.form))
-    except SluiceError as error:
-        return _page(visit.form, error)
+    await visit.call(create_guardrail, name=visit.required("name"), **_rule(visit.form))
     return See(address("/policies/guardrails", done="created"))
 
 
-async def replace(visit: Visit) -> Html | See:
+async def replace(visit: Visit) -> See:
     """Replace what a guardrail says."""
-    try:
-        await visit.call(replace_guardrail, name=visit.required("id"), **_rule(visit.form))
-    except SluiceError as error:
-        return await show_guardrail(visit, error)
+    await visit.call(replace_guardrail, name=visit.required("id"), **_rule(visit.form))
     return See(address("/policies/guardrails", done="replaced"))
 
 
-async def delete(visit: Visit) -> Html | See:
+async def delete(visit: Visit) -> See:
     """Delete a guardrail."""
-    try:
-        if visit.form.get("confirm") != "yes":
-            raise Invalid("confirm that policies may do what the guardrail forbids")
-        await visit.call(delete_guardrail, name=visit.required("id"))
-    except SluiceError as error:
-        return await show_guardrail(visit, error)
+    visit.form.require_confirmed("that policies may do what the guardrail forbids")
+    await visit.call(delete_guardrail, name=visit.required("id"))
     return See(address("/policies/guardrails", done="deleted"))
 
 
@@ -86,11 +73,7 @@ def _rule(form: Form) -> dict[str, Any]:
     kind = form.get("kind", "")
     if kind not in KINDS:
         raise Invalid("choose whether the rule says `never` or `always`")
-    members: dict[str, Any] = {
-        name: lines
-        for name in LISTS
-        if (lines := [each for each in form.get(name, "").split("\n") if each.strip()])
-    }
+    members: dict[str, Any] = {name: lines for name in LISTS if (lines := form.lines(name))}
     if levels := form.all("levels"):
         members["levels"] = levels
     return {kind: members}
@@ -109,20 +92,19 @@ def _page(given: Any, problem: SluiceError | None, **values: Any) -> Html:
     shown = {
         "given": given,
         "levels": [(each, each in levels) for each in SENSITIVITIES],
-        "problem": problem,
         "refused_by": broken_guardrail(problem),
         "guardrail": None,
         "may_change": True,
         **values,
     }
-    return Html("policies/guardrail.html", shown, 200 if problem is None else problem.status)
+    return Html("policies/guardrail.html", shown, problem)
 
 
 PAGES = (
-    Page("GET", f"{ROOT}/policies/guardrails", list_guardrails, show_guardrails),
-    Page("GET", f"{ROOT}/policies/guardrails/new", create_guardrail, show_new_guardrail),
-    Page("GET", f"{ROOT}/policies/guardrail", get_guardrail, show_guardrail),
-    Page("POST", f"{ROOT}/guardrail/create", create_guardrail, create),
-    Page("POST", f"{ROOT}/guardrail/replace", replace_guardrail, replace),
-    Page("POST", f"{ROOT}/guardrail/delete", delete_guardrail, delete),
+    get("/policies/guardrails", list_guardrails, show_guardrails),
+    get("/policies/guardrails/new", create_guardrail, show_new_guardrail),
+    get("/policies/guardrail", get_guardrail, show_guardrail),
+    post("/guardrail/create", create_guardrail, create, show_new_guardrail),
+    post("/guardrail/replace", replace_guardrail, replace, show_guardrail),
+    post("/guardrail/delete", delete_guardrail, delete, show_guardrail),
 )

@@ -8,10 +8,8 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from control_api.console.page import Html, Page, See
-from control_api.console.routes import ROOT
+from control_api.console.page import Html, See, Visit, address, get, post
 from control_api.console.views.policies.policy_text import written
-from control_api.console.visit import Visit, address
 from control_api.edge.answers import write_cursor
 from control_api.policy.access_operations import diff_policies, review_policies
 from control_api.policy.models import PolicyFields, PolicyResponse, PolicyVersion
@@ -50,17 +48,13 @@ async def show_policies(visit: Visit, problem: SluiceError | None = None) -> Htm
         "may_create": visit.may(create_policy),
         "may_reload": visit.may(reload_policies),
         "reloaded": visit.query.get("reloaded") == "yes",
-        "problem": problem,
     }
-    return Html("policies/list.html", values, 200 if problem is None else problem.status)
+    return Html("policies/list.html", values, problem)
 
 
-async def reload_files(visit: Visit) -> Html | See:
+async def reload_files(visit: Visit) -> See:
     """Take over what the policy files say now."""
-    try:
-        await visit.call(reload_policies)
-    except SluiceError as error:
-        return await show_policies(visit, error)
+    await visit.call(reload_policies)
     return See(address("/policies", reloaded="yes"))
 
 
@@ -176,17 +170,14 @@ async def review_deletion(visit: Visit, problem: SluiceError | None = None) -> H
     """What a policy's deletion would do."""
     policy = await visit.call(get_policy, policy_id=visit.required("id"))
     answer = await visit.call(review_policies, policies=[], keep_others=True, without=[policy.name])
-    values = {"policy": policy, **shortened(orjson.loads(answer.body)), "problem": problem}
-    return Html("policies/delete.html", values, 200 if problem is None else problem.status)
+    values = {"policy": policy, **shortened(orjson.loads(answer.body))}
+    return Html("policies/delete.html", values, problem)
 
 
-async def delete(visit: Visit) -> Html | See:
+async def delete(visit: Visit) -> See:
     """Delete a policy."""
     policy_id = visit.required("id")
-    try:
-        await visit.call(delete_policy, policy_id=policy_id)
-    except SluiceError as error:
-        return await review_deletion(visit, error)
+    await visit.call(delete_policy, policy_id=policy_id)
     return See(address("/policy/history", id=policy_id, done="deleted"))
 
 
@@ -255,11 +246,11 @@ def _changes(before: PolicyVersion | None, row: PolicyVersion) -> list[Any]:
 
 
 PAGES = (
-    Page("GET", f"{ROOT}/policies", list_policies, show_policies),
-    Page("POST", f"{ROOT}/policies/reload", reload_policies, reload_files),
-    Page("GET", f"{ROOT}/policy", get_policy, show_policy),
-    Page("GET", f"{ROOT}/policy/delete", delete_policy, review_deletion),
-    Page("POST", f"{ROOT}/policy/delete", delete_policy, delete),
-    Page("GET", f"{ROOT}/policy/history", list_policy_versions, show_history),
-    Page("GET", f"{ROOT}/policy/compare", list_policy_versions, compare),
+    get("/policies", list_policies, show_policies),
+    post("/policies/reload", reload_policies, reload_files, show_policies),
+    get("/policy", get_policy, show_policy),
+    get("/policy/delete", delete_policy, review_deletion),
+    post("/policy/delete", delete_policy, delete, review_deletion),
+    get("/policy/history", list_policy_versions, show_history),
+    get("/policy/compare", list_policy_versions, compare),
 )

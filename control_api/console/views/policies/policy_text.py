@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from control_api.console.visit import Form
+from control_api.console.page import Form
 from policies.definitions.definition import DefinitionFault, DefinitionFaults, Node
 from policies.definitions.load import MAX_FILE, fault_in_text, parse_tree
 from policies.definitions.policy_form import FIELDS, LISTS, POLICY_FILE
@@ -76,8 +76,7 @@ def whole_or_part(form: Form) -> dict[str, Any]:
     """Whether the policies of a form are a whole set, or a change of what is in force."""
     if form.get("holds") == "all":
         return {}
-    names = [each for each in form.get("without", "").split("\n") if each.strip()]
-    return {"keep_others": True, "without": names}
+    return {"keep_others": True, "without": form.lines("without")}
 
 
 def _parsed(text: str, most: int) -> tuple[list[dict[str, Any]], list[DefinitionFault]]:

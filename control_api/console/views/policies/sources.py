@@ -2,9 +2,7 @@
 
 from typing import Any
 
-from control_api.console.page import Html, Page, See
-from control_api.console.routes import ROOT
-from control_api.console.visit import Visit, address
+from control_api.console.page import Html, See, Visit, address, get, post
 from control_api.policy.source_operations import (
     MAX_LEVELS,
     SourceResponse,
@@ -13,7 +11,7 @@ from control_api.policy.source_operations import (
     put_source,
 )
 from policies.definitions.model import SENSITIVITIES
-from policies.ground.errors import Invalid, NotFound, SluiceError
+from policies.ground.errors import NotFound, SluiceError
 
 LIST = "/policies/sources"
 DONE = {
@@ -34,9 +32,11 @@ async def show_sources(visit: Visit) -> Html:
     return Html("policies/sources.html", values)
 
 
-async def show_new_source(visit: Visit) -> Html:
+async def show_new_source(visit: Visit, problem: SluiceError | None = None) -> Html:
     """The form for the level of a pattern."""
-    return _page({"source_pattern": visit.query.get("source", "")}, None)
+    if visit.form.get("id"):
+        return await show_source(visit, problem)
+    return _page(visit.form or {"source_pattern": visit.query.get("source", "")}, problem)
 
 
 async def show_source(visit: Visit, problem: SluiceError | None = None) -> Html:
@@ -50,25 +50,18 @@ async def show_source(visit: Visit, problem: SluiceError | None = None) -> Html:
     return _page(given, problem, source=found)
 
 
-async def put(visit: Visit) -> Html | See:
+async def put(visit: Visit) -> See:
     """State the level of a new pattern, or of one that has a level."""
-    try:
-        pattern = visit.form.get("id") or visit.required("source_pattern")
-        level = visit.required("sensitivity_level")
-        await visit.call(put_source, source_pattern=pattern, sensitivity_level=level)
-    except SluiceError as error:
-        return await show_source(visit, error) if visit.form.get("id") else _page(visit.form, error)
+    pattern = visit.form.get("id") or visit.required("source_pattern")
+    level = visit.required("sensitivity_level")
+    await visit.call(put_source, source_pattern=pattern, sensitivity_level=level)
     return See(address(LIST, done="put"))
 
 
-async def delete(visit: Visit) -> Html | See:
+async def delete(visit: Visit) -> See:
     """State no level of a pattern any more."""
-    try:
-        if visit.form.get("confirm") != "yes":
-            raise Invalid("confirm that requests and sidecars may state a lower level")
-        await visit.call(delete_source, source_pattern=visit.required("id"))
-    except SluiceError as error:
-        return await show_source(visit, error)
+    visit.form.require_confirmed("that requests and sidecars may state a lower level")
+    await visit.call(delete_source, source_pattern=visit.required("id"))
     return See(address(LIST, done="deleted"))
 
 
@@ -81,17 +74,16 @@ def _page(given: Any, problem: SluiceError | None, **values: Any) -> Html:
     shown = {
         "given": given,
         "levels": SENSITIVITIES,
-        "problem": problem,
         "source": None,
         **values,
     }
-    return Html("policies/source.html", shown, 200 if problem is None else problem.status)
+    return Html("policies/source.html", shown, problem)
 
 
 PAGES = (
-    Page("GET", f"{ROOT}/policies/sources", list_sources, show_sources),
-    Page("GET", f"{ROOT}/policies/sources/new", put_source, show_new_source),
-    Page("GET", f"{ROOT}/policies/source", put_source, show_source),
-    Page("POST", f"{ROOT}/source/put", put_source, put),
-    Page("POST", f"{ROOT}/source/delete", delete_source, delete),
+    get("/policies/sources", list_sources, show_sources),
+    get("/policies/sources/new", put_source, show_new_source),
+    get("/policies/source", put_source, show_source),
+    post("/source/put", put_source, put, show_new_source),
+    post("/source/delete", delete_source, delete, show_source),
 )
