@@ -121,7 +121,7 @@ def _loading() -> Iterator[None]:
 
 
 def _worker(arguments: list[str]) -> WorkerArgs | None:
-    """A worker's arguments. Only the supervisor passes them, so `--help` does not list them."""
+    """Read a worker's arguments, which only the supervisor passes: `--help` does not list them."""
     # If this fails, a person typed the arguments: `parse` then explains the mistake.
     with suppress(ValueError):
         match arguments:
@@ -231,21 +231,20 @@ def _make_keys(chosen: Namespace) -> None:
 
 
 def print_rotation(ring: KeyRing) -> None:
-    """Print the result of a rotation, only public keys, on standard output."""
+    """Print the public keys of a rotation on standard output."""
     print(f"former key  {b64(ring.history[-1].former)}")
     print(f"new key     {b64(ring.signer.public)}")
     print("services sign with the new key after their next start")
 
 
 def _leaves(error: BaseException) -> list[BaseException]:
-    """The exceptions inside a task group's exception group."""
+    """Return the exceptions inside a task group's exception group."""
     if isinstance(error, BaseExceptionGroup):
         return [leaf for inner in error.exceptions for leaf in _leaves(inner)]
     return [error]
 
 
 def announce_start(settings: Settings, started: Started) -> None:
-    """Tell the operator that the service has started."""
     from control_api.tenants.bootstrap import FILE
 
     print_keys(started.first_keys, settings.data_dir / FILE)

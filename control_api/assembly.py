@@ -212,7 +212,7 @@ def _publishing(
 
 
 def superadmin_digest(settings: Settings, installed: Installation) -> bytes | None:
-    """The SHA-256 of the superadmin's key, or None if there is no such key."""
+    """Return the SHA-256 of the superadmin's key, or None if there is no such key."""
     key = settings.superadmin_key
     return installed.superadmin_digest if key is None else key_digest(key)
 
@@ -224,7 +224,7 @@ def authenticator(
     instruments: Instruments,
     installed: Installation,
 ) -> NextAuthenticator:
-    """The check of a request's API key, and of the key's rate if there is a limit."""
+    """Check a request's API key, and the key's rate if there is a limit."""
     superadmin = superadmin_digest(settings, installed)
     if superadmin is None:
         _log.warning(

@@ -52,14 +52,14 @@ class Caller(NamedTuple):
 
     @property
     def by(self) -> str:
-        """The caller's name in the audit trail."""
+        """Names the caller in the audit trail."""
         return self.key.key_id
 
     def may_speak_for_agent(self, agent_id: str | None) -> bool:
         return self.key.may_speak_for_agent(agent_id)
 
     def may_speak_as_sidecar(self, sidecar_id: str) -> bool:
-        """As far as the key itself says it; `control_api.fleet` says the rest."""
+        """Say what the key itself allows; `control_api.fleet` says the rest."""
         return self.key.may_speak_as_sidecar(sidecar_id)
 
     async def live(self, now: int) -> bool:
@@ -131,7 +131,7 @@ class Authenticator:
         return Caller(tenant, key, digest)
 
     async def _look_up(self, presented: str, digest: bytes) -> tuple[TenantState, Key]:
-        """The key and its tenant, from memory or the store."""
+        """Find the key and its tenant, in memory or in the store."""
         tenant = self._tenants.known_owner(digest)
         # The checksum keeps guessed keys away from the store: they cost a hash, not a query.
         if tenant is None and well_formed(presented):
@@ -203,8 +203,6 @@ UNLIMITED = frozenset({"sidecar", "superadmin"})
 
 
 class NextAuthenticator(Protocol):
-    """The authenticator that the rate limit wraps; see `Authenticator`."""
-
     async def __call__(self, presented: str | None) -> Caller | Superadmin: ...
 
 
@@ -243,7 +241,6 @@ class RateLimit:
 
     @property
     def buckets(self) -> int:
-        """The number of buckets in memory."""
         return len(self._full_at)
 
     def _take(self, key_id: str) -> None:

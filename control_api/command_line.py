@@ -55,7 +55,7 @@ def parse(arguments: Sequence[str]) -> Namespace:
 
 
 def environ_of(command: str, environ: Mapping[str, str]) -> Mapping[str, str]:
-    """The environment variables that a command checks."""
+    """Return the environment variables that a command checks."""
     made = _MADE.get(command, frozenset())
     return {name: text for name, text in environ.items() if name not in made}
 
@@ -140,7 +140,7 @@ class _ArgumentParser(ArgumentParser):
 
 
 def settings(names: Iterable[str]) -> list[str]:
-    """A help entry for each of these fields of `Settings`."""
+    """Return a help entry for each of these fields of `Settings`."""
     texts, defaults = sentences(Settings), read({})
     return [
         entry(PREFIX + name.upper(), _default(getattr(defaults, name)), texts[name])
@@ -149,7 +149,7 @@ def settings(names: Iterable[str]) -> list[str]:
 
 
 def _default(value: object) -> str:
-    """A default, written as an operator would set it."""
+    """Write a default as an operator would set it."""
     if isinstance(value, bool):
         return str(int(value))
     return str(value) if isinstance(value, (str, int, Path, ListenAddress)) else "not set"

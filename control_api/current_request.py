@@ -78,7 +78,7 @@ def client_left() -> bool:
 
 @asynccontextmanager
 async def until_departed() -> AsyncIterator[None]:
-    """`Departure.until` of the client of the current request."""
+    """Run `Departure.until` of the client of the current request."""
     departure = DEPARTURE.get()
     if departure is None:
         yield
@@ -88,7 +88,7 @@ async def until_departed() -> AsyncIterator[None]:
 
 
 def ends_with_client(operation: Callable[P, Awaitable[T]]) -> Callable[P, Awaitable[T]]:
-    """The operation, which may end at any point, ended when its client leaves."""
+    """End an operation, which may end at any point, when its client leaves."""
 
     @wraps(operation)
     async def ending(*given: P.args, **named: P.kwargs) -> T:

@@ -33,7 +33,7 @@ class DatabaseLimits:
         return self.seconds + 1
 
     def of_connection(self) -> dict[str, Any]:
-        """Arguments of the driver's `connect`, by way of SQLAlchemy."""
+        """Return arguments of the driver's `connect`, by way of SQLAlchemy."""
         if not self.pooled:
             return {"server_settings": {**_OF_SESSION, **self._times()}, **self._patience()}
         return {
@@ -47,11 +47,11 @@ class DatabaseLimits:
         }
 
     def of_transaction(self) -> dict[str, str]:
-        """Settings that each transaction has to make for itself."""
+        """Return the settings that each transaction has to make for itself."""
         return self._times() if self.pooled else {}
 
     def _times(self) -> dict[str, str]:
-        """Limits that the server enforces."""
+        """Return the limits that the server enforces."""
         return {
             # A longer statement blocks others, so it is cancelled together with its transaction.
             "statement_timeout": f"{self.seconds * 1000:.0f}",
@@ -61,7 +61,7 @@ class DatabaseLimits:
         }
 
     def _patience(self) -> dict[str, float]:
-        """Timeouts that the driver enforces, in case the server is stopped or unreachable."""
+        """Return the timeouts of the driver, in case the server is stopped or unreachable."""
         # Longer than the server's, so that its own, clearer errors come first.
         return {"timeout": POOL_SECONDS, "command_timeout": self.seconds + 2}
 

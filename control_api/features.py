@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 
 class Features(NamedTuple):
-    """What the operations of each feature work with."""
+    """Holds what the operations of each feature work with."""
 
     alerts: Alerts
     audit: Audit
@@ -57,7 +57,6 @@ class Features(NamedTuple):
 
     @classmethod
     def on(cls, parts: Parts) -> "Features":
-        """The features that stand on these parts."""
         store, clock, entropy, changes = parts.store, parts.clock, parts.entropy, parts.changes
         settings, instruments, opened = parts.settings, parts.instruments, parts.opened
         tenants = TenantChanges(store, changes, settings)
@@ -149,11 +148,9 @@ class Features(NamedTuple):
         )
 
     def bundles(self) -> Bundles:
-        """What operations work with, found by type."""
         return Bundles(*self)
 
     def console(self, parts: Parts) -> Console:
-        """What the console works with."""
         return Console(
             parts.clock,
             self.signin.address,

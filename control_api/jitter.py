@@ -7,5 +7,5 @@ JITTER = 0.2
 
 
 def jitter(entropy: Callable[[int], bytes]) -> float:
-    """A random factor between 1 - `JITTER` and 1 + `JITTER`."""
+    """Return a random factor between 1 - `JITTER` and 1 + `JITTER`."""
     return 1 + JITTER * (int.from_bytes(entropy(2), "big") / 0x8000 - 1)

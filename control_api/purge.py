@@ -53,14 +53,13 @@ class PurgeParts(NamedTuple):
 
 
 class RetentionLoop:
-    """The hourly purge of every tenant."""
+    """Purges every tenant each hour."""
 
     def __init__(self, parts: PurgeParts) -> None:
         self._parts = parts
         self._purge = Purge(parts.store, parts.ring, parts.checkpoints, parts.new_id)
 
     async def run(self) -> None:
-        """Runs as long as the app."""
         wait = FIRST_SECONDS
         while True:
             await asyncio.sleep(wait * jitter(self._parts.entropy))

@@ -97,7 +97,7 @@ class RollbackRecovery:
             )
 
     async def _safe_document(self, tx: Transaction, name: str) -> bytes | None:
-        """A document that allows nothing that was denied in the lost period; None removes it."""
+        """Make a document that allows nothing denied in the lost period; None removes it."""
         if name.startswith(_KEY):
             await _revoke_key(tx, bytes.fromhex(name.removeprefix(_KEY)))
         elif name.startswith(SESSION):
@@ -117,7 +117,7 @@ class RollbackRecovery:
 
 
 async def _in_words(tx: Transaction, name: str) -> str:
-    """A document as operators know it: keys by their ids, and nothing by a key's digest."""
+    """Name a document as operators know it: keys by their ids, and nothing by a key's digest."""
     kind, _, rest = name.partition("/")
     if not name.startswith(_KEY):
         return f"{kind} `{rest}`" if rest else _SETTINGS.get(kind, kind)

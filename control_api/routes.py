@@ -32,7 +32,7 @@ ROUTES: tuple[Route, ...] = (
 
 
 def routes_of(settings: Settings) -> tuple[Route, ...]:
-    """The API's routes. `/metrics` is not among them if it has its own port."""
+    """Return the API's routes, without `/metrics` if it has its own port."""
     # On a port of its own, `/metrics` must not be reachable on the public one as well.
     own_port = settings.metrics_listen is not None
     return tuple(route for route in ROUTES if not (own_port and route is service.METRICS))

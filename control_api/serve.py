@@ -70,7 +70,7 @@ class LoopEnded(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """What to tell the operator once the service has started."""
+    """Tells the operator where the service listens and which keys it made."""
 
     listen: ListenAddress
     metrics_listen: ListenAddress | None
@@ -236,7 +236,7 @@ async def _publish_all_settings(parts: Parts) -> None:
 async def _listen(
     parts: Parts, features: Features, installed: Installation, worker: WorkerArgs | None
 ) -> list[ApiListener]:
-    """The API's listener, then the metrics' listener if they have their own port."""
+    """Open the API's listener, then the metrics' listener if they have their own port."""
     settings, clock, instruments = parts.settings, parts.clock, parts.instruments
     bundles = features.bundles()
     authenticate = authenticator(settings, parts.tenants, clock, instruments, installed)

@@ -33,7 +33,7 @@ from policies.ground.settings import SettingsError
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The control API's settings; each is `SLUICE_` and the field's name in capitals."""
+    """Holds the control API's settings; each is `SLUICE_` and the field's name in capitals."""
 
     data_dir: Path
     """The directory of the SQLite file, the log's signing key and the first start's secrets."""
@@ -155,7 +155,7 @@ class Settings:
 
     @property
     def keys(self) -> Path:
-        """The directory that holds the signing key."""
+        """Names the directory that holds the signing key."""
         return self.keys_dir or self.data_dir
 
     @property
@@ -166,26 +166,26 @@ class Settings:
 
     @property
     def database_setting(self) -> str:
-        """The name of the setting that locates the database, for error messages."""
+        """Names the setting that locates the database, for error messages."""
         default = self.database_url == default_database(self.data_dir)
         return PREFIX + ("DATA_DIR" if default else "DATABASE_URL")
 
     @property
     def listen_setting(self) -> str:
-        """The name of the setting that says where to listen, for error messages."""
+        """Names the setting that says where to listen, for error messages."""
         default = self.listen_database_url == self.database_url
         return PREFIX + ("DATABASE_URL" if default else "LISTEN_DATABASE_URL")
 
     @property
     def tls(self) -> TlsFiles | None:
-        """The TLS files of the API's port; None for plain HTTP."""
+        """Names the TLS files of the API's port; None for plain HTTP."""
         if self.tls_certificate is None or self.tls_key is None:
             return None
         return TlsFiles(self.tls_certificate, self.tls_key, self.tls_client_ca)
 
     @property
     def oidc(self) -> OidcSettings | None:
-        """The identity provider; None if people sign in by a key only."""
+        """Describes the identity provider; None if people sign in by a key only."""
         if self.oidc_issuer is None or self.oidc_client_id is None or self.console_url is None:
             return None
         return OidcSettings(
@@ -205,12 +205,11 @@ class Settings:
 
 
 def names() -> tuple[str, ...]:
-    """The environment variables that this service reads."""
     return tuple(PREFIX + field.name.upper() for field in fields(Settings))
 
 
 def read(environ: Mapping[str, str]) -> Settings:
-    """The settings in `environ`. Raises `SettingsError` with every complaint."""
+    """Read the settings in `environ`. Raises `SettingsError` with every complaint."""
     reader = ControlSettingsReader(environ)
     tls = reader.tls_files()
     witnesses = reader.parsed("WITNESSES", parse_witnesses) or ()

@@ -48,13 +48,11 @@ def default_database(data_dir: Path) -> str:
 
 
 class ControlSettingsReader(SettingsReader):
-    """Reads what only the control API has."""
-
     def __init__(self, environ: Mapping[str, str]) -> None:
         super().__init__(environ, SECRETS)
 
     def secret(self, name: str) -> str | None:
-        """A setting that another command reads, from the environment or its file."""
+        """Read a setting of another command, from the environment or its file."""
         return self._environ.get(PREFIX + name) or None
 
     def database(self, data_dir: Path) -> str:
@@ -102,7 +100,7 @@ class ControlSettingsReader(SettingsReader):
         return url
 
     def tls_files(self) -> TlsFiles | None:
-        """The TLS files, or None for plain HTTP or if the certificate or its key is not set."""
+        """Load the TLS files; None for plain HTTP or if the certificate or its key is not set."""
         parts = ("CERTIFICATE", "KEY", "CLIENT_CA")
         certificate, key, authorities = (self.text(f"TLS_{part}", "") for part in parts)
         if not (certificate or key or authorities):

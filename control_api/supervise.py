@@ -112,7 +112,7 @@ class Supervisor:
         self._slots = [_Slot(i, *pair) for i, pair in enumerate(zip(api, metrics, strict=True))]
 
     def _start_all(self) -> int | None:
-        """The exit code of a worker that could not start; None once all serve, or on a stop."""
+        """Return the exit code of a worker that can't start; None once all serve, or on a stop."""
         # Worker 0 starts alone: a first start creates keys, and two would create different ones.
         for wave in (self._slots[:1], self._slots[1:]):
             for slot in wave:

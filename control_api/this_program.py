@@ -11,7 +11,7 @@ _PACKAGES = Path(__file__).resolve().parents[1]
 
 
 def this_program(module: str = "control_api") -> list[str]:
-    """The words that start the module with this Python and these packages."""
+    """Return the words that start the module with this Python and these packages."""
     # Pass `-P` on: without it, the current folder would come first on the new one's path.
     safe_path = ["-P"] if sys.flags.safe_path else []
     # Installed from a wheel, the packages are not on Python's path; their folder is a program that

@@ -51,7 +51,7 @@ class DecisionTracer:
     def decided(
         self, retrieval: Retrieval, decision: Decision, event_id: str, times: tuple[int, int]
     ) -> None:
-        """The span of a decision that is in the log. `times`: its start and end in microseconds."""
+        """Trace a decision that is in the log. `times`: its start and end in microseconds."""
         started, ended = times
         span = self._tracer.start_span(
             f"decide {retrieval.source_id}", _parent(), start_time=started * 1000
@@ -67,7 +67,7 @@ class DecisionTracer:
 
 
 def _parent() -> Context:
-    """The caller's span. Without exactly one `traceparent`, a trace begins here."""
+    """Find the caller's span. Without exactly one `traceparent`, a trace begins here."""
     headers = TRACEPARENT.get()
     carrier = {"traceparent": headers[0]} if len(headers) == 1 else {}
     return _propagator.extract(carrier, Context())

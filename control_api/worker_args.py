@@ -24,7 +24,7 @@ class WorkerArgs:
 
     @classmethod
     def from_argument(cls, text: str) -> "WorkerArgs":
-        """The reverse of `to_argument`. Raises `ValueError` if `text` is not such an argument."""
+        """Reverse `to_argument`. Raises `ValueError` if `text` is not such an argument."""
         try:
             wire: dict[str, Any] = orjson.loads(text)
             # `int` raises for anything else: the descriptors are opened without another check.
@@ -35,5 +35,5 @@ class WorkerArgs:
 
 
 def inherited(descriptors: tuple[int, ...]) -> list[socket.socket]:
-    """Sockets that own these descriptors from now on."""
+    """Make sockets that own these descriptors from now on."""
     return [socket.socket(fileno=descriptor) for descriptor in descriptors]

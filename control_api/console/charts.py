@@ -10,11 +10,15 @@ _WIDTH, _HEIGHT = 640.0, 180.0
 _LEFT, _RIGHT, _TOP, _BOTTOM = 46.0, 8.0, 10.0, 24.0
 _STEPS = (1, 2, 5)
 _LINE = Markup('<polyline class="s{}" stroke-width="2" stroke-linejoin="round" points="{}"/>')
+_GRID = Markup(
+    '<line class="{}" x1="{:.1f}" x2="{:.1f}" y1="{:.1f}" y2="{:.1f}"/>'
+    '<text x="{:.1f}" y="{:.1f}" text-anchor="end">{}</text>'
+)
 _BAR = Markup('<rect class="b{}" x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{:.1f}"/>')
 
 
 class Series(NamedTuple):
-    """What one line shows: a name, and a value for each place from left to right."""
+    """Gives a line its name, and a value for each place from left to right."""
 
     name: str
     values: Sequence[float]
@@ -28,16 +32,13 @@ def line_chart(title: str, labels: Sequence[str], series: Sequence[Series]) -> M
         raise ValueError("a series needs a value for each label")
     top = ceiling(max((max(each.values, default=0) for each in series), default=0))
     lines = Markup().join(
-        Markup(
-            '<polyline class="s{}" stroke-width="2" stroke-linejoin="round" points="{}"/>'
-        ).format(number, _points(each.values, top))
-        for number, each in enumerate(series, 1)
+        _LINE.format(number, _points(each.values, top)) for number, each in enumerate(series, 1)
     )
     return _framed(title, labels, top, lines)
 
 
 def bar_chart(title: str, labels: Sequence[str], series: Sequence[Series]) -> Markup:
-    """Bars, those of one place stacked from the first series up. Raises like `line_chart`."""
+    """Draw bars, those of one place stacked from the first series up. Raises like `line_chart`."""
     if any(len(each.values) != len(labels) for each in series):
         raise ValueError("a series needs a value for each label")
     totals = [sum(values) for values in zip(*(each.values for each in series), strict=True)]
@@ -51,23 +52,14 @@ def bar_chart(title: str, labels: Sequence[str], series: Sequence[Series]) -> Ma
             if value <= 0:
                 continue
             upper = _y(below + value, top)
-            bars.append(
-                Markup(
-                    '<rect class="b{}" x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{:.1f}"/>'
-                ).format(
-                    number,
-                    _LEFT + place * step,
-                    upper,
-                    max(step - 1.0, 0.5),
-                    max(_y(below, top) - upper, 0.5),
-                )
-            )
+            width, height = max(step - 1.0, 0.5), max(_y(below, top) - upper, 0.5)
+            bars.append(_BAR.format(number, _LEFT + place * step, upper, width, height))
             below += value
     return _framed(title, labels, top, Markup().join(bars))
 
 
 def ceiling(value: float) -> float:
-    """The least of 1, 2, 5, 10, 20, 50, … that is not below `value`."""
+    """Return the least of 1, 2, 5, 10, 20, 50, … that is not below `value`."""
     unit = 1.0
     while True:
         for step in _STEPS:
@@ -77,29 +69,17 @@ def ceiling(value: float) -> float:
 
 
 def _short(value: float) -> str:
-    """A number in the few characters that fit beside a chart: `250`, `50k`, `1.5M`."""
+    """Write a number in the few characters that fit beside a chart: `250`, `50k`, `1.5M`."""
     if value >= 1_000_000:
         return f"{value / 1_000_000:,.10g}M"
     return f"{value / 1000:.10g}k" if value >= 10_000 else f"{value:,.10g}"
 
 
 def _framed(title: str, labels: Sequence[str], top: float, marks: Markup) -> Markup:
-    grid = Markup().join(
-        Markup(
-            '<line class="{}" x1="{:.1f}" x2="{:.1f}" y1="{:.1f}" y2="{:.1f}"/>'
-            '<text x="{:.1f}" y="{:.1f}" text-anchor="end">{}</text>'
-        ).format(
-            "gridline" if share else "axis",
-            _LEFT,
-            _WIDTH - _RIGHT,
-            _y(share * top, top),
-            _y(share * top, top),
-            _LEFT - 6,
-            _y(share * top, top) + 4,
-            _short(share * top),
-        )
-        for share in (0, 0.5, 1)
-    )
+    grid = Markup()
+    for value in (0, 0.5 * top, top):
+        kind, y = "gridline" if value else "axis", _y(value, top)
+        grid += _GRID.format(kind, _LEFT, _WIDTH - _RIGHT, y, y, _LEFT - 6, y + 4, _short(value))
     return Markup(
         '<svg class="chart" role="img" viewBox="0 0 {:.0f} {:.0f}" aria-label="{}">{}{}{}</svg>'
     ).format(_WIDTH, _HEIGHT, title, grid, marks, _below(labels))

@@ -4,7 +4,6 @@ the way to the operations), the answers that the view may give, and the page's r
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import Enum
 from functools import cache
 from typing import Any, Literal, NamedTuple, Protocol
 from urllib.parse import urlencode
@@ -61,13 +60,7 @@ class Console:
 _WHOLE = re.compile(r"-?[0-9]{1,15}")
 
 
-class Null(Enum):
-    """The type of `NULL`."""
-
-    NULL = "null"
-
-
-NULL = Null.NULL
+NULL = object()
 """In `Visit.call`, a field that is sent as null, as opposed to left out."""
 
 
@@ -86,7 +79,7 @@ class SignedIn(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The person's name in the audit trail."""
+        """Names the page among the metrics' operations."""
         return self.caller.by
 
     @property
@@ -114,11 +107,10 @@ class Form(dict[str, str]):
         self._pairs = pairs
 
     def all(self, name: str) -> list[str]:
-        """Every value of the field, in order."""
         return [value for each, value in self._pairs if each == name]
 
     def lines(self, name: str) -> list[str]:
-        """The lines of the field that are not blank, as they are."""
+        """Return the lines of the field that are not blank, as they are."""
         return [line for line in self.get(name, "").split("\n") if line.strip()]
 
     def require_sure(self) -> None:
@@ -132,7 +124,7 @@ class Form(dict[str, str]):
             raise Invalid(f"confirm {what}")
 
     def text(self, name: str) -> str | None:
-        """The field's text; None if it is absent or blank, as a field that was left empty is."""
+        """Return the field's text; None if it is absent or blank."""
         value = self.get(name, "")
         return value if value.strip() else None
 
@@ -165,7 +157,7 @@ class Visit:
 
     @property
     def browser(self) -> str:
-        """A short label of the visitor's browser, such as `Firefox on Linux`."""
+        """Labels the visitor's browser, such as `Firefox on Linux`."""
         return browser_label(self.headers.get("User-Agent", ""))
 
     @property
@@ -177,12 +169,12 @@ class Visit:
 
     @property
     def revision(self) -> int:
-        """The revision of the tenant's policy set that is in force in this process."""
+        """Numbers the revision of the tenant's policy set that is in force in this process."""
         caller = self.signed_in.caller
         return 0 if isinstance(caller, Superadmin) else caller.tenant.policy_set.revision
 
     def may(self, operation: Operation) -> bool:
-        """Whether the visitor's scope may call this operation, by the API's table of routes."""
+        """Return whether the visitor's scope may call this operation, by the API's routes."""
         scopes = route_of(operation).scopes
         return scopes is None or (self.who is not None and self.who.caller.scope in scopes)
 
@@ -213,7 +205,7 @@ class Visit:
         return await operation(bundle, caller, route.request_type.read(values))
 
     def given(self, *names: str) -> dict[str, str]:
-        """Those of these query fields that are not empty, as a search form leaves them."""
+        """Return those of these query fields that are not empty, as a search form leaves them."""
         return {name: self.query[name] for name in names if self.query.get(name)}
 
     def times(self, *names: str) -> dict[str, str]:
@@ -230,7 +222,7 @@ class Visit:
         return found
 
     def required(self, name: str) -> str:
-        """A field of the form, or else of the query. Raises `Invalid` if it is absent or empty."""
+        """Return a field of the form, or else of the query. Raises `Invalid` without a value."""
         value = self.form.get(name) or self.query.get(name)
         if not value:
             raise Invalid(f"`{name}` is missing")
@@ -266,7 +258,7 @@ class See:
 
 @dataclass(frozen=True, slots=True)
 class Data:
-    """JSON, for a module of ours that asked for it."""
+    """Answers a module of ours with JSON."""
 
     value: Any
     status: int = 200
@@ -300,7 +292,7 @@ class Page:
 
     @property
     def scopes(self) -> frozenset[Scope] | None:
-        """Whose page it is; None if it needs no sign-in."""
+        """Says who may open the page; None if it needs no sign-in."""
         if self.operation == ANYONE:
             return None
         if self.operation == SIGNED_IN:
@@ -310,12 +302,12 @@ class Page:
 
     @property
     def name(self) -> str:
-        """The page's name among the metrics' operations."""
+        """Names the page among the metrics' operations."""
         return f"console_{getattr(self.view, '__name__', 'page')}"
 
 
 def get(path: str, operation: Audience, view: View, again: Again | None = None) -> Page:
-    """A page below `/console`."""
+    """Make a page below `/console`."""
     return Page("GET", f"{ROOT}{path}", operation, view, again)
 
 
@@ -326,5 +318,5 @@ def post(
     again: Again | None = None,
     max_body: int = MAX_BODY,
 ) -> Page:
-    """An action below `/console`."""
+    """Make an action below `/console`."""
     return Page("POST", f"{ROOT}{path}", operation, view, again, max_body)

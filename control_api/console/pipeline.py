@@ -46,7 +46,7 @@ _TYPE = "application/x-www-form-urlencoded"
 
 
 def read_form(body: bytes, content_type: str | None) -> Form:
-    """The fields of a form. Raises `Malformed`."""
+    """Read the fields of a form. Raises `Malformed`."""
     kind, _, parameters = (content_type or "").partition(";")
     if kind.strip().lower() != _TYPE:
         raise Malformed(f"a form of the console is sent as `{_TYPE}`")
@@ -96,7 +96,7 @@ def require_own_origin(request: web.BaseRequest, public: str | None) -> None:
 
 
 def is_led_from_elsewhere(request: web.BaseRequest) -> bool:
-    """Whether a link on another site leads here: browsers then send no `SameSite=Strict` cookie."""
+    """Return whether another site's link leads here: browsers then keep the strict cookie back."""
     return request.headers.get("Sec-Fetch-Site") in ("cross-site", "same-site")
 
 
@@ -131,7 +131,7 @@ def _is_own(text: str, own: str) -> bool:
 
 
 def _canonical(host: str) -> str:
-    """Lower case, without a final dot; an address in its shortest form, without brackets."""
+    """Write a host in lower case without a final dot, and an address in its shortest form."""
     name = host.lower().removesuffix(".").strip("[]").partition("%")[0]
     try:
         address = ip_address(name)
@@ -189,7 +189,6 @@ class ConsolePipeline:
         self.new_request_id = shell.new_request_id
 
     async def __call__(self, request: web.BaseRequest) -> web.StreamResponse:
-        """The response to `request`, whatever happens."""
         path = request.raw_path.partition("?")[0]
         if path != ROOT and not path.startswith(f"{ROOT}/"):
             return await self._api(request)
@@ -228,7 +227,6 @@ class ConsolePipeline:
         return await self._reply(answer, visit)
 
     async def _visit(self, request: web.BaseRequest, path: str, query: str) -> Visit:
-        """The visit, whose form is yet to be read."""
         secure = is_secure(request, self._console.address.public)
         cookies = request.headers.getall("Cookie", ())
         who = await self._sessions.find(presented_cookie(cookies, secure=secure))
@@ -299,7 +297,7 @@ class ConsolePipeline:
 
 
 def _wants_page(request: web.BaseRequest) -> bool:
-    """Whether a person waits for the answer, and not a module of ours."""
+    """Return whether a person waits for the answer, and not a module of ours."""
     return "text/html" in request.headers.get("Accept", "text/html")
 
 

@@ -80,7 +80,7 @@ class ConsoleSessions:
         self.failures = FailedSignIns(console.clock.monotonic, console.instruments)
 
     async def find(self, cookie: str | None) -> SignedIn | None:
-        """Who is signed in by this cookie; None if the session has ended. Raises `OverLimit`."""
+        """Find who is signed in by this cookie; None without a session. Raises `OverLimit`."""
         visitor = None if cookie is None else await self._read(cookie)
         if visitor is None:
             return None
@@ -148,7 +148,7 @@ def attempt_cookie(value: str, seconds: int, *, secure: bool) -> str:
 
 
 def no_cookie(*, secure: bool) -> str:
-    """The `Set-Cookie` header of a session that ends."""
+    """Return the `Set-Cookie` header of a session that ends."""
     return f"{cookie_name(secure=secure)}=; Max-Age=0; {_attributes(secure=secure)}"
 
 

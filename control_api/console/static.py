@@ -1,12 +1,7 @@
-"""The style sheet and the ES modules, at addresses that change with their contents.
+"""Serves the style sheet and the ES modules, and renders templates with every page's navigation.
 
-A browser therefore keeps them for good, and never mixes those of two versions: modules import one
-another by relative addresses, so all of a page's are of one version.
-
-Renders the templates, with the navigation that every page has.
-
-Autoescape is on for all of them, and a name that a template misspells is an error, not an empty
-text.
+The files' addresses change with their contents, so a browser keeps them for good and never mixes
+versions: modules import one another by relative addresses.
 """
 
 from collections.abc import Mapping
@@ -44,14 +39,12 @@ _TYPES = {
 
 
 class StaticFile(NamedTuple):
-    """A file as it is served."""
-
     content_type: str
     body: bytes
 
 
 class StaticFiles:
-    """The files of `static/`, read once."""
+    """Reads the files of `static/` once."""
 
     def __init__(self) -> None:
         found = sorted(files("control_api.console").joinpath("static").iterdir(), key=str)
@@ -64,7 +57,7 @@ class StaticFiles:
         self.prefix = f"{ROOT}/static/{digest[:16]}/"
 
     def address(self, name: str) -> str:
-        """Where a page finds the file. Raises `KeyError` if there is no such file."""
+        """Return where a page finds the file. Raises `KeyError` if there is no such file."""
         if name not in self._files:
             raise KeyError(name)
         return self.prefix + name
@@ -104,7 +97,6 @@ AREAS = (
 
 
 def areas(visit: Visit) -> list[Area]:
-    """The areas that this visitor may open."""
     return [
         area._replace(current=_belongs(visit.path, area.path))
         for area in AREAS
@@ -125,13 +117,11 @@ _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 
 
 class Renderer:
-    """Renders a page for a visit."""
-
     def __init__(self, static: StaticFiles) -> None:
         self._environment = environment = Environment(
             loader=PackageLoader("control_api.console"),
             autoescape=True,
-            undefined=StrictUndefined,
+            undefined=StrictUndefined,  # a misspelt name is an error, not an empty text
             trim_blocks=True,
             lstrip_blocks=True,
             auto_reload=False,
@@ -144,7 +134,7 @@ class Renderer:
         environment.filters |= {
             "when": when,
             "ago": ago,
-            "count": count,
+            "count": "{:,}".format,
             "span": span,
             "cursor": write_cursor,
         }
@@ -184,7 +174,7 @@ def when(value: str | int) -> str:
 
 
 def ago(value: str | int, now: int) -> str:
-    """How long ago a time was, or how far ahead it is, in one unit: `5 min ago`, `in 3 d`."""
+    """Say how long ago a time was, or how far ahead it is, in one unit: `5 min ago`, `in 3 d`."""
     seconds = now / _SECOND - _instant(value).timestamp()
     if abs(seconds) < 1:
         return "now"
@@ -192,13 +182,8 @@ def ago(value: str | int, now: int) -> str:
 
 
 def span(seconds: float) -> str:
-    """A time in one unit: `45 s`, `5 min`, `3 h`, `12 d`."""
+    """Write a time in one unit: `45 s`, `5 min`, `3 h`, `12 d`."""
     for size, name in _UNITS:
         if seconds >= size:
             return f"{int(seconds // size)} {name}"
     return "0 s"
-
-
-def count(number: int) -> str:
-    """A number with its thousands apart: `1,234,567`."""
-    return f"{number:,}"

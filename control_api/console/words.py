@@ -20,7 +20,7 @@ SHOWN_ROWS = 20
 
 
 def number_of(count: int, what: str, *, more: bool = False) -> str:
-    """`1 key`, `2,000 keys`; `100+ keys` if there are more."""
+    """Count things in words: `1 key`, `2,000 keys`; `100+ keys` if there are more."""
     return f"1 {what}" if count == 1 and not more else f"{count:,}{'+' if more else ''} {what}s"
 
 
@@ -39,7 +39,7 @@ class AccessInWords(NamedTuple):
 
 
 def in_words(row: Mapping[str, Any]) -> AccessInWords:
-    """A row of `GET /v1/policies/access`."""
+    """Put a row of `GET /v1/policies/access` into words."""
     ids = row["agent_ids"]
     return AccessInWords(
         row["agent_role"],
@@ -54,7 +54,7 @@ def in_words(row: Mapping[str, Any]) -> AccessInWords:
 
 
 def _callers(items: Sequence[Any], everything: str) -> str:
-    """Agents or tasks, and whether a call without one is meant too."""
+    """Name agents or tasks, and say whether a call without one is meant too."""
     named = [each for each in items if each != ABSENT]
     words = [names(named, everything)] if named else []
     if len(named) < len(items):
@@ -63,14 +63,14 @@ def _callers(items: Sequence[Any], everything: str) -> str:
 
 
 def names(items: Sequence[Any], everything: str) -> str:
-    """Patterns and names, one after the other."""
+    """Join patterns and names."""
     words = [item_in_words(each, everything) for each in items[:SHOWN_ROWS]]
     more = len(items) - len(words)
     return ", ".join(words) + (f" and {more:,} more" if more else "")
 
 
 def item_in_words(item: Any, everything: str = EVERYTHING) -> str:
-    """One item of a row: a pattern, a name, or a pattern with exceptions."""
+    """Put an item of a row into words: a pattern, a name, or a pattern with exceptions."""
     if isinstance(item, str):
         return everything if item == EVERYTHING else item
     if "name" in item:
@@ -81,7 +81,7 @@ def item_in_words(item: Any, everything: str = EVERYTHING) -> str:
 
 
 def covers(items: Iterable[Any], name: str) -> bool:
-    """Whether one of a row's items matches this name."""
+    """Return whether one of a row's items matches this name."""
     return any(_matches(item, name) for item in items)
 
 
@@ -98,7 +98,7 @@ SHOWN_CAUSES = 8
 
 
 class Cause(NamedTuple):
-    """Why calls were denied, and where those decisions are."""
+    """Counts denials of one cause, and leads to those decisions."""
 
     check: str | None
     policy_name: str
@@ -108,7 +108,7 @@ class Cause(NamedTuple):
 
 
 def causes_of(denials: Iterable[AuditEvent], **fields: str) -> list[Cause]:
-    """The most frequent causes; `fields` are those of the search that found the denials."""
+    """Count the most frequent causes; `fields` are those of the search that found the denials."""
     counted = Counter((each.check, each.policy_name, each.source_id) for each in denials)
     search = {"decision": "DENY", **fields}
     return [
@@ -156,7 +156,7 @@ _MOST_LISTED = 50
 
 
 class Rung(NamedTuple):
-    """One check of the ladder: its outcome, with a tone, and what was compared with what."""
+    """Shows one check: its outcome, with a tone, and what was compared with what."""
 
     title: str
     outcome: str
@@ -174,7 +174,7 @@ class Fault(NamedTuple):
 
 
 def ladder(checks: Iterable[ExplainedCheck]) -> list[Rung]:
-    """The ten checks, in their order."""
+    """Put the ten checks into words, in their order."""
     return [
         Rung(
             _CHECKS.get(each.check, each.check),
@@ -186,7 +186,7 @@ def ladder(checks: Iterable[ExplainedCheck]) -> list[Rung]:
 
 
 def detail(action: LineageAction) -> list[tuple[str, str]]:
-    """The members of a recorded action. An agent chose those of its own actions."""
+    """List the members of a recorded action. An agent chose those of its own actions."""
     names = _RELEASED if action.action_type == "retrieval" else {}
     told = action.detail or {}
     ordered = sorted(told, key=lambda name: [*names, name].index(name))
@@ -194,7 +194,7 @@ def detail(action: LineageAction) -> list[tuple[str, str]]:
 
 
 def fault(verification: Verification, event: AuditEvent) -> Fault | None:
-    """What the verification found last, if it is at this event's entry."""
+    """Return what the verification found last, if it is at this event's entry."""
     if verification.broken_at != event.event_id or verification.reason is None:
         return None
     code = Reason(verification.reason.partition(": ")[0])

@@ -43,21 +43,21 @@ def page_of(
     key: Callable[[Row], SortKey],
     show: Callable[[Row], Shown],
 ) -> Page[Shown]:
-    """A page of the first `limit` rows. Callers fetch one more row, to tell whether more follow."""
+    """Make a page of the first `limit` rows. Callers fetch one more, to know if more follow."""
     shown = rows[:limit]
     last = key(shown[-1]) if len(rows) > limit else None
     return Page([show(row) for row in shown], last)
 
 
 def write_cursor(key: SortKey) -> str:
-    """The cursor after the row with this sort key."""
+    """Write the cursor after the row with this sort key."""
     # A row keeps its sort key forever, so no row is skipped or repeated if others are written
     # between two pages. A page number or an offset would shift.
     return base64.urlsafe_b64encode(orjson.dumps(key)).rstrip(b"=").decode("ascii")
 
 
 def read_cursor(text: str, types: tuple[type, ...]) -> SortKey:
-    """The sort key in a cursor. Raises `Invalid` if its values are not of these types, in order."""
+    """Read a cursor's sort key. Raises `Invalid` if its values are not of these types, in order."""
     try:
         padded = text.encode("ascii") + b"=" * (-len(text) % 4)
         values = orjson.loads(base64.b64decode(padded, altchars=b"-_", validate=True))
@@ -176,13 +176,13 @@ def render_result(result: object, status: int, target: str) -> HttpReply:
 def render_error(
     error: SluiceError, status_headers: Mapping[str, str] = MappingProxyType({})
 ) -> HttpReply:
-    """The response to an error. The error's own headers override `status_headers`."""
+    """Render an error, whose own headers override `status_headers`."""
     headers = {**status_headers, **getattr(error, "headers", {})}
     return HttpReply(error.status, error.encoded(), JSON, headers)
 
 
 def _link(target: str, last: SortKey) -> str:
-    """A `Link` header (RFC 8288) to the same list, continued after `last`."""
+    """Write a `Link` header (RFC 8288) to the same list, continued after `last`."""
     path, _, query = target.partition("?")
     # Keep the request's own filters, or the next page would be one of another list.
     fields = [pair for pair in parse_qsl(query, keep_blank_values=True) if pair[0] != "cursor"]

@@ -22,12 +22,12 @@ _RENDERER = MarkdownIt("commonmark", {"html": False})
 
 
 def markdown(text: str) -> str:
-    """`text` as HTML blocks: paragraphs, lists, code."""
+    """Render `text` as HTML blocks: paragraphs, lists, code."""
     return str(_RENDERER.render(text))
 
 
 def inline(text: str) -> str:
-    """`text` as inline HTML, for a table cell."""
+    """Render `text` as inline HTML, for a table cell."""
     return str(_RENDERER.renderInline(text))
 
 
@@ -45,7 +45,7 @@ class FieldRow(NamedTuple):
 
 
 def operation_fields(operation: dict[str, Any]) -> list[FieldRow]:
-    """All fields of an operation's request: the parameters, then the body's."""
+    """List all fields of an operation's request: the parameters, then the body's."""
     rows = [_parameter(each) for each in operation["parameters"]]
     if "requestBody" in operation:
         rows += members(operation["requestBody"]["content"][JSON]["schema"], "body")
@@ -58,7 +58,6 @@ def _parameter(parameter: dict[str, Any]) -> FieldRow:
 
 
 def members(schema: Schema, location: str) -> list[FieldRow]:
-    """The fields of an object's schema."""
     required = schema.get("required", ())
     return [
         FieldRow(name, location, member, name in required)
@@ -67,7 +66,7 @@ def members(schema: Schema, location: str) -> list[FieldRow]:
 
 
 def field_table(document: dict[str, Any], rows: list[FieldRow]) -> str:
-    """The rows as an HTML table; an empty string if there are none."""
+    """Render the rows as an HTML table; an empty string if there are none."""
     if not rows:
         return ""
     lines = [
@@ -81,7 +80,7 @@ def field_table(document: dict[str, Any], rows: list[FieldRow]) -> str:
 
 
 def kind(document: dict[str, Any], schema: Schema) -> str:
-    """The type in a few words, for example `list of string` or `integer 1 to 1000`."""
+    """Name the type in a few words, for example `list of string` or `integer 1 to 1000`."""
     if "$ref" in schema:
         return kind(document, resolved(document, schema))
     if alternatives := schema.get("anyOf"):
@@ -99,13 +98,13 @@ def kind(document: dict[str, Any], schema: Schema) -> str:
 
 
 def resolved(document: dict[str, Any], schema: Schema) -> Schema:
-    """The schema that a `$ref` names."""
+    """Find the schema that a `$ref` names."""
     found: Schema = document["components"]["schemas"][schema["$ref"].rpartition("/")[2]]
     return found
 
 
 def try_form(method: str, path: str, operation: dict[str, Any]) -> str:
-    """The operation's form, hidden until the script runs."""
+    """Render the operation's form, hidden until the script runs."""
     fields = [_input(parameter) for parameter in operation["parameters"]]
     if body := operation.get("requestBody"):
         fields.append(_body(body["content"][JSON]["example"]))
@@ -154,7 +153,7 @@ Operation = tuple[str, str, dict[str, Any]]
 
 
 def render_page(description: bytes) -> Document:
-    """The page for an OpenAPI document in JSON."""
+    """Render the page for an OpenAPI document in JSON."""
     document = orjson.loads(description)
     info = document["info"]
     style, script = _file("docs.css"), _file("docs.js")
@@ -233,7 +232,7 @@ def _operation(document: dict[str, Any], found: Operation) -> str:
 
 
 def curl(method: str, path: str, operation: dict[str, Any]) -> str:
-    """The operation as a curl command with example values."""
+    """Write the operation as a curl command with example values."""
     for parameter in operation["parameters"]:
         if parameter["in"] == "path":
             value = str(parameter.get("example", parameter["name"]))

@@ -547,5 +547,5 @@ def describe_fields(type_name: str, schema: dict[str, Any]) -> None:
 
 
 def describe(type_name: str, field: str) -> str | None:
-    """The meaning of `field` in `type_name`; None if neither table has it."""
+    """Find the meaning of `field` in `type_name`; None if neither table has it."""
     return OF_TYPE.get(f"{type_name}.{field}") or FIELDS.get(field)

@@ -29,7 +29,7 @@ from control_api.edge.route import Route, Scope
 
 
 def parameters(route: Route, request: Schema, examples: dict[str, Any]) -> list[dict[str, Any]]:
-    """Path, query and header parameters. Path parameters take their example from `examples`."""
+    """Describe path, query and header parameters, those of the path with their `examples`."""
     found = []
     for location, field, name in _locations(route):
         schema = _as_parameter(request["properties"][field])
@@ -62,7 +62,7 @@ def body(route: Route, request: Schema) -> dict[str, Any]:
 
 
 def _put_back(route: Route, request: Schema, name: str) -> Schema:
-    """The schema of a member that is there because a `GET` shows it."""
+    """Describe a member that is there because a `GET` shows it."""
     # Not `readOnly`: then a client should leave it out (OpenAPI 3.1, section 4.8.24), and tools
     # expect a refusal. Without a type, since it is not read.
     if name not in route.parameters:
@@ -72,7 +72,7 @@ def _put_back(route: Route, request: Schema, name: str) -> Schema:
 
 
 def _locations(route: Route) -> Iterator[tuple[str, str, str]]:
-    """For each parameter, where it is sent, the field it fills, and its name there."""
+    """Yield where each parameter is sent, the field it fills, and its name there."""
     yield from (("path", name, name) for name in route.parameters)
     yield from (("query", name, name) for name in route.query)
     yield from (
@@ -84,7 +84,7 @@ def _locations(route: Route) -> Iterator[tuple[str, str, str]]:
 
 
 def _as_parameter(field: Schema) -> Schema:
-    """A field's schema as a parameter, outside a body, where a value can't be null."""
+    """Describe a field as a parameter, outside a body, where a value can't be null."""
     # A parameter has a name already; pydantic's title would only repeat it.
     schema = {name: value for name, value in field.items() if name != "title"}
     if schema.get("default", schema) is None:
@@ -134,7 +134,6 @@ _SCOPES = {
 
 
 def describe(routes: Iterable[Route], version: str) -> bytes:
-    """The description as JSON."""
     table = tuple(routes)
     schemas, examples = Schemas(table), path_examples(table)
     paths: dict[str, dict[str, Any]] = {}
@@ -213,7 +212,7 @@ def _tag(route: Route) -> str:
 
 
 def _links(route: Route, table: tuple[Route, ...]) -> dict[str, Any]:
-    """Links from a created object to the operations whose path takes an id in the response."""
+    """Link a created object to the operations whose path takes an id in the response."""
     # The example has every field of the response, so its names are those that can be linked.
     members = example_of(route.response_type)
     if route.method != "POST" or route.parameters or not isinstance(members, dict):
@@ -231,8 +230,6 @@ def _links(route: Route, table: tuple[Route, ...]) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """The API's own description, rendered once from the route table."""
-
     openapi: Document
     page: Document
 
@@ -245,7 +242,6 @@ class Describer:
         self._rendered: asyncio.Future[Description] | None = None
 
     async def describe(self) -> Description:
-        """The description. Requests that arrive while it is rendered wait for that rendering."""
         if self._rendered is None:
             self._rendered = asyncio.get_running_loop().run_in_executor(None, self._render)
         # Shielded: a client that hangs up leaves the rendering to the others.

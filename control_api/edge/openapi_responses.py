@@ -33,7 +33,7 @@ def words(docstring: str | None) -> str:
 
 
 class Schemas:
-    """The schemas of a table of routes; `definitions` holds those that others refer to."""
+    """Holds the schemas of a table of routes; `definitions` are those that others refer to."""
 
     def __init__(self, table: Iterable[Route]) -> None:
         routes = tuple(table)
@@ -57,7 +57,7 @@ class Schemas:
                 schema["description"] = words(schema["description"])
 
     def request(self, route: Route) -> Schema:
-        """The request's schema, with the fields of path, query, headers and body."""
+        """Return the request's schema, with the fields of path, query, headers and body."""
         return self._found[_request_key(route)]
 
     def response(self, route: Route) -> Schema:
@@ -116,69 +116,47 @@ ERROR = {
     "additionalProperties": False,
 }
 
-HEADERS: dict[str, dict[str, Any]] = {
-    "X-Request-ID": {
-        "description": "The request's id: yours if it is valid, otherwise a new one.",
-        "required": True,
-        "schema": {"type": "string", "pattern": "^[A-Za-z0-9._:/+=@-]{1,128}$"},
-    },
-    "Link": {
-        "description": 'The next page, if there is one: `<…>; rel="next"` (RFC 8288).',
-        "schema": {"type": "string"},
-    },
-    "Location": {
-        "description": "The new location, relative to this path.",
-        "required": True,
-        "schema": {"type": "string"},
-    },
-    "ETag": {
-        "description": "The version, in the form that `If-Match` takes.",
-        "schema": {"type": "string"},
-    },
-    "Retry-After": {
-        "description": "Seconds to wait before trying again.",
-        "required": True,
-        "schema": {"type": "integer", "minimum": 1},
-    },
-    "X-Sluice-Decision": {
-        "description": "The decision, as in the body.",
-        "required": True,
-        "schema": {"type": "string", "enum": ["ALLOW", "DENY"]},
-    },
-    "X-Sluice-Event-Id": {
-        "description": "The audit event's id, as in the body.",
-        "required": True,
-        "schema": {"type": "string"},
-    },
-    "X-Sluice-Revision": {
-        "description": "The tenant's revision after the write, for `wait_for`.",
-        "required": True,
-        "schema": {"type": "integer", "minimum": 0},
-    },
-    "X-Sluice-Verification": {
-        "description": "What the service's own verification of the log found last: `ok`, `never` "
+
+def _header(about: str, kind: str = "string", *, required: bool = True, **more: Any) -> Schema:
+    needed = {"required": True} if required else {}
+    return {"description": about, **needed, "schema": {"type": kind, **more}}
+
+
+HEADERS: dict[str, Schema] = {
+    "X-Request-ID": _header(
+        "The request's id: yours if it is valid, otherwise a new one.",
+        pattern="^[A-Za-z0-9._:/+=@-]{1,128}$",
+    ),
+    "Link": _header(
+        'The next page, if there is one: `<…>; rel="next"` (RFC 8288).', required=False
+    ),
+    "Location": _header("The new location, relative to this path."),
+    "ETag": _header("The version, in the form that `If-Match` takes.", required=False),
+    "Retry-After": _header("Seconds to wait before trying again.", "integer", minimum=1),
+    "X-Sluice-Decision": _header("The decision, as in the body.", enum=["ALLOW", "DENY"]),
+    "X-Sluice-Event-Id": _header("The audit event's id, as in the body."),
+    "X-Sluice-Revision": _header(
+        "The tenant's revision after the write, for `wait_for`.", "integer", minimum=0
+    ),
+    "X-Sluice-Verification": _header(
+        "What the service's own verification of the log found last: `ok`, `never` "
         "if it was not at the log's end yet, or the code of a finding. With `column_mismatch` or "
         "`index_incomplete`, lists may lack events and counts be wrong.",
-        "required": True,
-        "schema": {"type": "string", "pattern": "^[a-z_]+$"},
-    },
-    "X-Sluice-Verified-At": {
-        "description": "When all entries and counts of the log were last verified; absent if they "
-        "never were.",
-        "schema": {"type": "string", "format": "date-time"},
-    },
-    "WWW-Authenticate": {
-        "description": "How to authenticate.",
-        "required": True,
-        "schema": {"type": "string"},
-    },
+        pattern="^[a-z_]+$",
+    ),
+    "X-Sluice-Verified-At": _header(
+        "When all entries and counts of the log were last verified; absent if they never were.",
+        required=False,
+        format="date-time",
+    ),
+    "WWW-Authenticate": _header("How to authenticate."),
 }
 # Headers by status, as `request_pipeline` and the rate limit set them.
 _WITH = {401: ("WWW-Authenticate",), 429: ("Retry-After",), 503: ("Retry-After",)}
 
 
 def statuses(route: Route) -> set[int]:
-    """The error statuses that a route may return."""
+    """List the error statuses that a route may return."""
     # 400 and 422 always: even an operation without fields refuses an unknown query field.
     found = {400, 422, 500, *route.errors}
     if route.scopes is not None:
@@ -193,13 +171,13 @@ def statuses(route: Route) -> set[int]:
 
 
 def responses(route: Route, schemas: Schemas) -> dict[str, Any]:
-    """The responses by status, the success first."""
+    """Describe the responses by status, the success first."""
     found = {str(route.status): _success(route, schemas)}
     return found | {str(status): _error(route, status) for status in sorted(statuses(route))}
 
 
 def example_of(response_type: Any) -> Any:
-    """The example that a response type carries; for a list, a list with one example."""
+    """Find the example of a response type; for a list, a list with one example."""
     if get_origin(response_type) is list:
         return [example_of(get_args(response_type)[0])]
     if isinstance(response_type, UnionType):
@@ -239,7 +217,7 @@ def _success(route: Route, schemas: Schemas) -> dict[str, Any]:
 
 
 def _own_headers(response_type: Any) -> tuple[str, ...]:
-    """The headers that a response type adds; for a union, those of its first type."""
+    """Name the headers that a response type adds; for a union, those of its first type."""
     union = isinstance(response_type, UnionType)
     first = get_args(response_type)[0] if union else response_type
     return tuple(getattr(first, "with_headers", ()))

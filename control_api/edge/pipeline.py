@@ -35,8 +35,6 @@ _STATUS_HEADERS = {
 
 
 class KeyHolder(Protocol):
-    """The caller that presented a key."""
-
     @property
     def scope(self) -> str: ...
 
@@ -48,7 +46,7 @@ class Authenticate(Protocol):
 
 
 class LogStanding(Protocol):
-    """The headers that say how far the caller's log was verified."""
+    """Makes the headers that say how far the caller's log was verified."""
 
     async def __call__(self, caller: KeyHolder) -> Mapping[str, str]: ...
 
@@ -79,7 +77,6 @@ class RequestPipeline:
         self.new_request_id = shell.new_request_id
 
     async def __call__(self, request: web.BaseRequest) -> web.StreamResponse:
-        """The response to `request`, whatever happens."""
         return await self._shell.answer(request, self._serve, _refused)
 
     async def _serve(self, request: web.BaseRequest, info: RequestInfo) -> HttpReply:
@@ -107,7 +104,7 @@ class RequestPipeline:
     async def _admit(
         self, request: web.BaseRequest, info: RequestInfo, path: str
     ) -> tuple[CompiledRoute, dict[str, str], KeyHolder | None]:
-        """The route, its path parameters and the caller, if the caller may use the route."""
+        """Find the route and its path parameters, and the caller, if it may use the route."""
         # The common case first: one look-up, without decoding the path.
         compiled = self._router.exact(info.method, path)
         found: dict[str, str] = {}
@@ -127,7 +124,7 @@ class RequestPipeline:
         return compiled, found, caller
 
     def _presented(self, request: web.BaseRequest) -> str | None:
-        """The key from either header. Raises `KeysDiffer` if both are given and disagree."""
+        """Read the key from either header. Raises `KeysDiffer` if both are given and disagree."""
         headers = request.headers
         try:
             return presented_key(
@@ -143,7 +140,7 @@ def _refused(error: SluiceError, _request: web.BaseRequest) -> HttpReply:
 
 
 def _guarded(path: str) -> bool:
-    """Whether the path is under `/v1/`, whether or not it exists."""
+    """Return whether the path is under `/v1/`, whether or not it exists."""
     # Decode it, as the router does: `/%761/…` must not reveal more than `/v1/…`.
     return unquote(path.partition("/")[2].partition("/")[0]) == "v1"
 

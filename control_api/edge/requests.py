@@ -64,7 +64,7 @@ class RequestModel(BaseModel):
 
     @classmethod
     def read(cls, values: dict[str, Any]) -> Any:
-        """The validated request. Raises `Invalid` with all complaints at once."""
+        """Validate the request. Raises `Invalid` with all complaints at once."""
         try:
             return cls.model_validate(values)
         except ValidationError as error:
@@ -80,7 +80,7 @@ class UndecodedRequest(NamedTuple):
 
 
 def shown_members(request_type: type[RequestModel]) -> frozenset[str]:
-    """The members of the object that the request writes, as a `GET` shows it."""
+    """Name the members of the object that the request writes, as a `GET` shows it."""
     shown: Any = request_type.shown
     return frozenset(() if shown is None else (each.name for each in fields(shown)))
 
@@ -194,13 +194,13 @@ class ListRequest(RequestModel):
         return None if self.cursor is None else read_cursor(self.cursor, types)
 
     def seq(self) -> int | None:
-        """Like `after`, for lists whose sort key is a single number."""
+        """Return the key of `after`, for lists whose sort key is a single number."""
         key = self.after(int)
         return None if key is None else int(key[0])
 
 
 def complaints(error: ValidationError) -> list[str]:
-    """One line per field: where, and what is wrong."""
+    """Write one line per field: where, and what is wrong."""
     lines = []
     # Leave out the values: one may be a secret that was sent in the wrong field.
     for fault in error.errors(include_url=False, include_context=False, include_input=False):
@@ -258,7 +258,7 @@ IfMatch = Annotated[str, AfterValidator(_tags)]
 
 
 def is_met(if_match: str | None, version: object) -> bool:
-    """Whether the precondition, if there is one, names this version."""
+    """Return whether the precondition, if there is one, names this version."""
     # RFC 9110, section 13.1.1, asks for strong comparison: a weak tag never matches.
     return if_match in (None, "*") or f'"{version}"' in re.findall(_TAG, if_match or "")
 
@@ -280,7 +280,7 @@ IdempotencyKey = Annotated[
 
 
 def id_entropy(key: str | None, tenant_id: str, entropy: Callable[[int], bytes]) -> bytes:
-    """The 16 bytes of a new object's id: by the idempotency key if there is one, else random."""
+    """Make the 16 bytes of a new object's id: by the idempotency key, or random without one."""
     if key is None:
         return entropy(16)
     tenant = tenant_id.encode()

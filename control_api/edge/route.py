@@ -77,7 +77,7 @@ def path_segments(path: str) -> list[str]:
 
 
 def query_fields(query: str) -> dict[str, str]:
-    """The query's fields by name. Raises `Invalid` if one is given twice."""
+    """Parse the query's fields by name. Raises `Invalid` if one is given twice."""
     if not query:
         return {}
     try:
@@ -161,7 +161,7 @@ class Route:
 
     @property
     def paged(self) -> bool:
-        """Whether the response is a page of a list, or contains one."""
+        """Says whether the response is a page of a list, or contains one."""
         return get_origin(_signature(self.operation).return_annotation) in (Page, PagedPart)
 
     @property
@@ -170,12 +170,12 @@ class Route:
 
     @property
     def summary(self) -> str:
-        """The first paragraph of the operation's docstring."""
+        """Takes the first paragraph of the operation's docstring."""
         return (inspect.getdoc(self.operation) or "").partition("\n\n")[0].replace("\n", " ")
 
     @property
     def details(self) -> str:
-        """The rest of the operation's docstring."""
+        """Takes the rest of the operation's docstring."""
         return (inspect.getdoc(self.operation) or "").partition("\n\n")[2]
 
     @property
@@ -184,12 +184,12 @@ class Route:
 
     @property
     def parameters(self) -> tuple[str, ...]:
-        """The names between braces in the path."""
+        """Names what stands between braces in the path."""
         return tuple(found[1] for part in self.parts if (found := _PARAMETER.match(part)))
 
     @property
     def query(self) -> tuple[str, ...]:
-        """The fields taken from the query: without a body, all but those of path and headers."""
+        """Names the fields of the query: without a body, all but those of path and headers."""
         elsewhere = {*self.parameters, *self.request_type.in_header}
         names = (name for name in field_names(self.request_type) if name not in elsewhere)
         if self.has_body:
@@ -198,7 +198,6 @@ class Route:
 
     @property
     def body(self) -> tuple[str, ...]:
-        """The fields taken from the body."""
         if not self.has_body:
             return ()
         elsewhere = {*self.parameters, *self.request_type.in_query, *self.request_type.in_header}
@@ -212,7 +211,7 @@ class Route:
 
     @property
     def returns_revision(self) -> bool:
-        """Whether the response carries the tenant's revision, as every management write does."""
+        """Says whether the response has the tenant's revision, as every management write's does."""
         # Derived from the scopes, so that no new write can forget it: what only an admin may write
         # changes what decisions are based on, or how long records are kept.
         return self.method != "GET" and self.scopes in (ADMIN, SUPERADMIN)
@@ -229,13 +228,13 @@ def _signature(operation: Operation) -> inspect.Signature:
 
 
 def bundle_type(operation: Operation) -> type[object]:
-    """The type of the operation's first parameter: what it works with."""
+    """Return the type of the operation's first parameter: what it works with."""
     found: type[object] = next(iter(_signature(operation).parameters.values())).annotation
     return found
 
 
 def field_names(request_type: type[RequestModel]) -> list[str]:
-    """The fields' names on the wire. An alias stands in for `from`, a Python keyword."""
+    """Name the fields on the wire. An alias stands in for `from`, a Python keyword."""
     return [field.alias or name for name, field in request_type.model_fields.items()]
 
 
@@ -290,7 +289,6 @@ class RequestParser:
         return request
 
     def _undecoded(self, call: ApiCall) -> UndecodedRequest:
-        """The request with its body as it came."""
         query = query_fields(call.query)
         if unknown := self._unknown(query, {}):
             raise invalid(unknown, "request")

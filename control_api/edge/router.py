@@ -13,7 +13,7 @@ from policies.ground.errors import MethodNotAllowed, NotFound
 
 
 class CompiledRoute(NamedTuple):
-    """A route with its parser and its name for metrics, both made once."""
+    """Holds a route with its parser and its name for metrics, both made once."""
 
     route: Route
     parse: RequestParser
@@ -22,7 +22,7 @@ class CompiledRoute(NamedTuple):
 
 @dataclass(slots=True)
 class _Resource:
-    """The routes of one path."""
+    """Holds the routes of one path."""
 
     parts: tuple[str, ...]
     methods: dict[str, CompiledRoute] = field(default_factory=dict)
@@ -60,7 +60,7 @@ class NoSuchMethod(MethodNotAllowed):
 
 
 class Router:
-    """The routes by path. A path without parameters costs one dictionary look-up (`exact`)."""
+    """Holds the routes by path. One without parameters costs one dictionary look-up (`exact`)."""
 
     def __init__(self, routes: Iterable[Route]) -> None:
         self._exact: dict[tuple[str, str], CompiledRoute] = {}
@@ -77,11 +77,11 @@ class Router:
             self._by_length.setdefault(len(resource.parts), []).append(resource)
 
     def exact(self, method: str, path: str) -> CompiledRoute | None:
-        """The route without parameters that has exactly this path, or None."""
+        """Find the route without parameters that has exactly this path, or None."""
         return self._exact.get((method, path))
 
     def find(self, method: str, path: str) -> tuple[CompiledRoute, dict[str, str]]:
-        """The route and its path parameters. Raises `NotFound`, or `NoSuchMethod` with `Allow`."""
+        """Find the route and its path parameters. Raises `NotFound` or `NoSuchMethod`."""
         given = path_segments(path)
         allowed: set[str] = set()
         for resource in self._by_length.get(len(given), ()):
@@ -102,7 +102,7 @@ class Router:
 
 
 class Bundles:
-    """The objects that operations work with, one of each type."""
+    """Holds the objects that operations work with, one of each type."""
 
     def __init__(self, *bundles: object) -> None:
         self._by_type = {type(bundle): bundle for bundle in bundles}

@@ -42,7 +42,7 @@ _SECOND = 1_000_000  # microseconds
 
 
 class EncodedResponse(web.StreamResponse):
-    """A response with all of its body at hand."""
+    """Sends a response with all of its body at hand."""
 
     def __init__(self, reply: HttpReply, request_id: str, date: str) -> None:
         """Raises `ValueError` if a header's value contains a control character."""
@@ -53,7 +53,6 @@ class EncodedResponse(web.StreamResponse):
         self._asked: web.BaseRequest | None = None
 
     async def prepare(self, request: web.BaseRequest) -> AbstractStreamWriter | None:
-        """aiohttp calls this before `write_eof`."""
         self._asked = request
         return request.writer
 
@@ -66,7 +65,7 @@ class EncodedResponse(web.StreamResponse):
 
     @property
     def keep_alive(self) -> bool | None:
-        """Whether the connection stays open for another request."""
+        """Says whether the connection stays open for another request."""
         return not self._closing and self._asked is not None and self._asked.keep_alive
 
     def force_close(self) -> None:
@@ -96,7 +95,7 @@ class ReplyEncoder:
         self._date = (-1, "")
 
     def response(self, reply: HttpReply, request_id: str, /) -> EncodedResponse:
-        """The reply, encoded except for what depends on the connection."""
+        """Encode the reply except for what depends on the connection."""
         second = self._now() // _SECOND
         if second != self._date[0]:
             self._date = (second, formatdate(second, usegmt=True))
@@ -104,7 +103,7 @@ class ReplyEncoder:
 
 
 def to_stream(reply: HttpReply, request_id: str) -> web.StreamResponse:
-    """The head of a response whose body is sent piece by piece."""
+    """Make the head of a response whose body is sent piece by piece."""
     headers = {
         **_COMMON_HEADERS,
         "Content-Type": reply.content_type,
@@ -115,7 +114,7 @@ def to_stream(reply: HttpReply, request_id: str) -> web.StreamResponse:
 
 
 def _fields(reply: HttpReply, request_id: str, date: str) -> str:
-    """The header lines that don't depend on the connection."""
+    """Write the header lines that don't depend on the connection."""
     constant = _constant_fields(reply.content_type, reply.headers.get(_CACHE))
     lines = [f"{constant}X-Request-ID: {request_id}\r\nDate: {date}\r\n"]
     for name, value in reply.headers.items():
@@ -147,7 +146,7 @@ _GZIP_WINDOW = 31  # `zlib`: the largest window, with a gzip header and trailer
 
 
 class Compressor(Protocol):
-    """A stream's compressor: some calls of `compress`, then one of `flush`."""
+    """Compresses a stream: some calls of `compress`, then one of `flush`."""
 
     def compress(self, data: bytes, /) -> bytes: ...
     def flush(self) -> bytes: ...
@@ -171,7 +170,7 @@ CODINGS: dict[str, Callable[[], Compressor]] = {
 
 
 def choose(accepted: Sequence[str]) -> str | None:
-    """The coding for a response, by the values of `Accept-Encoding`; None for none."""
+    """Choose the coding for a response, by the values of `Accept-Encoding`; None for none."""
     weights: dict[str, float] = {}
     for each in ",".join(accepted).split(","):
         name, _, parameter = each.partition(";")

@@ -32,7 +32,7 @@ _END = b"\r\n\r\n"
 
 
 class ArrivingHead:
-    """The head under way on one connection, if there is one."""
+    """Measures the head under way on one connection, if there is one."""
 
     __slots__ = ("_body", "_ended", "_held", "_tail", "owed")
 
@@ -72,11 +72,9 @@ class ArrivingHead:
         self._held.release()
 
     def answered(self) -> None:
-        """Notes that the request that is served has its response."""
         self.owed = self._ended
 
     def lost(self) -> None:
-        """Notes that the connection is lost."""
         self._held.release()
 
 
@@ -90,8 +88,6 @@ _log = logging.getLogger("sluice.http")
 
 
 class RequestHandler(Protocol):
-    """Serves the requests of a listener."""
-
     new_request_id: Callable[[], str]
 
     def response(self, reply: HttpReply, request_id: str, /) -> web.StreamResponse: ...
@@ -161,7 +157,7 @@ class _Connection(web.RequestHandler):
         exc: BaseException | None = None,
         message: str | None = None,  # noqa: ARG002
     ) -> web.StreamResponse:
-        """Called if a request can't be parsed as HTTP, or if the pipeline itself fails."""
+        """Answers a request that is not HTTP, or at which the pipeline itself failed."""
         request_id = self._new_request_id()
         if status < HTTPStatus.INTERNAL_SERVER_ERROR:
             # Don't pass on the parser's message: it quotes the request, which may contain a key.
@@ -212,7 +208,7 @@ class _Server(web.Server):
 
 
 class ApiListener:
-    """A listening address, until it is drained."""
+    """Listens on an address until it is drained."""
 
     def __init__(
         self,

@@ -18,7 +18,7 @@ MAX_POLICIES = 200
 
 
 async def show_matrix(visit: Visit) -> Html:
-    """Roles by sources; every cell leads to why."""
+    """Show roles by sources; every cell leads to why."""
     given = visit.given("agent_role", "source_id")
     values: dict[str, Any] = {"given": given, "matrix": None, "next": None}
     page = visit.given("cursor", "source_after")
@@ -30,7 +30,7 @@ async def show_matrix(visit: Visit) -> Html:
 
 
 async def show_why(visit: Visit) -> Html:
-    """The exact answer to a question about access, and the clauses that decide it."""
+    """Show the exact answer to a question about access, and the clauses that decide it."""
     given = visit.given(*QUESTION)
     values: dict[str, Any] = {
         "given": given,
@@ -52,7 +52,7 @@ async def show_why(visit: Visit) -> Html:
 
 
 async def _clauses(visit: Visit, role: str, source: str | None) -> dict[str, Any]:
-    """The policies of the role, each with the entries that concern the source."""
+    """Find the policies of the role, each with the entries that concern the source."""
     page = await visit.call(list_policies, agent_role=role, limit=str(MAX_POLICIES))
     found = []
     for each in sorted(page.rows, key=lambda policy: policy.name):

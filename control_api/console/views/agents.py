@@ -1,8 +1,5 @@
-"""One agent: what it is, does and may read; its history; what is done about it.
-
-Shows the console's pages of agents: all of them, those that wait for a decision, and those that
-ask for data without being registered.
-"""
+"""Shows the console's pages of agents: all of them, those that wait for a decision, those that ask
+for data without being registered; one with what it is, does and may read, and its history."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -52,7 +49,7 @@ class UnknownAgent(NamedTuple):
 
 
 async def unknown_agents(visit: Visit) -> list[UnknownAgent]:
-    """Those of the last 7 days, the last to ask first."""
+    """Find those of the last 7 days, the last to ask first."""
     since = rfc3339(visit.console.clock.now() - ACTIVITY_WINDOW)
     found = await visit.call(
         list_events, policy_name=NOT_REGISTERED, limit=str(DENIALS), **{"from": since}
@@ -62,7 +59,13 @@ async def unknown_agents(visit: Visit) -> list[UnknownAgent]:
         if event.agent_id is not None:
             asked.setdefault(event.agent_id, []).append(event)
     return [
-        _of(agent_id, events)
+        UnknownAgent(
+            agent_id,
+            len(events),
+            events[0].timestamp,
+            events[0].agent_role,
+            [name for name, _ in Counter(each.source_id for each in events).most_common(3)],
+        )
         for agent_id, events in islice(asked.items(), LOOKED_UP)
         if not await _registered(visit, agent_id)
     ]
@@ -77,12 +80,6 @@ async def _registered(visit: Visit, agent_id: str) -> bool:
     return True
 
 
-def _of(agent_id: str, events: list[AuditEvent]) -> UnknownAgent:
-    sources = [name for name, _ in Counter(each.source_id for each in events).most_common(3)]
-    newest = events[0]
-    return UnknownAgent(agent_id, len(events), newest.timestamp, newest.agent_role, sources)
-
-
 FILTERS = ("text", "status", "agent_role", "owner")
 QUEUE = 50
 """The most agents of each status that the queue shows."""
@@ -91,7 +88,7 @@ FIELDS = ("display_name", "description", "owner", "framework", "workload", "boun
 
 
 async def show_agents(visit: Visit) -> Html:
-    """The agents that wait for approval or are unknown, then all of them, newest first."""
+    """Show the agents that wait or are unknown, then all of them, newest first."""
     given = visit.given(*FILTERS)
     values: dict[str, Any] = {
         "given": given,
@@ -124,12 +121,11 @@ async def _waiting(visit: Visit) -> tuple[list[Any], bool]:
 
 
 async def new_agent(visit: Visit, problem: SluiceError | None = None) -> Html:
-    """The form for a new agent; the query may say what an unknown one calls itself."""
+    """Show the form; the query may say what an unknown agent calls itself."""
     return _form(None, visit.form or visit.given("agent_id", "agent_role"), problem)
 
 
 async def register(visit: Visit) -> See:
-    """Register an agent as a draft."""
     agent = await visit.call(
         register_agent,
         agent_id=visit.form.text("agent_id"),
@@ -166,8 +162,6 @@ DONE = {
 
 
 class Action(NamedTuple):
-    """A step to another status: what its button says, and what follows from it."""
-
     status: str
     title: str
     text: str
@@ -200,7 +194,7 @@ ACTIONS = {
 
 
 async def show_agent(visit: Visit, problem: SluiceError | None = None) -> Html:
-    """What the agent is and did in the last 7 days, and what it may read."""
+    """Show what the agent is, what it did in the last 7 days, and what it may read."""
     agent_id = visit.required("id")
     agent: AgentDetail = await visit.call(get_agent, agent_id=agent_id)
     rows, faults = await _access(visit, agent)
@@ -238,7 +232,7 @@ async def _access(visit: Visit, agent: AgentDetail) -> tuple[list[Any], list[str
 
 
 def _compared(agent: AgentDetail, rows: list[Any]) -> dict[str, Any]:
-    """The sources that the agent asked for, against those that it may read."""
+    """Compare the sources that the agent asked for with those that it may read."""
     allowed = {item_in_words(item): item for row in rows for item in row["sources"]}
     used = [each for each in agent.activity.sources if each.total > each.denied]
     return {
@@ -271,7 +265,7 @@ async def _causes(visit: Visit, agent_id: str) -> list[Any]:
 
 
 async def _runs_as(visit: Visit, agent: AgentDetail) -> dict[str, Any]:
-    """The keys and the sidecars that are the agent's own."""
+    """Find the keys and the sidecars that are the agent's own."""
     own, limit = agent.agent_id, str(MAX_LISTED)
     keys = []
     for enrolled in ("false", "true"):
@@ -286,7 +280,6 @@ async def _runs_as(visit: Visit, agent: AgentDetail) -> dict[str, Any]:
 
 
 async def show_history(visit: Visit) -> Html:
-    """What was changed about the agent, newest first."""
     agent_id = visit.required("id")
     changes = await visit.call(
         list_changes, object_type="agent", object_id=agent_id, limit="50", **visit.given("cursor")
@@ -295,7 +288,6 @@ async def show_history(visit: Visit) -> Html:
 
 
 async def change_status(visit: Visit) -> See:
-    """Move the agent to another status, with a reason."""
     agent_id, status = visit.required("id"), visit.form.get("status", "")
     reason = _reason(visit)
     agent = await visit.call(get_agent, agent_id=agent_id)
@@ -310,7 +302,6 @@ async def change_status(visit: Visit) -> See:
 
 
 async def edit_agent(visit: Visit, problem: SluiceError | None = None) -> Html:
-    """The form for the agent's entry."""
     agent_id = visit.required("id")
     if problem is not None:
         return _form(agent_id, visit.form, problem)
@@ -321,7 +312,6 @@ async def edit_agent(visit: Visit, problem: SluiceError | None = None) -> Html:
 
 
 async def save_agent(visit: Visit) -> See:
-    """Change the agent's entry, with a reason."""
     agent_id = visit.required("id")
     # A field that was emptied clears what was there.
     await visit.call(

@@ -45,7 +45,6 @@ _NEW = {
 
 
 async def show_alerts(visit: Visit) -> Html:
-    """The alerts that fired, newest first, each with its delivery."""
     page = await visit.call(list_fired_alerts, limit="50", **visit.given("cursor"))
     values = {
         "alerts": [(each, _readable(each.detail)) for each in page.rows],
@@ -55,7 +54,6 @@ async def show_alerts(visit: Visit) -> Html:
 
 
 async def show_rules(visit: Visit) -> Html:
-    """The rules, newest first."""
     page = await visit.call(list_alert_rules, limit="50", **visit.given("cursor"))
     values = {
         "rules": page,
@@ -66,7 +64,6 @@ async def show_rules(visit: Visit) -> Html:
 
 
 async def show_new_rule(visit: Visit, problem: SluiceError | None = None) -> Html:
-    """The form for a new rule."""
     values = {
         "given": visit.form or _NEW,
         "idempotency_key": visit.console.signin.entropy(16).hex(),
@@ -75,7 +72,6 @@ async def show_new_rule(visit: Visit, problem: SluiceError | None = None) -> Htm
 
 
 async def create_rule(visit: Visit) -> Html | See:
-    """Create a rule. Only this answer shows the secret of its webhook."""
     try:
         made = await visit.call(
             create_alert_rule,
@@ -89,7 +85,6 @@ async def create_rule(visit: Visit) -> Html | See:
 
 
 async def show_rule(visit: Visit, problem: SluiceError | None = None) -> Html:
-    """One rule, to look at or to change."""
     rule = await visit.call(get_alert_rule, rule_id=visit.required("id"))
     is_change = problem is not None and "name" in visit.form
     values = {
@@ -102,7 +97,6 @@ async def show_rule(visit: Visit, problem: SluiceError | None = None) -> Html:
 
 
 async def change_rule(visit: Visit) -> Html | See:
-    """Change the rule. The secret of a new webhook stands in this answer alone."""
     rule = await _seen_rule(visit)
     made = await visit.call(
         update_alert_rule, rule_id=rule.rule_id, rule_type=rule.rule_type, **_fields(visit)
@@ -111,7 +105,6 @@ async def change_rule(visit: Visit) -> Html | See:
 
 
 async def make_secret(visit: Visit) -> Html | See:
-    """Make a new secret for the rule's webhook. Only this answer shows it."""
     rule = await _seen_rule(visit)
     visit.form.require_sure()
     made = await visit.call(
@@ -136,7 +129,6 @@ def _made(rule: AlertRule, done: str, status: int) -> Html | See:
 
 
 def _fields(visit: Visit) -> dict[str, Any]:
-    """What the form says of the fields of a rule that may be changed."""
     form = visit.form
     return {
         "name": form.get("name", ""),
@@ -148,14 +140,14 @@ def _fields(visit: Visit) -> dict[str, Any]:
 
 
 def _shown(rule: AlertRule) -> dict[str, str]:
-    """A rule as its form has it."""
+    """Fill the form with the rule."""
     names = ("name", "webhook_url", "email", *NUMBERS)
     given = {name: str(value) for name in names if (value := getattr(rule, name)) is not None}
     return {**given, **({"enabled": "yes"} if rule.enabled else {})}
 
 
 async def _seen_rule(visit: Visit) -> AlertRule:
-    """The rule. Raises `Conflict` if it is not as the form's page showed it."""
+    """Find the rule. Raises `Conflict` if it is not as the form's page showed it."""
     rule: AlertRule = await visit.call(get_alert_rule, rule_id=visit.required("id"))
     if visit.form.get("updated_at") != rule.updated_at:
         raise Conflict(
@@ -176,7 +168,6 @@ _SECOND = 1_000_000  # microseconds
 
 
 async def show_freeze_page(visit: Visit, problem: SluiceError | None = None) -> Html:
-    """Whether the tenant is frozen, since when, why and by whom."""
     state = await visit.call(show_freeze)
     values = {
         "state": state,
@@ -189,7 +180,7 @@ async def show_freeze_page(visit: Visit, problem: SluiceError | None = None) -> 
 
 
 async def _who_froze(visit: Visit, frozen_at: str) -> str | None:
-    """Who did it, by the audit trail; None if its entry is not kept any more."""
+    """Find who did it in the audit trail; None if its entry is not kept any more."""
     # The entry is written within the transaction, which waits for others of the tenant.
     begin = micros(frozen_at)
     times = {"from": rfc3339(begin - _SECOND), "to": rfc3339(begin + 60 * _SECOND)}
@@ -200,7 +191,6 @@ async def _who_froze(visit: Visit, frozen_at: str) -> str | None:
 
 
 async def freeze(visit: Visit) -> See:
-    """Deny every evaluation of the tenant from now on."""
     reason = visit.form.text("reason")
     if reason is None:
         raise invalid(["reason: say why, for those who will ask"], "form")
@@ -209,7 +199,6 @@ async def freeze(visit: Visit) -> See:
 
 
 async def lift(visit: Visit) -> See:
-    """End the freeze."""
     visit.form.require_sure()
     await visit.call(lift_freeze)
     return See(address("/alerts/freeze", done="lifted"))

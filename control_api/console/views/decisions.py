@@ -50,7 +50,7 @@ _HOUR, _DAY = 3_600_000_000, 86_400_000_000  # microseconds
 
 
 async def show_decisions(visit: Visit) -> Html | See:
-    """The events that match the query, newest first, 50 on a page; of an event's id, its page."""
+    """Show the events that match the query, newest first; of an event's id, its page."""
     if event_id := visit.query.get("event_id", "").strip():
         return See(address("/decision", id=event_id))
     given = visit.given(*VALUES, *TIMES)
@@ -66,7 +66,6 @@ async def show_decisions(visit: Visit) -> Html | See:
 
 
 async def follow_decisions(visit: Visit) -> Stream:
-    """New events that match the query, as Server-Sent Events."""
     fields = visit.given(*VALUES, "after") | visit.times(*TIMES)
     # What a browser sends when it connects again: the entry to go on from.
     if last := visit.headers.get("Last-Event-ID"):
@@ -76,7 +75,6 @@ async def follow_decisions(visit: Visit) -> Stream:
 
 
 async def download_decisions(visit: Visit) -> Stream:
-    """The events that match the query, in a format for other tools."""
     form = visit.query.get("format")
     if form not in FORMS:
         raise invalid([f"format: must be one of {', '.join(FORMS)}"], "query")
@@ -114,7 +112,7 @@ def _preset(*, since: int, **values: str) -> str:
 
 
 async def show_decision(visit: Visit) -> Html:
-    """The decision, its ladder of checks, and what its browser can prove."""
+    """Show the decision, its ladder of checks, and what its browser can prove."""
     event_id = visit.required("id")
     try:
         found = await visit.call(show_event, event_id=event_id)
@@ -152,7 +150,7 @@ async def show_decision(visit: Visit) -> Html:
 
 
 async def send_proof(visit: Visit) -> Data:
-    """What the browser verifies: the proof, the openings that are still stored, the log's keys."""
+    """Send the proof, the openings that are still stored and the log's keys to the browser."""
     event_id = visit.required("id")
     text: Document = await visit.call(prove_event, event_id=event_id)
     proven = await visit.call(prove_event, event_id=event_id, accept="application/json")
@@ -170,14 +168,13 @@ async def send_proof(visit: Visit) -> Data:
 
 
 async def send_growth(visit: Visit) -> Data:
-    """The proof that the log only grew, between two checkpoints."""
+    """Prove that the log only grew between two checkpoints."""
     given = visit.given("from", "to")
     proven = await visit.call(prove_consistency, **given)
     return Data(proven.to_wire())
 
 
 async def download_proof(visit: Visit) -> Document:
-    """The proof as a file, to be verified offline."""
     text: Document = await visit.call(prove_event, event_id=visit.required("id"))
     return text
 
@@ -213,7 +210,7 @@ async def download_evidence(visit: Visit) -> Document:
 
 
 async def _incarnation(visit: Visit, keys: LogKeys) -> str | None:
-    """The proof of the entry by which an operator let the log go on as this incarnation."""
+    """Prove the entry by which an operator let the log go on as this incarnation."""
     if keys.incarnation is None:
         return None
     text: Document = await visit.call(prove_event, event_id=keys.incarnation.event_id)
@@ -221,7 +218,7 @@ async def _incarnation(visit: Visit, keys: LogKeys) -> str | None:
 
 
 def _claimed(origin: str, keys: LogKeys) -> list[dict[str, Any]]:
-    """The keys as the header of an export has them, the oldest first."""
+    """List the keys as the header of an export has them, the oldest first."""
     chain = keys.log_key_history
     publics = [chain[0]["from"], *(each["to"] for each in chain)] if chain else [keys.log_key]
     return [
@@ -233,7 +230,7 @@ def _claimed(origin: str, keys: LogKeys) -> list[dict[str, Any]]:
 async def _neighbours(
     visit: Visit, event: AuditEvent
 ) -> tuple[AuditEvent | None, AuditEvent | None]:
-    """The session's decisions before and after this one, if it is part of a session."""
+    """Find the session's decisions before and after this one, if it is part of a session."""
     if event.session_id is None:
         return None, None
     # From this decision on: a session may have many thousands.
@@ -258,7 +255,7 @@ async def _today(visit: Visit, event: AuditEvent) -> Simulated | None:
 
 
 async def _policy_id(visit: Visit, event: AuditEvent) -> str | None:
-    """The policy that decided, if one did and it still exists: names are unique."""
+    """Find the policy that decided, if one did and it still exists: names are unique."""
     if event.policy_version is None:
         return None
     try:

@@ -19,7 +19,7 @@ SHOWN = 100
 
 
 class Trouble(NamedTuple):
-    """What is wrong with a sidecar, in a sentence. The `rank` sorts: 0 is the worst."""
+    """Says what is wrong with a sidecar. The `rank` sorts: 0 is the worst."""
 
     rank: int
     tone: str
@@ -28,8 +28,6 @@ class Trouble(NamedTuple):
 
 
 class Row(NamedTuple):
-    """A sidecar, what is wrong with it, and how many revisions it lacks."""
-
     sidecar: SidecarResponse
     troubles: list[Trouble]
     behind: int
@@ -38,7 +36,7 @@ class Row(NamedTuple):
 
 
 async def show_fleet(visit: Visit) -> Html:
-    """All sidecars, with what is wrong with each, and where the newest change is not in force."""
+    """Show each sidecar with its troubles, and where the newest change is not in force."""
     page = await visit.call(list_sidecars, limit=str(READ), **visit.given("cursor"))
     found = await visit.call(show_acknowledgements, limit=str(READ))
     acknowledged = found.response

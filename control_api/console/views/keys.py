@@ -26,7 +26,7 @@ _SOON = 14 * 86_400_000_000  # microseconds
 
 
 async def show_keys(visit: Visit) -> Html:
-    """The keys that are not revoked, newest first, 50 on a page; or those of enrolled pods."""
+    """Show the keys that are not revoked, newest first; or those of enrolled pods."""
     enrolled = visit.query.get("of") == "pods"
     asked = {"enrolled": "true" if enrolled else None, **visit.given("cursor")}
     page = await visit.call(list_keys, limit="50", **asked)
@@ -41,7 +41,6 @@ async def show_keys(visit: Visit) -> Html:
 
 
 async def show_new_key(visit: Visit, problem: SluiceError | None = None) -> Html:
-    """The form for a new key."""
     values = {
         "given": visit.form or {"expires_days": str(DEFAULT_DAYS), "scope": SCOPES[0]},
         "scopes": SCOPES,
@@ -51,7 +50,6 @@ async def show_new_key(visit: Visit, problem: SluiceError | None = None) -> Html
 
 
 async def create_new_key(visit: Visit) -> Html:
-    """Create a key. This answer alone shows its secret."""
     try:
         made = await visit.call(create_key, **key_fields(visit))
     except Repeated as error:
@@ -60,7 +58,6 @@ async def create_new_key(visit: Visit) -> Html:
 
 
 async def show_key(visit: Visit, problem: SluiceError | None = None) -> Html:
-    """One key: what it may do, and what can be done with it."""
     key = await visit.call(get_key, key_id=visit.required("id"))
     given = visit.form if problem is not None and "roles" in visit.form else None
     values = {
@@ -82,7 +79,6 @@ async def show_key(visit: Visit, problem: SluiceError | None = None) -> Html:
 
 
 async def change_binding(visit: Visit) -> See:
-    """Bind the key to an agent, to roles, to both or to nothing."""
     key_id = visit.required("id")
     agent_id = visit.form.text("agent_id") or NULL
     roles = lines(visit.form.get("roles", ""))
@@ -99,7 +95,6 @@ async def change_binding(visit: Visit) -> See:
 
 
 async def rotate(visit: Visit) -> Html:
-    """Replace the key. This answer alone shows the new secret."""
     key_id = visit.required("id")
     try:
         visit.form.require_sure()
@@ -111,21 +106,20 @@ async def rotate(visit: Visit) -> Html:
 
 
 async def revoke(visit: Visit) -> See:
-    """Revoke the key, for good."""
     visit.form.require_sure()
     await visit.call(revoke_key, key_id=visit.required("id"))
     return See(address("/keys", done="revoked"))
 
 
 def state_of(key: ListedKey, now: int) -> tuple[str, str]:
-    """A word for the key's state at `now` (microseconds), and its tone."""
+    """Return a word for the key's state at `now` (microseconds), and its tone."""
     if key.expires_at is None or (left := micros(key.expires_at) - now) >= _SOON:
         return "live", "good"
     return ("expires soon", "warn") if left > 0 else ("expired", "bad")
 
 
 def key_fields(visit: Visit) -> dict[str, Any]:
-    """The fields of a new key, as the form has them. Raises `Invalid`."""
+    """Read the fields of a new key from the form. Raises `Invalid`."""
     form = visit.form
     days = form.number("expires_days")
     named = {name: lines(form.get(name, "")) for name in ("agent_ids", "sidecar_ids")}
@@ -140,12 +134,11 @@ def key_fields(visit: Visit) -> dict[str, Any]:
 
 
 def new_idempotency_key(visit: Visit) -> str:
-    """A random text, for a form that creates something with a secret."""
+    """Make a random text, for a form that creates something with a secret."""
     return visit.console.signin.entropy(16).hex()
 
 
 def lines(text: str) -> list[str]:
-    """The lines of a text field that are not blank."""
     return [line.strip() for line in text.splitlines() if line.strip()]
 
 

@@ -41,7 +41,7 @@ _TONES = ("bad", "warn", "info")
 
 
 async def show_overview(visit: Visit) -> Html | See:
-    """What goes on in the tenant. The superadmin, who belongs to none, sees the tenants."""
+    """Show what goes on in the tenant. The superadmin, who belongs to none, sees the tenants."""
     if visit.signed_in.tenant_id is None:
         return See(f"{ROOT}/tenants")
     window = visit.query.get("window", "day")
@@ -98,7 +98,7 @@ async def _causes(visit: Visit, over_time: OverTime) -> list[Cause]:
 
 
 class Need(NamedTuple):
-    """Something that needs a person. `tone` is one of `bad`, `warn` and `info`."""
+    """Says what needs a person. `tone` is one of `bad`, `warn` and `info`."""
 
     text: str
     href: str
@@ -108,7 +108,7 @@ class Need(NamedTuple):
 async def needs_of(
     visit: Visit, sidecars: Page[SidecarResponse], verification: Verification
 ) -> list[Need]:
-    """All of it. `sidecars` and `verification` are what the page has read."""
+    """Find all needs. `sidecars` and `verification` are what the page has read."""
     found = [
         *await _freeze(visit),
         *_log(verification),

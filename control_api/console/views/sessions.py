@@ -23,7 +23,6 @@ DONE = {
 
 
 async def show_sessions(visit: Visit, problem: SluiceError | None = None) -> Html:
-    """The sessions that match, newest first."""
     given = visit.given(*FILTERS)
     values: dict[str, Any] = {
         "given": given,
@@ -49,7 +48,7 @@ def _done(visit: Visit) -> str | None:
 
 
 async def show_session(visit: Visit, problem: SluiceError | None = None) -> Html:
-    """One session: its owner, its state, and what was decided in it, in order."""
+    """Show a session: its owner, its state, and what was decided in it, in order."""
     session_id = visit.required("id")
     session = await visit.call(get_session, session_id=session_id)
     trail = await visit.call(
@@ -67,14 +66,13 @@ async def show_session(visit: Visit, problem: SluiceError | None = None) -> Html
 
 
 async def revoke_one(visit: Visit) -> See:
-    """Revoke a session, with a reason."""
     session_id = visit.required("id")
     await visit.call(revoke_session, session_id=session_id, reason=_reason(visit))
     return See(address("/session", id=session_id, done="revoked"))
 
 
 async def preview_revocation(visit: Visit, problem: SluiceError | None = None) -> Html:
-    """How many sessions would be revoked, and the form that does it."""
+    """Show how many sessions would be revoked, and the form that does it."""
     given = {name: visit.form.get(name) or visit.query.get(name) or "" for name in WHOSE}
     wanted = {name: value for name, value in given.items() if value}
     count = None
@@ -89,7 +87,6 @@ async def preview_revocation(visit: Visit, problem: SluiceError | None = None) -
 
 
 async def revoke_many(visit: Visit) -> See:
-    """Revoke all sessions of a role, an agent or a user, with a reason."""
     wanted = {name: visit.form.text(name) for name in WHOSE}
     done = await visit.call(revoke_sessions, **wanted, reason=_reason(visit))
     return See(address("/sessions", done=str(done.revoked)))

@@ -30,7 +30,6 @@ DONE = {"ended": "The session has ended."}
 
 
 async def show_account(visit: Visit, problem: SluiceError | None = None) -> Html:
-    """Who I am, and the sessions of the tenant."""
     page = await visit.call(list_console_sessions, limit="50", **visit.given("cursor"))
     who = visit.signed_in
     values = {
@@ -58,14 +57,13 @@ _PAGE = re.compile(rf"{ROOT}(/[a-z][a-z0-9.-]*)*\Z")
 
 
 async def show_sign_in(visit: Visit) -> Html | See:
-    """The form for a key. Who is signed in already is led on to where a link led."""
+    """Show the form for a key. Who is signed in already is led on to where a link led."""
     if visit.who is not None and visit.query.get("to"):
         return See(own_page(visit.query["to"]))
     return _form(visit)
 
 
 async def sign_in(visit: Visit) -> Html | See:
-    """Begin a session with an API key."""
     assert visit.sessions is not None
     key = visit.form.get("key", "").strip()
     try:
@@ -76,7 +74,6 @@ async def sign_in(visit: Visit) -> Html | See:
 
 
 async def sign_in_by_link(visit: Visit) -> Html | See:
-    """Begin a session with the code of a one-time link."""
     assert visit.sessions is not None
     code = visit.form.get("code", "")
     try:
@@ -87,7 +84,6 @@ async def sign_in_by_link(visit: Visit) -> Html | See:
 
 
 async def sign_out(visit: Visit) -> See:
-    """End the session."""
     assert visit.sessions is not None
     await visit.sessions.end(visit.signed_in)
     left = "1" if visit.signed_in.visitor.session.method == "oidc" else None

@@ -30,18 +30,15 @@ SETTINGS = ("require_agent_id", "pii_masking")
 
 
 async def show_tenants(visit: Visit) -> Html:
-    """The tenants of the installation, newest first, 50 on a page."""
     page = await visit.call(list_tenants, limit="50", **visit.given("cursor"))
     return Html("tenants/list.html", {"tenants": page})
 
 
 async def show_new_tenant(visit: Visit, problem: SluiceError | None = None) -> Html:
-    """The form for a new tenant."""
     return Html("tenants/new.html", {"given": visit.form}, problem)
 
 
 async def create_new_tenant(visit: Visit) -> Html:
-    """Create a tenant. Only this answer shows the secret of its first key."""
     name = visit.form.get("name", "")
     made = await visit.call(create_tenant, name=name)
     values = {"tenant_id": made.tenant_id, "name": name, "secret_value": made.admin_key}
@@ -49,7 +46,6 @@ async def create_new_tenant(visit: Visit) -> Html:
 
 
 async def show_tenant(visit: Visit, problem: SluiceError | None = None) -> Html:
-    """One tenant: its settings, and what can be done with it."""
     tenant = await visit.call(get_tenant, tenant_id=visit.required("id"))
     values = {
         "tenant": tenant,
@@ -65,7 +61,6 @@ async def show_tenant(visit: Visit, problem: SluiceError | None = None) -> Html:
 
 
 async def change_settings(visit: Visit) -> See:
-    """Change the tenant's settings."""
     settings = {name: visit.form.get(name) == "yes" for name in SETTINGS}
     tenant_id = visit.required("id")
     await visit.call(change_tenant_settings, tenant_id=tenant_id, **settings)
@@ -73,7 +68,6 @@ async def change_settings(visit: Visit) -> See:
 
 
 async def create_key_for(visit: Visit) -> Html:
-    """Create a key of the tenant. Only this answer shows its secret."""
     tenant_id = visit.required("id")
     try:
         tenant = await visit.call(get_tenant, tenant_id=tenant_id)
@@ -96,7 +90,6 @@ async def deactivate(visit: Visit) -> See:
 
 
 async def reactivate(visit: Visit) -> See:
-    """Make the tenant's keys work again."""
     tenant_id = visit.required("id")
     await visit.call(reactivate_tenant, tenant_id=tenant_id)
     return See(address("/tenant", id=tenant_id, done="reactivated"))

@@ -22,7 +22,7 @@ _MOST = 2000
 
 
 class Member(NamedTuple):
-    """A member that differs, as JSON; None where the object does not have it."""
+    """Shows a member that differs, as JSON; None where the object does not have it."""
 
     name: str
     before: str | None
@@ -30,14 +30,11 @@ class Member(NamedTuple):
 
 
 class ChangeRow(NamedTuple):
-    """A change, and the members that differ."""
-
     change: ChangeResponse
     members: list[Member]
 
 
 async def show_changes(visit: Visit) -> Html:
-    """The changes that match, newest first."""
     given = visit.given(*VALUES, *TIMES)
     fields = visit.given(*VALUES, "cursor")
     values: dict[str, Any] = {"given": given, "changes": [], "next": None}
@@ -50,7 +47,6 @@ async def show_changes(visit: Visit) -> Html:
 
 
 def members(change: ChangeResponse) -> list[Member]:
-    """What differs between before and after."""
     before, after = change.before or {}, change.after or {}
     names = [*before, *(name for name in after if name not in before)]
     return [
@@ -99,7 +95,6 @@ class Row(NamedTuple):
 
 
 async def show_refused(visit: Visit) -> Html:
-    """The refused records, newest first."""
     values: dict[str, Any] = {"rows": [], "next": None}
     try:
         page = await visit.call(list_rejected_records, limit="50", **visit.given("cursor"))
@@ -119,7 +114,7 @@ def _row(refused: RejectedRecord, person: str | None) -> Row:
 
 
 def _decision(record: dict[str, Any] | None) -> str | None:
-    """The decision of a record, and what it was about; None of one that can't be read as such."""
+    """Say what a record decided, and about what; None if it can't be read as a decision."""
     try:
         pub = (record or {})["pub"]
         asked, answer = pub["request"], pub["response"]["decision"]

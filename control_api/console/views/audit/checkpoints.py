@@ -34,7 +34,7 @@ _WORST_FIRST = ("bad", "warn", "info", "good")
 
 
 class Verdict(NamedTuple):
-    """What the log's state is, for a person. `tone` is that of a notice."""
+    """Judges the log's state, for a person. `tone` is that of a notice."""
 
     tone: str
     title: str
@@ -61,7 +61,7 @@ def read_signed(
     quorum: int,
     signed_at: str | None = None,
 ) -> Signed:
-    """The checkpoint with what its signatures prove. Raises `BadNote` if it can't be read."""
+    """Find what a checkpoint's signatures prove. Raises `BadNote` if it can't be read."""
     found = checkpoint.unverified(note)
     level, _ = level_of(note, found.origin, publics, witnesses, quorum)
     by = cosigned(note, witnesses)
@@ -140,7 +140,6 @@ def _is_old(signed_at: str | None, now: int) -> bool:
 
 
 async def show_checkpoints(visit: Visit) -> Html:
-    """The checkpoints that are kept, newest first."""
     problem, page = None, Page[KeptCheckpoint]([])
     try:
         page = await visit.call(list_checkpoints, limit="50", **visit.given("cursor"))
@@ -151,7 +150,6 @@ async def show_checkpoints(visit: Visit) -> Html:
 
 
 async def show_one_checkpoint(visit: Visit) -> Html:
-    """One checkpoint: its note, and what its signatures prove."""
     size = visit.required("size")
     signed: Signed | None = None
     problem: SluiceError | None = None
@@ -169,13 +167,12 @@ async def show_one_checkpoint(visit: Visit) -> Html:
 
 
 async def download_checkpoint(visit: Visit) -> Document:
-    """A checkpoint's signed note, as a file."""
     note: Document = await visit.call(show_checkpoint, size=visit.required("size"))
     return note
 
 
 async def latest(visit: Visit) -> Signed | None:
-    """The latest checkpoint with what its signatures prove; None before the first one."""
+    """Return the latest checkpoint with what its signatures prove; None before the first one."""
     page = await visit.call(list_checkpoints, limit="1")
     if not page.rows:
         return None
@@ -197,12 +194,12 @@ async def _signed(visit: Visit, note: Document, signed_at: str | None = None) ->
 
 
 def installing() -> dict[str, str]:
-    """Values for the template's `installing`: the wheel's file name, its SHA-256, the command."""
+    """Name the wheel's file, its SHA-256 and the command for the template's `installing`."""
     return {"wheel": WHEEL, "digest": wheel_digest(), "install": install_command()}
 
 
 async def key_text(visit: Visit, origin: str) -> str:
-    """The verifier key of the log `origin` now, as the service claims it."""
+    """Return the verifier key of the log `origin` now, as the service claims it."""
     keys: LogKeys = await visit.call(show_log_keys)
     return VerifierKey(origin, ED25519, unb64(keys.log_key)).text()
 
@@ -224,7 +221,7 @@ class WitnessResponse(NamedTuple):
 
 
 async def show_audit(visit: Visit, problem: SluiceError | None = None) -> Html:
-    """What is known of the log. What can't be read is told, and hides nothing else."""
+    """Show what is known of the log. What can't be read is said, and hides nothing else."""
     unread: SluiceError | None = None
     found: Verification | None = None
     signed: Signed | None = None
@@ -259,18 +256,16 @@ async def show_audit(visit: Visit, problem: SluiceError | None = None) -> Html:
 
 
 async def send_progress(visit: Visit) -> Data:
-    """How far the verification has come, for the page above."""
     return Data(await visit.call(show_verification))
 
 
 async def verify(visit: Visit) -> See:
-    """Begin a verification."""
     await visit.call(start_verification)
     return See(address("/audit", done="begun"))
 
 
 async def _broken(visit: Visit, found: Verification | None) -> dict[str, Any] | None:
-    """The entry that fails, with the page of its decision if it is one."""
+    """Find the entry that fails, with the page of its decision if it is one."""
     if found is None or found.broken_at is None:
         return None
     page: str | None = address("/decision", id=found.broken_at)
@@ -296,7 +291,7 @@ async def _witnesses(visit: Visit, signed: Signed) -> list[WitnessResponse]:
 
 
 async def _looked_back(visit: Visit, keys: list[VerifierKey]) -> dict[VerifierKey, tuple[int, int]]:
-    """The size and the time of the last cosignature of each, among the newest checkpoints."""
+    """Find the size and the time of each one's last cosignature among the newest checkpoints."""
     newest: dict[VerifierKey, tuple[int, int]] = {}
     kept = await visit.call(list_checkpoints, limit=str(LOOKED_BACK))
     for size in dict.fromkeys(each.size for each in kept.rows):

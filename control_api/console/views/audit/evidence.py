@@ -30,7 +30,6 @@ FIELDS = (*PLACES, *TIMES, *REST)
 
 
 async def show_downloads(visit: Visit, problem: SluiceError | None = None) -> Html:
-    """What can be downloaded, and how it is verified offline."""
     key = None
     try:
         signed = await latest(visit)
@@ -48,7 +47,7 @@ async def show_downloads(visit: Visit, problem: SluiceError | None = None) -> Ht
 
 
 async def download_log(visit: Visit) -> Answer:
-    """The log, or a part of it; or the decisions that match, if a format is given."""
+    """Send the log, or a part of it; or the decisions that match, if a format is given."""
     # `from` and `to` may be the number of an entry, which is no time.
     times = [name for name in PLACES if not _is_entry(visit.query.get(name, ""))]
     fields = visit.given(*FIELDS) | visit.times(*times, *TIMES)
@@ -163,7 +162,6 @@ MAX_ENTRIES = 50_000
 
 
 async def show_evidence(visit: Visit, problem: SluiceError | None = None) -> Html:
-    """The form that asks for a report."""
     values = {
         **installing(),
         "kinds": list(KINDS.items()),
@@ -175,7 +173,6 @@ async def show_evidence(visit: Visit, problem: SluiceError | None = None) -> Htm
 
 
 async def download_report(visit: Visit) -> Answer:
-    """The report as a ZIP. If it can't be made, the form again, which says why."""
     return await _report(visit)
 
 
@@ -192,7 +189,7 @@ async def _report(visit: Visit) -> Stream:
 
 
 async def _part_of_event(visit: Visit, event_id: str) -> dict[str, str]:
-    """The part of the log with the event and the actions that were recorded on it."""
+    """Find the part of the log with the event and the actions that were recorded on it."""
     page = await visit.call(show_lineage, event_id=event_id, limit="1000")
     first = last = page.response.event.seq
     if page.response.actions:
@@ -203,7 +200,7 @@ async def _part_of_event(visit: Visit, event_id: str) -> dict[str, str]:
 
 
 async def _part_of_session(visit: Visit, session_id: str) -> dict[str, str]:
-    """The part of the log from the session's first event on, with what followed from it."""
+    """Find the part of the log from the session's first event on, with what followed from it."""
     trail = await visit.call(show_session_trail, session_id=session_id, limit="1")
     if not trail.rows:
         raise Invalid(f"session `{session_id}` has no event")

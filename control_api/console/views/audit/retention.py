@@ -26,7 +26,6 @@ DONE = {"changed": "Changed. The next purge, within an hour, applies it."}
 
 
 async def show_retention_page(visit: Visit, problem: SluiceError | None = None) -> Html:
-    """How long records are kept, and what is gone."""
     found: Retention | None = None
     settings: RetentionSettings | None = None
     try:
@@ -47,7 +46,6 @@ async def show_retention_page(visit: Visit, problem: SluiceError | None = None) 
 
 
 async def change(visit: Visit) -> See:
-    """Change how long records are kept."""
     await visit.call(
         change_retention_settings,
         retention_days=_days(visit, "retention_days"),
@@ -76,7 +74,6 @@ ERASURES_DONE = {
 
 
 async def show_erasures(visit: Visit, problem: SluiceError | None = None) -> Html:
-    """The erasures that the log records, newest first."""
     page: Page[RedactionResponse] = Page([])
     try:
         page = await visit.call(list_redactions, limit="50", **visit.given("cursor"))
@@ -96,7 +93,6 @@ async def show_erasures(visit: Visit, problem: SluiceError | None = None) -> Htm
 
 
 async def erase(visit: Visit) -> See:
-    """Erase the personal values of a user, a session, or some events."""
     done = await visit.call(redact_events, **_asked(visit))
     if not done.redacted and not done.sessions:
         return See(address("/audit/erasures", done="nothing"))
@@ -122,7 +118,6 @@ HOLDS_DONE = {
 
 
 async def show_holds(visit: Visit, problem: SluiceError | None = None) -> Html:
-    """The holds, newest first: those in force, or all."""
     is_all = visit.query.get("all") == "yes"
     page: Page[HoldResponse] = Page([])
     try:
@@ -143,7 +138,6 @@ async def show_holds(visit: Visit, problem: SluiceError | None = None) -> Html:
 
 
 async def place(visit: Visit) -> See:
-    """Place a hold."""
     form = visit.form
     await visit.call(
         place_hold,
@@ -155,7 +149,6 @@ async def place(visit: Visit) -> See:
 
 
 async def release(visit: Visit) -> See:
-    """Release a hold."""
     form = visit.form
     await visit.call(release_hold, hold_id=form.get("hold_id"), reason=form.text("why"))
     return See(address("/audit/holds", done="released"))

@@ -38,7 +38,6 @@ DONE = {
 
 
 async def show_candidate(visit: Visit, problem: SluiceError | None = None) -> Html:
-    """What a candidate decided otherwise so far."""
     found = await visit.call(get_candidate, name=visit.required("id"))
     shown = len(found.groups) if visit.query.get("groups") == "all" else GROUPS
     values = {
@@ -52,7 +51,7 @@ async def show_candidate(visit: Visit, problem: SluiceError | None = None) -> Ht
 
 
 async def review(visit: Visit, problem: SluiceError | None = None) -> Html:
-    """Exactly what a candidate would change, if it were promoted now."""
+    """Show exactly what a candidate would change, if it were promoted now."""
     name = visit.required("id")
     answer = await visit.call(review_candidate, name=name)
     found = orjson.loads(answer.body)
@@ -85,7 +84,6 @@ async def promote(visit: Visit) -> See:
 
 
 async def discard(visit: Visit) -> See:
-    """Drop a candidate, with everything that was counted of it."""
     name = visit.required("id")
     visit.form.require_confirmed("that the candidate and its counts may go")
     await visit.call(drop_candidate, name=name)
@@ -99,7 +97,6 @@ CANDIDATES_DONE = {
 
 
 async def show_candidates(visit: Visit) -> Html:
-    """The candidates, with what each decided otherwise so far."""
     found = await visit.call(list_candidates)
     values = {
         "candidates": found.rows,
@@ -111,14 +108,13 @@ async def show_candidates(visit: Visit) -> Html:
 
 
 async def show_new_candidate(visit: Visit, problem: SluiceError | None = None) -> Html:
-    """The form for a candidate."""
     given = visit.form or visit.given("name")
     taken = isinstance(problem, Conflict) and bool(given.get("name"))
     return Html("policies/new_candidate.html", {"given": given, "taken": taken}, problem)
 
 
 async def create_candidate(visit: Visit) -> Html | See:
-    """Create a candidate from a text. Without a name the form is shown, with the text in it."""
+    """Create a candidate. Without a name the form is shown, with the text in it."""
     form = visit.form
     name = form.text("name")
     if name is None:
@@ -148,7 +144,7 @@ IMPACT_DONE = {
 
 
 async def show_impact_page(visit: Visit, problem: SluiceError | None = None) -> Html:
-    """A run with its result so far, and the form for another."""
+    """Show a run with its result so far, and the form for another."""
     impact_id = visit.query.get("id") or visit.form.get("id")
     run = await visit.call(show_impact, impact_id=impact_id) if impact_id else None
     values = {
@@ -163,13 +159,11 @@ async def show_impact_page(visit: Visit, problem: SluiceError | None = None) -> 
 
 
 async def show_progress(visit: Visit) -> Data:
-    """How far a run has come."""
     run = await visit.call(show_impact, impact_id=visit.required("id"))
     return Data({"running": run.state == "running", "progress": run.progress})
 
 
 async def start(visit: Visit) -> See:
-    """Start a run with the policies of the form."""
     form = visit.form
     fields: dict[str, Any] = whole_or_part(form)
     fields["policies"] = await read_policies(form.get("policies", ""))
@@ -181,7 +175,6 @@ async def start(visit: Visit) -> See:
 
 
 async def cancel(visit: Visit) -> See:
-    """Cancel a run."""
     impact_id = visit.required("id")
     await visit.call(cancel_impact, impact_id=impact_id)
     return See(address("/policies/impact", id=impact_id, done="cancelled"))
@@ -202,7 +195,6 @@ FAILURES = 100
 
 
 async def show_tests(visit: Visit, problem: SluiceError | None = None) -> Html:
-    """The form for a file of tests."""
     return _tests(visit, None, problem)
 
 

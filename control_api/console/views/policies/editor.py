@@ -74,8 +74,6 @@ class Draft:
 
 @dataclass(slots=True)
 class Reviewed:
-    """What is known of a draft that can be read."""
-
     draft: Draft
     body: dict[str, Any]
     before: PolicyResponse | None = None
@@ -89,19 +87,17 @@ class Reviewed:
 
 
 async def show_new(_: Visit) -> Html:
-    """An empty policy."""
     return _editor(Draft(NEW))
 
 
 async def show_editor(visit: Visit) -> Html:
-    """A policy to change."""
     policy = await visit.call(get_policy, policy_id=visit.required("id"))
     draft = Draft(written(body_of(policy)), policy.policy_id, policy.version)
     return _editor(draft, name=policy.name)
 
 
 async def review(visit: Visit) -> Html | Data:
-    """What a draft would do; the faults alone, for the editor's script, with `as=faults`."""
+    """Show what a draft would do; the faults alone, for the editor's script, with `as=faults`."""
     draft = Draft.of(visit)
     body, faults = read(draft.text)
     if visit.form.get("as") == "faults":
@@ -132,7 +128,7 @@ async def save(visit: Visit) -> Html | See:
 
 
 async def _review(visit: Visit, reviewed: Reviewed, problem: SluiceError | None = None) -> Html:
-    """The review's page, with why it was not saved. If it can't be reviewed, the editor's."""
+    """Show the review, with why it was not saved. If it can't be reviewed, show the editor."""
     try:
         await _find_out(visit, reviewed)
     except SluiceError as error:
@@ -164,7 +160,7 @@ async def _find_out(visit: Visit, reviewed: Reviewed) -> None:
 
 
 async def _require_free(visit: Visit, name: str) -> None:
-    """A review takes a policy of this name for the one to replace, and a save would refuse it."""
+    """Refuse a taken name: a review would take its policy for the one to replace."""
     page = await visit.call(list_policies, name=name, limit="1000")
     if name in (each.name for each in page.rows):
         raise Conflict(f"an active policy named `{name}` already exists")
@@ -202,7 +198,7 @@ def _editor(
     problem: SluiceError | None = None,
     name: str = "",
 ) -> Html:
-    """The editor, with the faults of the text at their lines."""
+    """Show the editor, with the faults of the text at their lines."""
     at_line: dict[int, list[DefinitionFault]] = {}
     for each in faults or ():
         at_line.setdefault(each.line, []).append(each)
@@ -217,12 +213,10 @@ def _editor(
 
 
 def _form(draft: Draft) -> dict[str, Any]:
-    """What the form of the editor shows, on either page."""
     return {"draft": draft, "schema": SCHEMA, "faults": []}
 
 
 async def review_restore(visit: Visit, problem: SluiceError | None = None) -> Html:
-    """What a restore of the file's definition would do."""
     policy_id = visit.required("id")
     filed = body_of(await visit.call(show_policy_file, policy_id=policy_id))
     try:
@@ -248,7 +242,6 @@ async def review_restore(visit: Visit, problem: SluiceError | None = None) -> Ht
 
 
 async def restore(visit: Visit) -> See:
-    """Restore the file's definition."""
     policy_id = visit.required("id")
     await visit.call(restore_policy, policy_id=policy_id)
     return See(address("/policy", id=policy_id, done="restored"))

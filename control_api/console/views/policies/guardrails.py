@@ -25,7 +25,6 @@ DONE = {
 
 
 async def show_guardrails(visit: Visit) -> Html:
-    """The guardrails, newest first."""
     found = await visit.call(list_guardrails, limit="50", **visit.given("cursor"))
     values = {
         "guardrails": found.rows,
@@ -37,7 +36,6 @@ async def show_guardrails(visit: Visit) -> Html:
 
 
 async def show_guardrail(visit: Visit, problem: SluiceError | None = None) -> Html:
-    """One guardrail, with the form that changes it."""
     found = await visit.call(get_guardrail, name=visit.required("id"))
     given = visit.form if visit.form.get("kind") else _given(found)
     may_change = visit.may(replace_guardrail) and found.source == "api"
@@ -45,31 +43,27 @@ async def show_guardrail(visit: Visit, problem: SluiceError | None = None) -> Ht
 
 
 async def show_new_guardrail(visit: Visit, problem: SluiceError | None = None) -> Html:
-    """The form for a guardrail."""
     return _page(visit.form or {"name": visit.query.get("name", "")}, problem)
 
 
 async def create(visit: Visit) -> See:
-    """Create a guardrail."""
     await visit.call(create_guardrail, name=visit.required("name"), **_rule(visit.form))
     return See(address("/policies/guardrails", done="created"))
 
 
 async def replace(visit: Visit) -> See:
-    """Replace what a guardrail says."""
     await visit.call(replace_guardrail, name=visit.required("id"), **_rule(visit.form))
     return See(address("/policies/guardrails", done="replaced"))
 
 
 async def delete(visit: Visit) -> See:
-    """Delete a guardrail."""
     visit.form.require_confirmed("that policies may do what the guardrail forbids")
     await visit.call(delete_guardrail, name=visit.required("id"))
     return See(address("/policies/guardrails", done="deleted"))
 
 
 def _rule(form: Form) -> dict[str, Any]:
-    """The rule of a form: `{never: {…}}` or `{always: {…}}`."""
+    """Read the rule of a form: `{never: {…}}` or `{always: {…}}`."""
     kind = form.get("kind", "")
     if kind not in KINDS:
         raise Invalid("choose whether the rule says `never` or `always`")
@@ -80,7 +74,7 @@ def _rule(form: Form) -> dict[str, Any]:
 
 
 def _given(guardrail: Any) -> dict[str, Any]:
-    """The guardrail as its form would send it."""
+    """Fill the form with the guardrail."""
     kind = "never" if guardrail.never is not None else "always"
     about = getattr(guardrail, kind)
     lists = {name: "\n".join(getattr(about, name) or ()) for name in LISTS}

@@ -34,7 +34,6 @@ SOURCES = 4
 
 
 async def show_policies(visit: Visit, problem: SluiceError | None = None) -> Html:
-    """The policies in force that match the query, newest first, 50 on a page."""
     given = visit.given(*FILTERS)
     found = None
     try:
@@ -53,25 +52,24 @@ async def show_policies(visit: Visit, problem: SluiceError | None = None) -> Htm
 
 
 async def reload_files(visit: Visit) -> See:
-    """Take over what the policy files say now."""
     await visit.call(reload_policies)
     return See(address("/policies", reloaded="yes"))
 
 
 def body_of(policy: PolicyResponse | PolicyFields) -> dict[str, Any]:
-    """What an author writes of a policy."""
+    """Return what an author writes of a policy."""
     return {name: getattr(policy, name) for name in FIELDS}
 
 
 def read_version(text: str) -> int:
-    """The number of a version. Raises `Invalid`."""
+    """Read the number of a version. Raises `Invalid`."""
     if not (text.isascii() and text.isdecimal() and len(text) < 10):
         raise Invalid("a version is a number")
     return int(text)
 
 
 async def version_of(visit: Visit, policy_id: str, number: int) -> PolicyVersion:
-    """Raises `NotFound` if the policy has no such version."""
+    """Find a version. Raises `NotFound` if the policy has no such version."""
     found = await newest_before(visit, policy_id, number + 1)
     if found is None or found.version != number:
         raise NotFound(f"the policy has no version {number}")
@@ -79,7 +77,7 @@ async def version_of(visit: Visit, policy_id: str, number: int) -> PolicyVersion
 
 
 async def newest_before(visit: Visit, policy_id: str, number: int) -> PolicyVersion | None:
-    """The newest version below `number`."""
+    """Return the newest version below `number`."""
     cursor = write_cursor((number,))
     page = await visit.call(list_policy_versions, policy_id=policy_id, limit="1", cursor=cursor)
     return page.rows[0] if page.rows else None
@@ -143,7 +141,6 @@ DONE = {
 
 
 async def show_policy(visit: Visit) -> Html:
-    """A policy in force: its text, and where it comes from."""
     policy = await visit.call(get_policy, policy_id=visit.required("id"))
     values = {
         "policy": policy,
@@ -158,7 +155,7 @@ async def show_policy(visit: Visit) -> Html:
 
 
 async def _escapes(visit: Visit, policy: PolicyResponse) -> list[Escape]:
-    """The policy's denials that a call without an agent escapes."""
+    """Find the policy's denials that a call without an agent escapes."""
     if not policy.permitted_agent_ids:
         return []
     page = await visit.call(list_policies, agent_role=policy.agent_role, limit="1000")
@@ -167,7 +164,6 @@ async def _escapes(visit: Visit, policy: PolicyResponse) -> list[Escape]:
 
 
 async def review_deletion(visit: Visit, problem: SluiceError | None = None) -> Html:
-    """What a policy's deletion would do."""
     policy = await visit.call(get_policy, policy_id=visit.required("id"))
     answer = await visit.call(review_policies, policies=[], keep_others=True, without=[policy.name])
     values = {"policy": policy, **shortened(orjson.loads(answer.body))}
@@ -175,7 +171,6 @@ async def review_deletion(visit: Visit, problem: SluiceError | None = None) -> H
 
 
 async def delete(visit: Visit) -> See:
-    """Delete a policy."""
     policy_id = visit.required("id")
     await visit.call(delete_policy, policy_id=policy_id)
     return See(address("/policy/history", id=policy_id, done="deleted"))
@@ -189,7 +184,7 @@ HISTORY_DONE = {
 
 
 async def show_history(visit: Visit) -> Html:
-    """A policy's versions, newest first, each with what it changed."""
+    """Show a policy's versions, newest first, each with what it changed."""
     policy_id = visit.required("id")
     page = await visit.call(
         list_policy_versions, policy_id=policy_id, limit=str(VERSIONS), **visit.given("cursor")
@@ -214,7 +209,7 @@ async def show_history(visit: Visit) -> Html:
 
 
 async def compare(visit: Visit) -> Html:
-    """What differs between two versions: the text, and exactly what each allows."""
+    """Show what differs between two versions: the text, and exactly what each allows."""
     policy_id = visit.required("id")
     old = await version_of(visit, policy_id, read_version(visit.required("from")))
     new = await version_of(visit, policy_id, read_version(visit.required("to")))
@@ -233,7 +228,7 @@ async def compare(visit: Visit) -> Html:
 
 
 async def _current(visit: Visit, policy_id: str) -> int | None:
-    """The version in force; None if the policy is deleted."""
+    """Return the version in force; None if the policy is deleted."""
     try:
         version: int = (await visit.call(get_policy, policy_id=policy_id)).version
     except NotFound:

@@ -21,7 +21,6 @@ DONE = {
 
 
 async def show_sources(visit: Visit) -> Html:
-    """The levels, in order of pattern."""
     found = await visit.call(list_sources, limit="50", **visit.given("cursor"))
     values = {
         "sources": found.rows,
@@ -33,14 +32,12 @@ async def show_sources(visit: Visit) -> Html:
 
 
 async def show_new_source(visit: Visit, problem: SluiceError | None = None) -> Html:
-    """The form for the level of a pattern."""
     if visit.form.get("id"):
         return await show_source(visit, problem)
     return _page(visit.form or {"source_pattern": visit.query.get("source", "")}, problem)
 
 
 async def show_source(visit: Visit, problem: SluiceError | None = None) -> Html:
-    """One level, with the forms that change and delete it."""
     pattern = visit.required("id")
     found = await _found(visit, pattern)
     if found is None:
@@ -59,7 +56,6 @@ async def put(visit: Visit) -> See:
 
 
 async def delete(visit: Visit) -> See:
-    """State no level of a pattern any more."""
     visit.form.require_confirmed("that requests and sidecars may state a lower level")
     await visit.call(delete_source, source_pattern=visit.required("id"))
     return See(address(LIST, done="deleted"))
