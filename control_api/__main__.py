@@ -159,8 +159,8 @@ def _run(chosen: Namespace, settings: Settings, clock: Clock) -> int:
         case "accept-incarnation":
             from control_api.log.commands import accept_incarnation
 
-            asked = (chosen.log, chosen.reason)
-            work = accept_incarnation(settings, clock, RandomBuffer(os.urandom), *asked, print)
+            names = (chosen.log, chosen.reason)
+            work = accept_incarnation(settings, clock, RandomBuffer(os.urandom), *names, print)
             return 0 if asyncio.run(work) else 1
         case _:
             return _serve(None, settings, clock)

@@ -1,12 +1,9 @@
-"""The authenticated caller.
-
-Identifies the caller by its API key, and limits how often a key may call (`CONTRACT.md`,
+"""Identifies the caller by its API key, and limits how often a key may call (`CONTRACT.md`,
 Authentication, Scopes).
 
-A key is looked up by its SHA-256, in the same documents that sidecars decide by.
-
-`RateLimit` wraps the authenticator if a limit is configured, and is absent otherwise. The sessions
-of a key use the key's bucket; a person of OpenID Connect has one of their own.
+A key is looked up by its SHA-256, in the same documents that sidecars decide by. `RateLimit` wraps
+the authenticator if a limit is configured. The sessions of a key use the key's bucket; a person of
+OpenID Connect has one of their own.
 """
 
 import hmac
@@ -152,7 +149,7 @@ class Authenticator:
 
 REPEAT_SECONDS = 3600.0
 """The shortest time between two lines about calls with the same revoked key."""
-MAX_TOLD = 4096
+MAX_LOGGED = 4096
 """The most keys of which the time of the last line is kept."""
 
 
@@ -163,23 +160,23 @@ class RevokedKeyLog:
     def __init__(self, tenants: TenantCache, clock: Clock) -> None:
         self._tenants = tenants
         self._monotonic = clock.monotonic
-        self._told_at: dict[bytes, float] = {}
+        self._logged_at: dict[bytes, float] = {}
 
     async def called(self, tenant_id: str, digest: bytes) -> None:
         """Note a call with a key of this tenant that is not in force."""
         now = self._monotonic()
-        if now - self._told_at.get(digest, -inf) < REPEAT_SECONDS:
+        if now - self._logged_at.get(digest, -inf) < REPEAT_SECONDS:
             return
         # Noted before the read: calls that arrive during it need no line and no read.
-        self._told_at.pop(digest, None)
-        while len(self._told_at) >= MAX_TOLD:
-            self._told_at.pop(next(iter(self._told_at)))
-        self._told_at[digest] = now
+        self._logged_at.pop(digest, None)
+        while len(self._logged_at) >= MAX_LOGGED:
+            self._logged_at.pop(next(iter(self._logged_at)))
+        self._logged_at[digest] = now
         try:
             key = await self._tenants.revoked_key(tenant_id, digest)
         except Unavailable:
             # The answer does not depend on it: the key is refused, and the next call is logged.
-            self._told_at.pop(digest, None)
+            self._logged_at.pop(digest, None)
             return
         # A key that a pod enrolled for ends without a revocation, and its sidecar gets another.
         if key is not None:

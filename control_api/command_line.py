@@ -1,7 +1,4 @@
-"""The arguments of the control API's commands, and the settings that `--help` lists for each.
-
-The list comes from `control_api.settings`, so names, descriptions and defaults are always current.
-"""
+"""Parses the arguments of the control API's commands, and lists their settings for `--help`."""
 
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterable, Mapping, Sequence

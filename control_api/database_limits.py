@@ -1,5 +1,6 @@
-"""How a process uses PostgreSQL: how many connections, for how long, and whether there is a pooler
-between. SQLite needs none of it."""
+"""Limits how a process uses PostgreSQL: how many connections, for how long, and whether through a
+pooler. SQLite needs none of it.
+"""
 
 from dataclasses import dataclass
 from typing import Any

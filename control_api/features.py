@@ -14,7 +14,6 @@ from control_api.edge.answers import Document
 from control_api.edge.docs_page import render_page
 from control_api.edge.openapi import Describer, Description, describe
 from control_api.edge.route import Route
-from control_api.edge.router import Bundles
 from control_api.fleet.bundle import Fleet
 from control_api.fleet.isolation import SpoolStarts
 from control_api.fleet.set_pages import LeastPages, PageReads
@@ -146,9 +145,6 @@ class Features(NamedTuple):
                 parts.stopping,
             ),
         )
-
-    def bundles(self) -> Bundles:
-        return Bundles(*self)
 
     def console(self, parts: Parts) -> Console:
         return Console(

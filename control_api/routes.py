@@ -1,7 +1,5 @@
-"""The table of routes: a list of the features' own tables.
-
-Dispatch, authentication, scope checks, parsing, the OpenAPI description and the tests all derive
-from it. The request and response types are in the operation's signature.
+"""Lists all routes of the features. Dispatch, authentication, scope checks, parsing, the OpenAPI
+description and the tests derive from this table.
 """
 
 from control_api import service

@@ -1,8 +1,8 @@
-"""The service's lifetime: open resources > start loops > listen; then drain, in reverse.
+"""Runs the service: open resources > start loops > listen; then drain, in reverse.
 
 If a loop dies, the process ends. SIGTERM and SIGINT make it drain: it takes no new connections,
 answers the requests that wait for a change, gives the others a deadline, and commits the records
-handed to the log. Knows no route and reads no environment.
+handed to the log.
 """
 
 import asyncio
@@ -16,13 +16,7 @@ from hashlib import sha256
 
 from control_api.alerts.deliver import DeliveryLoop
 from control_api.alerts.evaluator import AlertEvaluator
-from control_api.assembly import (
-    Opened,
-    Parts,
-    assemble,
-    authenticator,
-    superadmin_digest,
-)
+from control_api.assembly import Opened, Parts, assemble, authenticator, superadmin_digest
 from control_api.audit.export_push.target_loop import ExportParts, ExportPush
 from control_api.audit.verification_operations import standing_headers
 from control_api.console.pages import PAGES
@@ -31,6 +25,7 @@ from control_api.console.sessions import ConsoleSessions
 from control_api.edge.pipeline import RequestPipeline
 from control_api.edge.request_shell import RequestShell
 from control_api.edge.route import Route
+from control_api.edge.router import Bundles
 from control_api.edge.server import ApiListener, RequestHandler
 from control_api.features import Features
 from control_api.log import log_key
@@ -238,7 +233,7 @@ async def _listen(
 ) -> list[ApiListener]:
     """Open the API's listener, then the metrics' listener if they have their own port."""
     settings, clock, instruments = parts.settings, parts.clock, parts.instruments
-    bundles = features.bundles()
+    bundles = Bundles(*features)
     authenticate = authenticator(settings, parts.tenants, clock, instruments, installed)
     shell = RequestShell(instruments, clock, parts.entropy(4).hex())
     standing = partial(standing_headers, features.audit)

@@ -1,4 +1,4 @@
-"""The control API's settings, with a description of each, which `--help` shows.
+"""Holds the control API's settings, with a description of each, which `--help` shows.
 
 Reads a mapping, never the environment itself. Reports all complaints at once (`SettingsError`),
 before any file is written or any port opened.

@@ -1,5 +1,4 @@
-"""Parses the control API's settings one at a time, and collects every complaint. Knows the forms of
-values, not the list of settings."""
+"""Parses the control API's settings one at a time, and collects every complaint."""
 
 import re
 from collections.abc import Iterable, Mapping

@@ -1,9 +1,6 @@
-"""The supervisor: binds the ports, starts the workers, restarts those that die, and tells systemd
-that the service serves.
+"""Binds the ports, starts the workers, restarts those that die, and tells systemd that they serve.
 
-    bind > worker 0, until it serves > the others > announce > watch > drain
-
-Serves no request and opens no database.
+bind > worker 0, until it serves > the others > announce > watch > drain
 """
 
 import ctypes

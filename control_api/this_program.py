@@ -1,5 +1,4 @@
-"""How a module of the control API is started in a new Python. Knows a checkout from an installed
-wheel."""
+"""Starts a module of the control API in a new Python, from a checkout or an installed wheel."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What the supervisor hands to a worker: its number, and the sockets that it listens on."""
+"""Hands a worker its number, and the sockets that it listens on."""
 
 import socket
 from dataclasses import asdict, dataclass

@@ -1,5 +1,6 @@
-"""Charts as SVG, made of numbers on the server. Colours are classes of the style sheet, in light
-and dark; a page puts the table behind each chart beside it. Knows no page."""
+"""Draws charts as SVG, made of numbers on the server. Colours are classes of the style sheet, in
+light and dark; a page puts the table behind each chart beside it.
+"""
 
 from collections.abc import Sequence
 from typing import NamedTuple

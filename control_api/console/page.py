@@ -204,7 +204,7 @@ class Visit:
             return await operation(bundle, caller, UndecodedRequest(rest, orjson.dumps(body)))
         return await operation(bundle, caller, route.request_type.read(values))
 
-    def given(self, *names: str) -> dict[str, str]:
+    def filled(self, *names: str) -> dict[str, str]:
         """Return those of these query fields that are not empty, as a search form leaves them."""
         return {name: self.query[name] for name in names if self.query.get(name)}
 
@@ -212,7 +212,7 @@ class Visit:
         """Those of these query fields that are not empty, each a time as people type it, in the
         form that operations take. Raises `Invalid` with every field that is no time."""
         found, faults = {}, []
-        for name, text in self.given(*names).items():
+        for name, text in self.filled(*names).items():
             try:
                 found[name] = read_time_text(text.strip(), self.console.clock.now())
             except UnreadableTime as error:
@@ -312,11 +312,7 @@ def get(path: str, operation: Audience, view: View, again: Again | None = None) 
 
 
 def post(
-    path: str,
-    operation: Audience,
-    view: View,
-    again: Again | None = None,
-    max_body: int = MAX_BODY,
+    path: str, operation: Audience, view: View, again: Again | None = None, max_body: int = MAX_BODY
 ) -> Page:
     """Make an action below `/console`."""
     return Page("POST", f"{ROOT}{path}", operation, view, again, max_body)

@@ -55,10 +55,7 @@ def read_form(body: bytes, content_type: str | None) -> Form:
         raise Malformed("a form of the console is sent in UTF-8")
     try:
         pairs = parse_qsl(
-            body.decode("ascii"),
-            keep_blank_values=True,
-            errors="strict",
-            max_num_fields=MAX_FIELDS,
+            body.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=MAX_FIELDS
         )
     except UnicodeDecodeError:
         raise Malformed("the form is not UTF-8") from None

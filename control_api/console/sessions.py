@@ -1,11 +1,8 @@
-"""Begins, finds and ends the sessions of the console, and slows down repeated failures to sign in.
+"""Begins, finds and ends the sessions of the console, with their cookies, and slows down repeated
+failures to sign in. All state is in the store, so that every worker and replica agrees.
 
-All state is in the store, so that every worker and replica agrees.
-
-What is slowed is the answer to a failure alone: a valid key is never refused nor delayed, so that
-people behind one proxy, who share an address, can't be locked out by one of them.
-
-The cookies of a session, and of an attempt to sign in by OpenID Connect.
+Only the answer to a failure is slowed: a valid key is never refused nor delayed, so that people
+behind one proxy, who share an address, can't be locked out by one of them.
 """
 
 import asyncio

@@ -126,11 +126,7 @@ class Renderer:
             lstrip_blocks=True,
             auto_reload=False,
         )
-        environment.globals |= {
-            "address": address,
-            "asset": static.address,
-            "version": __version__,
-        }
+        environment.globals |= {"address": address, "asset": static.address, "version": __version__}
         environment.filters |= {
             "when": when,
             "ago": ago,
@@ -142,7 +138,7 @@ class Renderer:
     def page(self, template: str, values: Mapping[str, Any], visit: Visit) -> bytes:
         """The page as UTF-8. Beside its own values a template has `visit`, `who` (None without a
         sign-in), `areas`, `here(**changes)`, `now` and what the globals are."""
-        shown = self._environment.get_template(template).render(
+        text = self._environment.get_template(template).render(
             values,
             visit=visit,
             who=visit.who,
@@ -150,7 +146,7 @@ class Renderer:
             now=visit.console.clock.now(),
             here=partial(here, visit),
         )
-        return shown.encode()
+        return text.encode()
 
 
 def here(visit: Visit, **changes: str | int | None) -> str:

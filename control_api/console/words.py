@@ -188,9 +188,9 @@ def ladder(checks: Iterable[ExplainedCheck]) -> list[Rung]:
 def detail(action: LineageAction) -> list[tuple[str, str]]:
     """List the members of a recorded action. An agent chose those of its own actions."""
     names = _RELEASED if action.action_type == "retrieval" else {}
-    told = action.detail or {}
-    ordered = sorted(told, key=lambda name: [*names, name].index(name))
-    return [(names.get(name, name), _value(told[name])) for name in ordered]
+    members = action.detail or {}
+    ordered = sorted(members, key=lambda name: [*names, name].index(name))
+    return [(names.get(name, name), _value(members[name])) for name in ordered]
 
 
 def fault(verification: Verification, event: AuditEvent) -> Fault | None:
@@ -204,9 +204,9 @@ def fault(verification: Verification, event: AuditEvent) -> Fault | None:
 def _fact(name: str, value: object) -> str:
     if not isinstance(value, list):
         return _value(value)
-    shown = ", ".join(map(str, value[:_MOST_LISTED])) or ("none" if name in _CLOSED else "any")
+    text = ", ".join(map(str, value[:_MOST_LISTED])) or ("none" if name in _CLOSED else "any")
     more = len(value) - _MOST_LISTED
-    return f"{shown} and {more:,} more" if more > 0 else shown
+    return f"{text} and {more:,} more" if more > 0 else text
 
 
 def _value(value: object) -> str:

@@ -38,15 +38,12 @@ class PagedPart(Generic[Shown]):
 
 
 def page_of(
-    rows: Sequence[Row],
-    limit: int,
-    key: Callable[[Row], SortKey],
-    show: Callable[[Row], Shown],
+    rows: Sequence[Row], limit: int, key: Callable[[Row], SortKey], show: Callable[[Row], Shown]
 ) -> Page[Shown]:
     """Make a page of the first `limit` rows. Callers fetch one more, to know if more follow."""
-    shown = rows[:limit]
-    last = key(shown[-1]) if len(rows) > limit else None
-    return Page([show(row) for row in shown], last)
+    page = rows[:limit]
+    last = key(page[-1]) if len(rows) > limit else None
+    return Page([show(row) for row in page], last)
 
 
 def write_cursor(key: SortKey) -> str:
@@ -68,10 +65,7 @@ def read_cursor(text: str, types: tuple[type, ...]) -> SortKey:
         or tuple(map(type, values)) != types
         or not all(map(_storable, values))
     ):
-        raise invalid(
-            ["cursor: must be taken from the previous page's `Link`"],
-            "query",
-        )
+        raise invalid(["cursor: must be taken from the previous page's `Link`"], "query")
     return tuple(values)
 
 
@@ -155,8 +149,8 @@ def render_result(result: object, status: int, target: str) -> HttpReply:
     `Link`."""
     if isinstance(result, Page | PagedPart):
         headers = {} if result.next is None else {"Link": _link(target, result.next)}
-        shown = result.rows if isinstance(result, Page) else result.response
-        return HttpReply(status, orjson.dumps(shown), JSON, headers)
+        content = result.rows if isinstance(result, Page) else result.response
+        return HttpReply(status, orjson.dumps(content), JSON, headers)
     if isinstance(result, Document):
         headers = {"Content-Security-Policy": result.security_policy}
         return HttpReply(status, result.body, result.content_type, headers)

@@ -1,9 +1,8 @@
 """Renders the API's description (OpenAPI 3.1) as one HTML page to read, search and try.
 
-The page contains its own style and script and loads nothing else. Without the script it is readable
-too: `docs.js` only reveals the search field, the key field and the forms, and sends the forms.
-
-Links lead only to http(s) URLs and to places on the page.
+The page contains its own style and script and loads nothing else; its links lead only to http(s)
+URLs and to places on the page. Without the script it is readable too: `docs.js` only reveals the
+search field, the key field and the forms, and sends the forms.
 """
 
 from base64 import b64encode
@@ -126,7 +125,7 @@ def _input(parameter: dict[str, Any]) -> str:
 
 
 def _body(example: Any) -> str:
-    text = orjson.dumps(example, option=orjson.OPT_INDENT_2).decode()
+    text = _json(example)
     rows = min(text.count("\n") + 2, 20)
     return (
         "<label>Body <small>JSON</small>"
@@ -257,7 +256,7 @@ def _response(document: dict[str, Any], status: str, response: dict[str, Any]) -
     if "$ref" in schema:
         schema = resolved(document, schema)
     rows = members(schema, "response")
-    example = _pretty(media["example"]) if "example" in media else ""
+    example = f"<pre>{escape(_json(media['example']))}</pre>" if "example" in media else ""
     line = f"<p><strong>{status}</strong> {escape(response['description'])}</p>"
     table = field_table(document, rows)
     fields = f"<details><summary>Fields</summary>{table}</details>" if rows else ""
@@ -274,6 +273,5 @@ def _errors(responses: dict[str, Any]) -> str:
     return f"<details><summary>Errors</summary>{table}</details>"
 
 
-def _pretty(value: Any) -> str:
-    text = orjson.dumps(value, option=orjson.OPT_INDENT_2).decode()
-    return f"<pre>{escape(text)}</pre>"
+def _json(value: Any) -> str:
+    return orjson.dumps(value, option=orjson.OPT_INDENT_2).decode()

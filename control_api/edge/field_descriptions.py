@@ -1,10 +1,8 @@
-"""The meaning of each field of a request or response, in one sentence, for the API's description.
+"""Describes each field of a request or response in one sentence.
 
-Most names mean the same everywhere, so `FIELDS` goes by name. `OF_TYPE` holds the fields whose
-meaning depends on their type. Those of an audit event come from the table of the record's fields. A
-description at the field itself (`Field(description=…)`) overrides all. The tables stay in one file,
-so that a name does not get two meanings by accident. A test fails on a field without a description
-and on an entry without a field. Knows no operation.
+Most names mean the same everywhere, so `FIELDS` goes by name; `OF_TYPE` holds those that depend on
+their type, and an audit event's come from the table of the record's fields. A description at the
+field itself overrides all. A test fails on a field without a description, and the reverse.
 """
 
 from typing import Any
@@ -303,37 +301,29 @@ FIELDS = {
 _BY_TYPE = {
     "agents": {
         "AlwaysAllowed DescribedRequests NeverAllowed": "Agents, with the wildcards `*` and `?`; "
-        "`absent` is the call without one.",
+        "`absent` is the call without one."
     },
     "tasks": {
         "AlwaysAllowed DescribedRequests NeverAllowed": "Tasks, by their exact names; `absent` is "
-        "the call without one.",
+        "the call without one."
     },
-    "newly_denied": {
-        "PolicyDifference": "Requests that are allowed now and would be denied.",
-    },
-    "newly_allowed": {
-        "PolicyDifference": "Requests that are denied now and would be allowed.",
-    },
+    "newly_denied": {"PolicyDifference": "Requests that are allowed now and would be denied."},
+    "newly_allowed": {"PolicyDifference": "Requests that are denied now and would be allowed."},
     "level": {
         "AccessRequest": "Only at this sensitivity.",
         "AccessCell": "The highest sensitivity at which some request is allowed, or `null`.",
     },
     "always": {
-        "AccessCell": "The highest sensitivity at which every request is allowed, or `null`.",
+        "AccessCell": "The highest sensitivity at which every request is allowed, or `null`."
     },
     "agent_ids": {
         "ListedKey NewKey ShownKey": "The agents that a key of scope `sidecar` speaks for, with "
-        "the wildcards `*` and `?`; `absent` is a call without one. `null` for other scopes.",
+        "the wildcards `*` and `?`; `absent` is a call without one. `null` for other scopes."
     },
     "over_time": {"Activity": "The decisions of the 7 days, in spans of 4 hours."},
     "roles": {"AccessMatrix": "The roles of this page, by name."},
-    "after": {
-        "ChangedRow": "What would be decided about it.",
-    },
-    "before": {
-        "ChangedRow": "What is decided about the example now.",
-    },
+    "after": {"ChangedRow": "What would be decided about it."},
+    "before": {"ChangedRow": "What is decided about the example now."},
     "sources": {
         "AlwaysAllowed DescribedRequests NeverAllowed": "Sources, with the wildcards `*` and `?`.",
         "ChangedRow AccessRow": "Sources as patterns, with exceptions.",
@@ -342,7 +332,7 @@ _BY_TYPE = {
     },
     "agent_role": {"AccessMatrixRequest": "Only roles that this name or pattern matches."},
     "source_id": {
-        "AccessMatrixRequest": "Only sources that overlap this name or pattern, which comes first.",
+        "AccessMatrixRequest": "Only sources that overlap this name or pattern, which comes first."
     },
     "answer": {"PolicyReview": "How the request in `ask` would be decided. `null` without one."},
     "ask": {"FailedTest": "What the case asked."},
@@ -357,12 +347,12 @@ _BY_TYPE = {
     "tests": {"PolicyReview": "How the tests came out. `null` without tests."},
     "changed_since": {
         "CandidateReview": "The roles whose policies in force changed after the candidate was "
-        "published, at most a hundred. A promotion undoes such changes.",
+        "published, at most a hundred. A promotion undoes such changes."
     },
     "added": {"CandidatePromoted CandidateReview": "The names of policies that are new."},
     "removed": {
         "CandidatePromoted CandidateReview": "The names of policies that the candidate lacks: "
-        "deleted.",
+        "deleted."
     },
     "updated": {"CandidatePromoted CandidateReview": "The names of policies that are changed."},
     "change": {
@@ -376,12 +366,10 @@ _BY_TYPE = {
         "AcceptedIncarnation": "The id of the log's entry, which `GET /v1/audit/proof` proves.",
         "Simulated": "Always `null`: a simulation writes no event.",
     },
-    "witnesses": {
-        "LogKeys": "The verifier keys (C2SP) of the witnesses that are asked to cosign.",
-    },
+    "witnesses": {"LogKeys": "The verifier keys (C2SP) of the witnesses that are asked to cosign."},
     "checkpoint": {
         "ConsistencyProof InclusionProof": "The signed checkpoint that the hashes lead to (C2SP "
-        "`tlog-checkpoint`), with its cosignatures.",
+        "`tlog-checkpoint`), with its cosignatures."
     },
     "detail": {
         "FiredAlert": "What the rule measured when it fired.",
@@ -425,7 +413,7 @@ _BY_TYPE = {
     "object_type": {
         "ChangeResponse ChangesRequest": "The kind of object: `policy`, `agent`, `key`, `session`, "
         "`alert`, `settings`, `tenant`, `candidate`, `guardrail`, `source`, `sidecar`, "
-        "`enrolment` or `log`.",
+        "`enrolment` or `log`."
     },
     "outcome": {
         "ExplainedCheck": "The outcome of the check.",
@@ -436,7 +424,7 @@ _BY_TYPE = {
         "Retention": "What happens to old audit events, in words.",
     },
     "events": {
-        "RedactionResponse": "The ranges `[first, last]` of the entries whose values were erased.",
+        "RedactionResponse": "The ranges `[first, last]` of the entries whose values were erased."
     },
     "more": {"Redacted": "Whether more is left: send the same request again."},
     "n": {"Rejected RejectedRecord": "The number of the record in its spool."},
@@ -457,9 +445,7 @@ _BY_TYPE = {
         "CandidateListed CandidateResponse CandidatePublished": "The revision of the policy set "
         "from which the candidate is evaluated. Its counts begin there.",
     },
-    "size": {
-        "ProofRequest": "The size of the checkpoint to prove it in. The latest if left out.",
-    },
+    "size": {"ProofRequest": "The size of the checkpoint to prove it in. The latest if left out."},
     "count": {
         "DecisionGroup": "The decisions of the group.",
         "Renamed Unreplayable": "How many decisions.",
@@ -516,9 +502,7 @@ _BY_TYPE = {
         "RegistryCounts": "Registered agents.",
         "Verification": "How many entries the log has now, those that were purged included.",
     },
-    "user_id": {
-        "Redaction": "The user whose values to erase, exactly as recorded.",
-    },
+    "user_id": {"Redaction": "The user whose values to erase, exactly as recorded."},
     "version": {
         "CandidateReview": "What was reviewed, for `If-Match` of the promotion.",
         "Alive Ready": "The software's version.",

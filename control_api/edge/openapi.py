@@ -218,10 +218,7 @@ def _links(route: Route, table: tuple[Route, ...]) -> dict[str, Any]:
     if route.method != "POST" or route.parameters or not isinstance(members, dict):
         return {}
     return {
-        other.name: {
-            "operationId": other.name,
-            "parameters": {name: f"$response.body#/{name}"},
-        }
+        other.name: {"operationId": other.name, "parameters": {name: f"$response.body#/{name}"}}
         for other in table
         for name in other.parameters
         if name in members

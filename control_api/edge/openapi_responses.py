@@ -1,7 +1,5 @@
 """Describes a route's responses for OpenAPI: its success, and every error that follows from the
 table. Makes the JSON schemas (2020-12) of requests and responses from the types that validate them.
-
-A test compares the description with what the routes really answer.
 """
 
 import re
@@ -191,9 +189,9 @@ def path_examples(routes: Iterable[Route]) -> dict[str, str]:
     found: dict[str, str] = {}
     for route in routes:
         example = example_of(route.response_type)
-        shown = example[0] if isinstance(example, list) else example
+        row = example[0] if isinstance(example, list) else example
         # The first example that has a field wins, so that the links between operations lead on.
-        texts = {name: text for name, text in (shown or {}).items() if isinstance(text, str)}
+        texts = {name: text for name, text in (row or {}).items() if isinstance(text, str)}
         found = texts | found
     return found
 

@@ -17,7 +17,7 @@ from aiohttp import web
 from control_api.current_request import REVISION_HEADER, WRITTEN_REVISION
 from control_api.edge.answers import HttpReply, render_error, render_result
 from control_api.edge.request_shell import LargeBodies, RequestInfo, RequestShell, read_body
-from control_api.edge.route import MAX_BODY, ApiCall, Route, Scope
+from control_api.edge.route import MAX_BODY, ApiCall, Route
 from control_api.edge.router import Bundles, CompiledRoute, Router
 from control_api.metrics.labels import RefusalReason
 from control_api.metrics.metrics import Instruments
@@ -120,7 +120,8 @@ class RequestPipeline:
         scopes = compiled.route.scopes
         if scopes is not None and (caller is None or caller.scope not in scopes):
             self._instruments.http.refusals.labels(RefusalReason.scope).inc()
-            raise _wrong_scope(caller, scopes)
+            held, needed = caller.scope if caller else "none", " or ".join(sorted(scopes))
+            raise Forbidden(f"the key's scope is `{held}`; this needs {needed}")
         return compiled, found, caller
 
     def _presented(self, request: web.BaseRequest) -> str | None:
@@ -143,8 +144,3 @@ def _guarded(path: str) -> bool:
     """Return whether the path is under `/v1/`, whether or not it exists."""
     # Decode it, as the router does: `/%761/…` must not reveal more than `/v1/…`.
     return unquote(path.partition("/")[2].partition("/")[0]) == "v1"
-
-
-def _wrong_scope(caller: KeyHolder | None, scopes: frozenset[Scope]) -> Forbidden:
-    held = "none" if caller is None else caller.scope
-    return Forbidden(f"the key's scope is `{held}`; this needs {' or '.join(sorted(scopes))}")

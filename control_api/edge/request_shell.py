@@ -158,18 +158,18 @@ class ServerFaults:
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
         self._monotonic = monotonic
-        self._told_at: dict[str, float] = {}
+        self._logged_at: dict[str, float] = {}
         self._failing: dict[str, str] = {}
         """By operation, the cause that was told of it."""
 
     def failed(self, operation: str, error: Unavailable) -> None:
         """Note that a request of this operation failed."""
         cause, now = error.message, self._monotonic()
-        if now - self._told_at.get(cause, float("-inf")) < PAUSE_SECONDS:
+        if now - self._logged_at.get(cause, float("-inf")) < PAUSE_SECONDS:
             return
-        if len(self._told_at) >= _MAX_CAUSES:
-            self._told_at.clear()
-        self._told_at[cause] = now
+        if len(self._logged_at) >= _MAX_CAUSES:
+            self._logged_at.clear()
+        self._logged_at[cause] = now
         self._failing[operation] = cause
         _log.error("request failed with %d: %s", error.status, cause)
 

@@ -1,7 +1,5 @@
-"""Finds the route for a method and a path, and gives the route's operation what it works with,
-found by the type of its first parameter.
-
-Paths are matched by their decoded segments, literals before parameters.
+"""Finds the route for a method and a path by its decoded segments, literals before parameters, and
+finds what the route's operation works with by the type of its first parameter.
 """
 
 from collections.abc import Iterable

@@ -5,9 +5,6 @@ by one. Ours are known, so a head is one formatted text, and head and body are o
 
 A reader that hangs is given up after a time; one that is slow is waited for. If the pieces stop
 with an error, the connection closes without the response's end.
-
-Bodies are compressed with zstd where the package `zstandard` is installed (the extra `zstd`), and
-with gzip otherwise.
 """
 
 import asyncio
@@ -50,23 +47,23 @@ class EncodedResponse(web.StreamResponse):
         self._reply = reply
         self._fields = _fields(reply, request_id, date)
         self._closing = False
-        self._asked: web.BaseRequest | None = None
+        self._request: web.BaseRequest | None = None
 
     async def prepare(self, request: web.BaseRequest) -> AbstractStreamWriter | None:
-        self._asked = request
+        self._request = request
         return request.writer
 
     async def write_eof(self, data: bytes = b"") -> None:
         """Sends head and body. Raises `ConnectionError` if the client is gone."""
         assert not data
-        request = self._asked
+        request = self._request
         assert request is not None
         await request.writer.write_eof(self._encoded(request))
 
     @property
     def keep_alive(self) -> bool | None:
         """Says whether the connection stays open for another request."""
-        return not self._closing and self._asked is not None and self._asked.keep_alive
+        return not self._closing and self._request is not None and self._request.keep_alive
 
     def force_close(self) -> None:
         self._closing = True

@@ -1,4 +1,4 @@
-"""The console's pages of the area "Access": who may read what, in a table, and why."""
+"""Shows who may read what, in a table, and why."""
 
 from typing import Any
 
@@ -19,9 +19,9 @@ MAX_POLICIES = 200
 
 async def show_matrix(visit: Visit) -> Html:
     """Show roles by sources; every cell leads to why."""
-    given = visit.given("agent_role", "source_id")
+    given = visit.filled("agent_role", "source_id")
     values: dict[str, Any] = {"given": given, "matrix": None, "next": None}
-    page = visit.given("cursor", "source_after")
+    page = visit.filled("cursor", "source_after")
     try:
         found = await visit.call(show_access_matrix, limit="20", sources="10", **given, **page)
     except SluiceError as error:
@@ -31,7 +31,7 @@ async def show_matrix(visit: Visit) -> Html:
 
 async def show_why(visit: Visit) -> Html:
     """Show the exact answer to a question about access, and the clauses that decide it."""
-    given = visit.given(*QUESTION)
+    given = visit.filled(*QUESTION)
     values: dict[str, Any] = {
         "given": given,
         "levels": [("", "any"), *SENSITIVITIES],
@@ -64,7 +64,4 @@ async def _clauses(visit: Visit, role: str, source: str | None) -> dict[str, Any
     return {"clauses": found, "more_clauses": page.next is not None}
 
 
-PAGES = (
-    get("/access", show_access_matrix, show_matrix),
-    get("/access/why", show_access, show_why),
-)
+PAGES = (get("/access", show_access_matrix, show_matrix), get("/access/why", show_access, show_why))

@@ -54,10 +54,10 @@ async def unknown_agents(visit: Visit) -> list[UnknownAgent]:
     found = await visit.call(
         list_events, policy_name=NOT_REGISTERED, limit=str(DENIALS), **{"from": since}
     )
-    asked: dict[str, list[AuditEvent]] = {}
+    by_agent: dict[str, list[AuditEvent]] = {}
     for event in found.rows:
         if event.agent_id is not None:
-            asked.setdefault(event.agent_id, []).append(event)
+            by_agent.setdefault(event.agent_id, []).append(event)
     return [
         UnknownAgent(
             agent_id,
@@ -66,7 +66,7 @@ async def unknown_agents(visit: Visit) -> list[UnknownAgent]:
             events[0].agent_role,
             [name for name, _ in Counter(each.source_id for each in events).most_common(3)],
         )
-        for agent_id, events in islice(asked.items(), LOOKED_UP)
+        for agent_id, events in islice(by_agent.items(), LOOKED_UP)
         if not await _registered(visit, agent_id)
     ]
 
@@ -89,7 +89,7 @@ FIELDS = ("display_name", "description", "owner", "framework", "workload", "boun
 
 async def show_agents(visit: Visit) -> Html:
     """Show the agents that wait or are unknown, then all of them, newest first."""
-    given = visit.given(*FILTERS)
+    given = visit.filled(*FILTERS)
     values: dict[str, Any] = {
         "given": given,
         "statuses": [("", "any"), *((each, each.replace("_", " ")) for each in AGENT_STATUSES)],
@@ -104,7 +104,7 @@ async def show_agents(visit: Visit) -> Html:
             values["queue"], values["more_wait"] = await _waiting(visit)
             values["unknown"] = await unknown_agents(visit)
         values["agents"] = await visit.call(
-            list_agents, limit="50", **given, **visit.given("cursor")
+            list_agents, limit="50", **given, **visit.filled("cursor")
         )
     except SluiceError as error:
         return Html("agents/list.html", values, error)
@@ -122,7 +122,7 @@ async def _waiting(visit: Visit) -> tuple[list[Any], bool]:
 
 async def new_agent(visit: Visit, problem: SluiceError | None = None) -> Html:
     """Show the form; the query may say what an unknown agent calls itself."""
-    return _form(None, visit.form or visit.given("agent_id", "agent_role"), problem)
+    return _form(None, visit.form or visit.filled("agent_id", "agent_role"), problem)
 
 
 async def register(visit: Visit) -> See:
@@ -198,6 +198,7 @@ async def show_agent(visit: Visit, problem: SluiceError | None = None) -> Html:
     agent_id = visit.required("id")
     agent: AgentDetail = await visit.call(get_agent, agent_id=agent_id)
     rows, faults = await _access(visit, agent)
+    denials = await visit.call(list_events, decision="DENY", agent_id=agent_id, limit=str(DENIALS))
     values = {
         "agent": agent,
         "typed": visit.form,
@@ -209,7 +210,7 @@ async def show_agent(visit: Visit, problem: SluiceError | None = None) -> Html:
         "more_roles": max(0, len(agent.permitted_roles) - MAX_ROLES),
         **_compared(agent, rows),
         **_activity(agent),
-        "causes": await _causes(visit, agent_id),
+        "causes": causes_of(denials.rows, agent_id=agent_id),
         **await _runs_as(visit, agent),
     }
     return Html("agents/one.html", values, problem)
@@ -221,9 +222,9 @@ async def _access(visit: Visit, agent: AgentDetail) -> tuple[list[Any], list[str
     rows: list[Any] = []
     faults = []
     for role in agent.permitted_roles[:MAX_ROLES]:
-        asked = {"agent_role": role, "agent_id": agent.agent_id, "policies_only": "true"}
+        query = {"agent_role": role, "agent_id": agent.agent_id, "policies_only": "true"}
         try:
-            document = await visit.call(show_access, **asked)
+            document = await visit.call(show_access, **query)
         except SluiceError as error:
             faults.append(f"{role}: {error.message}")
             continue
@@ -259,11 +260,6 @@ def _activity(agent: AgentDetail) -> dict[str, Any]:
     }
 
 
-async def _causes(visit: Visit, agent_id: str) -> list[Any]:
-    found = await visit.call(list_events, decision="DENY", agent_id=agent_id, limit=str(DENIALS))
-    return causes_of(found.rows, agent_id=agent_id)
-
-
 async def _runs_as(visit: Visit, agent: AgentDetail) -> dict[str, Any]:
     """Find the keys and the sidecars that are the agent's own."""
     own, limit = agent.agent_id, str(MAX_LISTED)
@@ -282,7 +278,7 @@ async def _runs_as(visit: Visit, agent: AgentDetail) -> dict[str, Any]:
 async def show_history(visit: Visit) -> Html:
     agent_id = visit.required("id")
     changes = await visit.call(
-        list_changes, object_type="agent", object_id=agent_id, limit="50", **visit.given("cursor")
+        list_changes, object_type="agent", object_id=agent_id, limit="50", **visit.filled("cursor")
     )
     return Html("agents/history.html", {"agent_id": agent_id, "changes": changes})
 

@@ -1,11 +1,8 @@
-"""The pages of alerts: what fired, and the rules that fire.
+"""Shows the pages of alerts, of the rules that fire them, and of the emergency freeze.
 
 A webhook's secret stands in the answer to the form that makes it, and nowhere else. The form of a
 new rule carries a random text (`Idempotency-Key`), and that of a change the time of the rule's last
 one: so a page that is loaded again makes no second rule, and no second secret.
-
-The page of the emergency freeze: freeze the tenant, see since when, why and by whom, lift it.
-Each page of the console says so while one holds (`pipeline.py`).
 """
 
 from typing import Any
@@ -45,16 +42,19 @@ _NEW = {
 
 
 async def show_alerts(visit: Visit) -> Html:
-    page = await visit.call(list_fired_alerts, limit="50", **visit.given("cursor"))
+    page = await visit.call(list_fired_alerts, limit="50", **visit.filled("cursor"))
     values = {
-        "alerts": [(each, _readable(each.detail)) for each in page.rows],
+        "alerts": [
+            (each, orjson.dumps(each.detail, option=orjson.OPT_INDENT_2).decode())
+            for each in page.rows
+        ],
         "next": page.next,
     }
     return Html("alerts/fired.html", values)
 
 
 async def show_rules(visit: Visit) -> Html:
-    page = await visit.call(list_alert_rules, limit="50", **visit.given("cursor"))
+    page = await visit.call(list_alert_rules, limit="50", **visit.filled("cursor"))
     values = {
         "rules": page,
         "may_create": visit.may(create_alert_rule),
@@ -89,7 +89,7 @@ async def show_rule(visit: Visit, problem: SluiceError | None = None) -> Html:
     is_change = problem is not None and "name" in visit.form
     values = {
         "rule": rule,
-        "given": visit.form if is_change else _shown(rule),
+        "given": visit.form if is_change else _form_of(rule),
         "may_change": visit.may(update_alert_rule),
         "done_text": DONE.get(visit.query.get("done", "")),
     }
@@ -139,7 +139,7 @@ def _fields(visit: Visit) -> dict[str, Any]:
     }
 
 
-def _shown(rule: AlertRule) -> dict[str, str]:
+def _form_of(rule: AlertRule) -> dict[str, str]:
     """Fill the form with the rule."""
     names = ("name", "webhook_url", "email", *NUMBERS)
     given = {name: str(value) for name in names if (value := getattr(rule, name)) is not None}
@@ -154,10 +154,6 @@ async def _seen_rule(visit: Visit) -> AlertRule:
             "the rule has changed since this form was shown: look at it, and send the form again"
         )
     return rule
-
-
-def _readable(detail: dict[str, Any]) -> str:
-    return orjson.dumps(detail, option=orjson.OPT_INDENT_2).decode()
 
 
 FREEZE_DONE = {

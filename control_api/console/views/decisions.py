@@ -1,6 +1,5 @@
-"""The console's pages of the area "Decisions": search, the live tail, export of what matches.
-
-One decision: why it was made so, what it is part of, and the proof for the reader's browser.
+"""Shows the console's pages of decisions: search, the live tail, export of what matches; one with
+its reasons, its lineage, and the proof for the reader's browser.
 """
 
 from http import HTTPStatus
@@ -53,20 +52,22 @@ async def show_decisions(visit: Visit) -> Html | See:
     """Show the events that match the query, newest first; of an event's id, its page."""
     if event_id := visit.query.get("event_id", "").strip():
         return See(address("/decision", id=event_id))
-    given = visit.given(*VALUES, *TIMES)
-    fields = visit.given(*VALUES, "cursor")
+    given = visit.filled(*VALUES, *TIMES)
+    fields = visit.filled(*VALUES, "cursor")
     try:
         found = await visit.call(list_events, limit="50", **fields, **visit.times(*TIMES))
     except SluiceError as error:
-        return Html("decisions/list.html", _shown(visit, given), error)
+        return Html("decisions/list.html", _list_values(visit, given), error)
     # What is recorded from here on is for the tail: it neither misses an entry nor repeats one.
     after = found.rows[0].seq + 1 if found.rows else 0
     live = address("/decisions/live", **given, after=after)
-    return Html("decisions/list.html", {**_shown(visit, given), "events": found, "live": live})
+    return Html(
+        "decisions/list.html", {**_list_values(visit, given), "events": found, "live": live}
+    )
 
 
 async def follow_decisions(visit: Visit) -> Stream:
-    fields = visit.given(*VALUES, "after") | visit.times(*TIMES)
+    fields = visit.filled(*VALUES, "after") | visit.times(*TIMES)
     # What a browser sends when it connects again: the entry to go on from.
     if last := visit.headers.get("Last-Event-ID"):
         fields["after"] = last
@@ -78,7 +79,7 @@ async def download_decisions(visit: Visit) -> Stream:
     form = visit.query.get("format")
     if form not in FORMS:
         raise invalid([f"format: must be one of {', '.join(FORMS)}"], "query")
-    given = visit.given(*VALUES)
+    given = visit.filled(*VALUES)
     times = visit.times(*TIMES)
     # Every field but these two has one name in both operations: there, `from` is an entry.
     given |= {EXPORT_NAMES[name]: time for name, time in times.items()}
@@ -86,7 +87,7 @@ async def download_decisions(visit: Visit) -> Stream:
     return stream
 
 
-def _shown(visit: Visit, given: dict[str, str]) -> dict[str, object]:
+def _list_values(visit: Visit, given: dict[str, str]) -> dict[str, object]:
     now = visit.console.clock.now()
     return {
         "given": given,
@@ -169,7 +170,7 @@ async def send_proof(visit: Visit) -> Data:
 
 async def send_growth(visit: Visit) -> Data:
     """Prove that the log only grew between two checkpoints."""
-    given = visit.given("from", "to")
+    given = visit.filled("from", "to")
     proven = await visit.call(prove_consistency, **given)
     return Data(proven.to_wire())
 

@@ -1,4 +1,4 @@
-"""The console's page of the area "Fleet": every sidecar, those with troubles first."""
+"""Shows every sidecar, those with troubles first."""
 
 from typing import Any, NamedTuple
 
@@ -37,7 +37,7 @@ class Row(NamedTuple):
 
 async def show_fleet(visit: Visit) -> Html:
     """Show each sidecar with its troubles, and where the newest change is not in force."""
-    page = await visit.call(list_sidecars, limit=str(READ), **visit.given("cursor"))
+    page = await visit.call(list_sidecars, limit=str(READ), **visit.filled("cursor"))
     found = await visit.call(show_acknowledgements, limit=str(READ))
     acknowledged = found.response
     stated = await visit.call(list_sources, limit="1")
@@ -53,10 +53,10 @@ async def show_fleet(visit: Visit) -> Html:
     ]
     rows.sort(key=lambda row: (row.troubles[0].rank if row.troubles else 9, row.sidecar.sidecar_id))
     only = visit.query.get("show") == "troubled"
-    shown = [row for row in rows if row.troubles] if only else rows
+    listed = [row for row in rows if row.troubles] if only else rows
     values = {
-        "rows": shown[:SHOWN],
-        "left": max(0, len(shown) - SHOWN),
+        "rows": listed[:SHOWN],
+        "left": max(0, len(listed) - SHOWN),
         "only": only,
         "next": page.next,
         "revision": visit.revision,

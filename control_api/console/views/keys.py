@@ -1,4 +1,4 @@
-"""The console's pages of the area "Keys": list, create, bind, rotate, revoke.
+"""Shows the console's pages of keys: list, create, bind, rotate, revoke.
 
 A secret stands in the answer to the form that creates it, and nowhere else. That form carries a
 random text (`Idempotency-Key`), so a page that is loaded again creates no second key.
@@ -28,8 +28,8 @@ _SOON = 14 * 86_400_000_000  # microseconds
 async def show_keys(visit: Visit) -> Html:
     """Show the keys that are not revoked, newest first; or those of enrolled pods."""
     enrolled = visit.query.get("of") == "pods"
-    asked = {"enrolled": "true" if enrolled else None, **visit.given("cursor")}
-    page = await visit.call(list_keys, limit="50", **asked)
+    query = {"enrolled": "true" if enrolled else None, **visit.filled("cursor")}
+    page = await visit.call(list_keys, limit="50", **query)
     values = {
         "rows": [(key, state_of(key, visit.console.clock.now())) for key in page.rows],
         "next": page.next,

@@ -158,7 +158,11 @@ def _fleet(sidecars: Page[SidecarResponse], revision: int, now: int) -> list[Nee
         ("warn", "silent for more than 15 seconds", silent),
         ("warn", "with older policies", [e for e in live if e.revision < revision]),
         ("warn", "with stale policies", [e for e in live if (e.policy_set_age_ms or 0) > STALE_MS]),
-        ("warn", "that ship records late", [e for e in live if _is_late(e)]),
+        (
+            "warn",
+            "that ship records late",
+            [e for e in live if (e.oldest_unshipped_ms or 0) > LATE_MS],
+        ),
     )
     more = "" if sidecars.next is None else "+"
     return [
@@ -166,10 +170,6 @@ def _fleet(sidecars: Page[SidecarResponse], revision: int, now: int) -> list[Nee
         for tone, what, some in cases
         if some
     ]
-
-
-def _is_late(sidecar: SidecarResponse) -> bool:
-    return (sidecar.oldest_unshipped_ms or 0) > LATE_MS
 
 
 async def _alerts(visit: Visit) -> list[Need]:

@@ -1,5 +1,4 @@
-"""The console's pages of the area "Sessions": all of them, one with its trail, ending one or
-many."""
+"""Shows the sessions and one with its trail, and ends one or many."""
 
 from typing import Any
 
@@ -17,13 +16,11 @@ from policies.ground.errors import Invalid, SluiceError
 FILTERS = ("status", "agent_role")
 WHOSE = ("agent_role", "agent_id", "user_id")
 """Whose sessions are revoked together."""
-DONE = {
-    "revoked": "Revoked. Every further call in it is denied.",
-}
+DONE = {"revoked": "Revoked. Every further call in it is denied."}
 
 
 async def show_sessions(visit: Visit, problem: SluiceError | None = None) -> Html:
-    given = visit.given(*FILTERS)
+    given = visit.filled(*FILTERS)
     values: dict[str, Any] = {
         "given": given,
         "sessions": None,
@@ -33,7 +30,7 @@ async def show_sessions(visit: Visit, problem: SluiceError | None = None) -> Htm
     }
     try:
         values["sessions"] = await visit.call(
-            list_sessions, limit="50", **given, **visit.given("cursor")
+            list_sessions, limit="50", **given, **visit.filled("cursor")
         )
     except SluiceError as error:
         problem = error
@@ -52,7 +49,7 @@ async def show_session(visit: Visit, problem: SluiceError | None = None) -> Html
     session_id = visit.required("id")
     session = await visit.call(get_session, session_id=session_id)
     trail = await visit.call(
-        show_session_trail, session_id=session_id, limit="50", **visit.given("cursor")
+        show_session_trail, session_id=session_id, limit="50", **visit.filled("cursor")
     )
     values = {
         "session": session,

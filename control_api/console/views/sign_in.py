@@ -1,9 +1,4 @@
-"""Signing in, by an API key or a one-time link, and out.
-
-Who is signed in: oneself, and everyone else of the tenant.
-
-Signing in by OpenID Connect: to the identity provider, and back.
-"""
+"""Signs people in (by an API key, a one-time link, or OpenID Connect) and out, and shows who is."""
 
 import re
 
@@ -30,7 +25,7 @@ DONE = {"ended": "The session has ended."}
 
 
 async def show_account(visit: Visit, problem: SluiceError | None = None) -> Html:
-    page = await visit.call(list_console_sessions, limit="50", **visit.given("cursor"))
+    page = await visit.call(list_console_sessions, limit="50", **visit.filled("cursor"))
     who = visit.signed_in
     values = {
         "sessions": page.rows,

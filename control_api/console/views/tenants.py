@@ -1,5 +1,4 @@
-"""The console's pages of the area "Tenants", which are the superadmin's: list, create, settings,
-keys, deactivate and reactivate.
+"""Shows the superadmin's pages of tenants: list, create, settings, keys, deactivate, reactivate.
 
 The secret of a tenant's key stands in the answer to the form that creates it, and nowhere else. A
 page that is loaded again creates nothing: a tenant's name is unique, and the form of a key carries
@@ -30,7 +29,7 @@ SETTINGS = ("require_agent_id", "pii_masking")
 
 
 async def show_tenants(visit: Visit) -> Html:
-    page = await visit.call(list_tenants, limit="50", **visit.given("cursor"))
+    page = await visit.call(list_tenants, limit="50", **visit.filled("cursor"))
     return Html("tenants/list.html", {"tenants": page})
 
 

@@ -176,9 +176,7 @@ def test_a_hold_that_lacks_something_is_refused_and_keeps_what_was_typed(console
     assert console.post("/console/audit/holds/release", fields).status == 404
 
 
-def test_a_hold_is_listed_and_keeps_from_erasure_until_it_is_released(
-    tenant: ControlApi,
-) -> None:
+def test_a_hold_is_listed_and_keeps_from_erasure_until_it_is_released(tenant: ControlApi) -> None:
     tenant.evaluate(user_id="held", session_id="s-kept")
     console = Visitor(tenant).sign_in(tenant.admin_key)
     page = console.get("/console/audit/holds")

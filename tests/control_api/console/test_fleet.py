@@ -9,7 +9,7 @@ import pytest
 from control_api.console.views.fleet import troubles
 from control_api.fleet.models import SidecarResponse
 from sidecar.policy_cache.replica import MAX_WAIT
-from tests.control_api.console.reader import Visitor
+from tests.control_api.console.reader import Shown, Visitor
 from tests.support.control_api import ControlApi
 
 
@@ -25,16 +25,16 @@ def report(api: ControlApi, sidecar_id: str, revision: int, **changed: Any) -> N
     api.admin("POST", "/v1/sidecars/report", given)
 
 
-def test_sidecars_with_troubles_come_before_those_in_order(tenant: ControlApi) -> None:
-    console = Visitor(tenant).sign_in(tenant.admin_key)
-    assert "No sidecar has reported" in console.get("/console/fleet").text
-    revision = tenant.admin("GET", "/v1/sidecars/policy-set?since=0")["revision"]
-    report(tenant, "a-fine", revision, agent_id="agt_1", agent_role="support")
-    report(tenant, "b-late", revision - 1)
-    report(tenant, "c-full", revision, spool_depth=212, oldest_unshipped_ms=45_000)
-    report(tenant, "d-forked", revision, forked="size 7 has another root")
-    report(tenant, "e-stale", revision, policy_set_age_ms=61_000)
-    shown = console.get("/console/fleet")
+def report_troubles(api: ControlApi, revision: int) -> None:
+    report(api, "b-late", revision - 1)
+    report(api, "c-full", revision, spool_depth=212, oldest_unshipped_ms=45_000)
+    report(api, "d-forked", revision, forked="size 7 has another root")
+    report(api, "e-stale", revision, policy_set_age_ms=61_000)
+
+
+def require_sorted(visitor: Visitor) -> Shown:
+    """Return the page, on which those with troubles come before `a-fine` and say what is wrong."""
+    shown = visitor.get("/console/fleet")
     rows = {row.find("th").text: row.text for row in shown.main.find("tbody").find_all("tr")}
     assert list(rows) == ["d-forked", "e-stale", "b-late", "c-full", "a-fine"]
     assert "contradicts the checkpoint" in rows["d-forked"]
@@ -42,8 +42,18 @@ def test_sidecars_with_troubles_come_before_those_in_order(tenant: ControlApi) -
     assert "policies that are 1 change old" in rows["b-late"]
     assert "212 records on its disk" in rows["c-full"]
     assert "in order" in rows["a-fine"]
-    troubled = console.get("/console/fleet?show=troubled")
+    troubled = visitor.get("/console/fleet?show=troubled")
     assert "a-fine" not in troubled.main.find("tbody").text
+    return shown
+
+
+def test_sidecars_with_troubles_come_before_those_in_order(tenant: ControlApi) -> None:
+    console = Visitor(tenant).sign_in(tenant.admin_key)
+    assert "No sidecar has reported" in console.get("/console/fleet").text
+    revision = tenant.admin("GET", "/v1/sidecars/policy-set?since=0")["revision"]
+    report(tenant, "a-fine", revision, agent_id="agt_1", agent_role="support")
+    report_troubles(tenant, revision)
+    require_sorted(console)
 
 
 @pytest.mark.deep(stands_in="test_sidecars_with_troubles_come_before_those_in_order")
@@ -55,23 +65,11 @@ def test_sidecars_with_troubles_come_first_and_say_what_is_wrong(fresh: ControlA
     usual = round(2 * MAX_WAIT * 1000)
     fine = {"agent_id": "agt_1", "agent_role": "support", "policy_set_age_ms": usual}
     report(fresh, "a-fine", revision, **fine)
-    report(fresh, "b-late", revision - 1)
-    report(fresh, "c-full", revision, spool_depth=212, oldest_unshipped_ms=45_000)
-    report(fresh, "d-forked", revision, forked="size 7 has another root")
-    report(fresh, "e-stale", revision, policy_set_age_ms=61_000)
-    shown = visitor.get("/console/fleet")
-    rows = {row.find("th").text: row.text for row in shown.main.find("tbody").find_all("tr")}
-    assert list(rows) == ["d-forked", "e-stale", "b-late", "c-full", "a-fine"]
-    assert "contradicts the checkpoint" in rows["d-forked"]
-    assert "1 min ago" in rows["e-stale"]
-    assert "policies that are 1 change old" in rows["b-late"]
-    assert "212 records on its disk" in rows["c-full"]
-    assert "in order" in rows["a-fine"]
+    report_troubles(fresh, revision)
+    shown = require_sorted(visitor)
     missing = shown.main.find("section", aria_labelledby="change")
     assert "a-fine" in missing.text
     assert "none yet" in missing.text
-    troubled = visitor.get("/console/fleet?show=troubled")
-    assert "a-fine" not in troubled.main.find("tbody").text
     fresh.time.ahead += 60
     silent = visitor.get("/console/fleet").main.find("tbody").find_all("tr")
     assert all("has not reported" in row.text for row in silent)

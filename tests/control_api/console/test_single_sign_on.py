@@ -10,14 +10,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from tests.control_api.console.company import (
-    ATTEMPT,
-    AUDITORS,
-    COOKIE,
-    GROUPS,
-    Company,
-    founded,
-)
+from tests.control_api.console.company import ATTEMPT, AUDITORS, COOKIE, GROUPS, Company, founded
 from tests.control_api.console.reader import Visitor
 from tests.control_api.signin.real_provider import SECRET
 from tests.support.control_api import ControlApi, running_control_api

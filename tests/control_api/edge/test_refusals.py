@@ -31,16 +31,6 @@ def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlApi]:
         yield started
 
 
-@pytest.fixture(scope="module")
-def ours(api: ControlApi) -> Tenant:
-    return Tenant.made(api, "ours")
-
-
-@pytest.fixture(scope="module")
-def theirs(api: ControlApi) -> Tenant:
-    return Tenant.made(api, "theirs")
-
-
 def sent_for(tenant: Tenant, route: Route, object_id: str) -> list[str]:
     """The statements that a refusal takes."""
     return min((_sent_once(tenant, route, object_id) for _ in range(LOOKS)), key=len)

@@ -49,16 +49,6 @@ def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlApi]:
 
 
 @pytest.fixture(scope="module")
-def ours(api: ControlApi) -> Tenant:
-    return Tenant.made(api, "ours")
-
-
-@pytest.fixture(scope="module")
-def theirs(api: ControlApi) -> Tenant:
-    return Tenant.made(api, "theirs")
-
-
-@pytest.fixture(scope="module")
 def dead(api: ControlApi) -> dict[str, str]:
     """Admin keys that no longer work, one for each reason."""
     doomed = Tenant.made(api, "doomed")

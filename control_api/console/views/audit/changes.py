@@ -35,8 +35,8 @@ class ChangeRow(NamedTuple):
 
 
 async def show_changes(visit: Visit) -> Html:
-    given = visit.given(*VALUES, *TIMES)
-    fields = visit.given(*VALUES, "cursor")
+    given = visit.filled(*VALUES, *TIMES)
+    fields = visit.filled(*VALUES, "cursor")
     values: dict[str, Any] = {"given": given, "changes": [], "next": None}
     try:
         page = await visit.call(list_changes, limit="50", **fields, **visit.times(*TIMES))
@@ -60,8 +60,11 @@ def _text(held: Mapping[str, Any], name: str) -> str | None:
     if name not in held:
         return None
     value = held[name]
-    text = value if isinstance(value, str) else orjson.dumps(value).decode()
-    return text if len(text) <= _MOST else f"{text[:_MOST]}…"
+    return _cut(value if isinstance(value, str) else orjson.dumps(value).decode(), _MOST)
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[:most]}…"
 
 
 WORDS = {
@@ -97,7 +100,7 @@ class Row(NamedTuple):
 async def show_refused(visit: Visit) -> Html:
     values: dict[str, Any] = {"rows": [], "next": None}
     try:
-        page = await visit.call(list_rejected_records, limit="50", **visit.given("cursor"))
+        page = await visit.call(list_rejected_records, limit="50", **visit.filled("cursor"))
         keys = await visit.call(list_keys, limit="1000")
     except SluiceError as error:
         return Html("audit/refused.html", values, error)
@@ -110,25 +113,21 @@ def _row(refused: RejectedRecord, person: str | None) -> Row:
     record, words = refused.record, WORDS.get(refused.reason, refused.reason)
     taken = record is not None and refused.reason == _TAKEN
     event_id = str(record["eid"]) if record is not None and taken else None
-    return Row(refused, person, words, _refused_text(record), _decision(record), event_id)
+    text = None
+    if record is not None:
+        text = _cut(orjson.dumps(record, option=orjson.OPT_INDENT_2).decode(), _MOST_REFUSED)
+    return Row(refused, person, words, text, _decision(record), event_id)
 
 
 def _decision(record: dict[str, Any] | None) -> str | None:
     """Say what a record decided, and about what; None if it can't be read as a decision."""
     try:
         pub = (record or {})["pub"]
-        asked, answer = pub["request"], pub["response"]["decision"]
-        agent_id, source_id = asked.get("agent_id"), asked["source_id"]
+        request, answer = pub["request"], pub["response"]["decision"]
+        agent_id, source_id = request.get("agent_id"), request["source_id"]
     except (LookupError, TypeError, AttributeError):
         return None
     return f"{answer}: {agent_id or 'no agent'} from {source_id}"[:_MOST_REFUSED]
-
-
-def _refused_text(record: dict[str, Any] | None) -> str | None:
-    if record is None:
-        return None
-    text = orjson.dumps(record, option=orjson.OPT_INDENT_2).decode()
-    return text if len(text) <= _MOST_REFUSED else f"{text[:_MOST_REFUSED]}…"
 
 
 PAGES = (

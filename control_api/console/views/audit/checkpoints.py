@@ -1,10 +1,6 @@
-"""Shows the console's pages of the signed checkpoints that are kept, with the key that signs the
-log and how to verify it offline.
+"""Shows the console's pages of the log's state, its verification, and the signed checkpoints.
 
-INVARIANT: what is damaged is told before anything else, and what was not checked is never told as
-if it had been.
-
-Shows the console's page of the log's state, its verification, and how far that has come.
+INVARIANT: damage stands before anything else, and nothing is shown as checked that was not.
 """
 
 from collections.abc import Collection
@@ -83,15 +79,15 @@ def verdicts(
 ) -> list[Verdict]:
     """What a person must know of the log, the worst first. `found` and `signed` are None if they
     could not be read, for the reason `unread`, or if there is no checkpoint."""
-    told = []
+    rows = []
     if unread is not None:
         text = f"{unread.message}. What is missing on this page was not looked at."
-        told.append(Verdict("bad", "THE LOG CAN'T BE READ", text))
+        rows.append(Verdict("bad", "THE LOG CAN'T BE READ", text))
     if found is not None:
-        told.append(_verified(found, now))
+        rows.append(_verified(found, now))
     if found is not None and signed is not None:
-        told += _compared(found, signed, now)
-    return sorted(told, key=lambda each: _WORST_FIRST.index(each.tone))
+        rows += _compared(found, signed, now)
+    return sorted(rows, key=lambda each: _WORST_FIRST.index(each.tone))
 
 
 def _verified(found: Verification, now: int) -> Verdict:
@@ -116,33 +112,33 @@ def _verified(found: Verification, now: int) -> Verdict:
 
 
 def _compared(found: Verification, signed: Signed, now: int) -> list[Verdict]:
-    told = []
+    rows = []
     if signed.level == "unsigned":
         text = f"No signature of the log's key fits the checkpoint of {signed.size:,} entries."
-        told.append(Verdict("bad", "NOT SIGNED", text))
+        rows.append(Verdict("bad", "NOT SIGNED", text))
     if signed.size > found.total:
         text = (
             f"The checkpoint is of {signed.size:,} entries, and the log has {found.total:,}: "
             "entries were removed, or an older copy was put back."
         )
-        told.append(Verdict("bad", "ENTRIES ARE MISSING", text))
-    elif signed.size < found.total and _is_old(signed.signed_at, now):
+        rows.append(Verdict("bad", "ENTRIES ARE MISSING", text))
+    elif (
+        signed.size < found.total
+        and signed.signed_at is not None
+        and now - micros(signed.signed_at) > UNSIGNED_FOR
+    ):
         text = (
             f"The newest entries ({found.total - signed.size:,}) are under no checkpoint, though "
             "one follows within seconds as a rule."
         )
-        told.append(Verdict("warn", "Signing is behind", text))
-    return told
-
-
-def _is_old(signed_at: str | None, now: int) -> bool:
-    return signed_at is not None and now - micros(signed_at) > UNSIGNED_FOR
+        rows.append(Verdict("warn", "Signing is behind", text))
+    return rows
 
 
 async def show_checkpoints(visit: Visit) -> Html:
     problem, page = None, Page[KeptCheckpoint]([])
     try:
-        page = await visit.call(list_checkpoints, limit="50", **visit.given("cursor"))
+        page = await visit.call(list_checkpoints, limit="50", **visit.filled("cursor"))
     except SluiceError as error:
         problem = error
     values = {"checkpoints": page.rows, "next": page.next}
@@ -283,11 +279,11 @@ async def _witnesses(visit: Visit, signed: Signed) -> list[WitnessResponse]:
     newest = {key: (signed.size, at) for key, at in signed.cosigned.items()}
     if len(newest) < len(keys):
         newest = await _looked_back(visit, keys) | newest
-    shown = []
+    rows = []
     for key in keys:
         size, at = newest.get(key, (None, None))
-        shown.append(WitnessResponse(key.name, key.text(), size, at, signed.size))
-    return shown
+        rows.append(WitnessResponse(key.name, key.text(), size, at, signed.size))
+    return rows
 
 
 async def _looked_back(visit: Visit, keys: list[VerifierKey]) -> dict[VerifierKey, tuple[int, int]]:

@@ -38,7 +38,7 @@ async def show_downloads(visit: Visit, problem: SluiceError | None = None) -> Ht
         problem = problem or error
     values = {
         **installing(),
-        "given": visit.given(*FIELDS),
+        "given": visit.filled(*FIELDS),
         "key": key,
         "forms": list(FORMS.items()),
         "names": VALUES[1:],
@@ -50,7 +50,7 @@ async def download_log(visit: Visit) -> Answer:
     """Send the log, or a part of it; or the decisions that match, if a format is given."""
     # `from` and `to` may be the number of an entry, which is no time.
     times = [name for name in PLACES if not _is_entry(visit.query.get(name, ""))]
-    fields = visit.given(*FIELDS) | visit.times(*times, *TIMES)
+    fields = visit.filled(*FIELDS) | visit.times(*times, *TIMES)
     stream: Stream = await visit.call(export_log, **fields)
     return stream
 
@@ -70,7 +70,7 @@ NICE = 10
 NAMES = ("report.html", "report.json")
 _FAILED = 1
 """The exit code if the export does not hold."""
-_TOLD = 4000
+_MAX_OUTPUT = 4000
 _PIECE = 1024 * 1024
 
 
@@ -131,11 +131,11 @@ async def _run(folder: Path, selection: str) -> None:
             await process.wait()
     if process.returncode == 0:
         return
-    told = (out if process.returncode == _FAILED else err)[:_TOLD].decode(errors="replace")
-    told = told.replace(f"{folder}/", "").strip()
+    output = (out if process.returncode == _FAILED else err)[:_MAX_OUTPUT].decode(errors="replace")
+    output = output.replace(f"{folder}/", "").strip()
     if process.returncode == _FAILED:
-        raise Conflict("FAILED: the log does not hold, so there is no report", details=told)
-    raise Conflict("the report can't be made", details=told)
+        raise Conflict("FAILED: the log does not hold, so there is no report", details=output)
+    raise Conflict("the report can't be made", details=output)
 
 
 def _zipped(folder: Path) -> bytes:

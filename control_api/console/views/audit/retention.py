@@ -76,7 +76,7 @@ ERASURES_DONE = {
 async def show_erasures(visit: Visit, problem: SluiceError | None = None) -> Html:
     page: Page[RedactionResponse] = Page([])
     try:
-        page = await visit.call(list_redactions, limit="50", **visit.given("cursor"))
+        page = await visit.call(list_redactions, limit="50", **visit.filled("cursor"))
     except SluiceError as error:
         problem = problem or error
     done = visit.query.get("done", "")
@@ -93,13 +93,13 @@ async def show_erasures(visit: Visit, problem: SluiceError | None = None) -> Htm
 
 
 async def erase(visit: Visit) -> See:
-    done = await visit.call(redact_events, **_asked(visit))
+    done = await visit.call(redact_events, **_erasure(visit))
     if not done.redacted and not done.sessions:
         return See(address("/audit/erasures", done="nothing"))
     return See(address("/audit/erasures", done="more" if done.more else "erased"))
 
 
-def _asked(visit: Visit) -> dict[str, Any]:
+def _erasure(visit: Visit) -> dict[str, Any]:
     form = visit.form
     kind, whose = form.get("kind"), form.text("whose")
     if kind not in dict(ERASURE_KINDS):
@@ -122,7 +122,7 @@ async def show_holds(visit: Visit, problem: SluiceError | None = None) -> Html:
     page: Page[HoldResponse] = Page([])
     try:
         active = None if is_all else "true"
-        page = await visit.call(list_holds, limit="50", active=active, **visit.given("cursor"))
+        page = await visit.call(list_holds, limit="50", active=active, **visit.filled("cursor"))
     except SluiceError as error:
         problem = problem or error
     values = {

@@ -1,8 +1,5 @@
-"""Shows the console's pages of candidates: all of them, one with its review, promoting and
-discarding it.
-
-Shows the console's pages of policy tests, and of what recorded decisions would be under other
-policies.
+"""Shows the console's pages of candidates, of policy tests, and of what recorded decisions would be
+under other policies.
 """
 
 from typing import Any
@@ -33,17 +30,17 @@ ROWS = 200
 NAMES = 100
 """Names of policies that are shown of each kind."""
 DONE = {
-    "created": "The candidate is evaluated from now on. Its counts begin with the next decision.",
+    "created": "The candidate is evaluated from now on. Its counts begin with the next decision."
 }
 
 
 async def show_candidate(visit: Visit, problem: SluiceError | None = None) -> Html:
     found = await visit.call(get_candidate, name=visit.required("id"))
-    shown = len(found.groups) if visit.query.get("groups") == "all" else GROUPS
+    most = len(found.groups) if visit.query.get("groups") == "all" else GROUPS
     values = {
         "candidate": found,
-        "groups": found.groups[:shown],
-        "more": len(found.groups) > shown,
+        "groups": found.groups[:most],
+        "more": len(found.groups) > most,
         "may_change": visit.may(promote_candidate),
         "done_text": DONE.get(visit.query.get("done", "")),
     }
@@ -108,7 +105,7 @@ async def show_candidates(visit: Visit) -> Html:
 
 
 async def show_new_candidate(visit: Visit, problem: SluiceError | None = None) -> Html:
-    given = visit.form or visit.given("name")
+    given = visit.form or visit.filled("name")
     taken = isinstance(problem, Conflict) and bool(given.get("name"))
     return Html("policies/new_candidate.html", {"given": given, "taken": taken}, problem)
 
@@ -181,10 +178,10 @@ async def cancel(visit: Visit) -> See:
 
 
 def _result(visit: Visit, run: Any) -> dict[str, Any]:
-    shown = None if visit.query.get("groups") == "all" else GROUPS
+    most = None if visit.query.get("groups") == "all" else GROUPS
     return {
-        "groups": run.groups[:shown],
-        "more": shown is not None and len(run.groups) > shown,
+        "groups": run.groups[:most],
+        "more": most is not None and len(run.groups) > most,
         "progress_at": address("/policies/impact/progress", id=run.impact_id),
         "renamed": run.renamed.groups[:GROUPS],
     }

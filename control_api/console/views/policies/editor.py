@@ -135,7 +135,7 @@ async def _review(visit: Visit, reviewed: Reviewed, problem: SluiceError | None 
         return _editor(reviewed.draft, problem=problem or error)
     if reviewed.base is not None:
         problem = PreconditionFailed("the policy was changed while you wrote")
-    return Html("policies/review.html", _shown(visit, reviewed), problem)
+    return Html("policies/review.html", _review_values(visit, reviewed), problem)
 
 
 async def _find_out(visit: Visit, reviewed: Reviewed) -> None:
@@ -166,7 +166,7 @@ async def _require_free(visit: Visit, name: str) -> None:
         raise Conflict(f"an active policy named `{name}` already exists")
 
 
-def _shown(visit: Visit, reviewed: Reviewed) -> dict[str, Any]:
+def _review_values(visit: Visit, reviewed: Reviewed) -> dict[str, Any]:
     draft, before, found = reviewed.draft, reviewed.before, reviewed.found
     old = "" if before is None else written(body_of(before))
     meanwhile: list[FieldChange] = []

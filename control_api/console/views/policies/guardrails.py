@@ -1,4 +1,4 @@
-"""The console's pages of policies: guardrails."""
+"""Shows the console's pages of guardrails."""
 
 from typing import Any
 
@@ -25,7 +25,7 @@ DONE = {
 
 
 async def show_guardrails(visit: Visit) -> Html:
-    found = await visit.call(list_guardrails, limit="50", **visit.given("cursor"))
+    found = await visit.call(list_guardrails, limit="50", **visit.filled("cursor"))
     values = {
         "guardrails": found.rows,
         "next": found.next,
@@ -83,15 +83,14 @@ def _given(guardrail: Any) -> dict[str, Any]:
 
 def _page(given: Any, problem: SluiceError | None, **values: Any) -> Html:
     levels = given.all("levels") if isinstance(given, Form) else given.get("levels", ())
-    shown = {
+    common = {
         "given": given,
         "levels": [(each, each in levels) for each in SENSITIVITIES],
         "refused_by": broken_guardrail(problem),
         "guardrail": None,
         "may_change": True,
-        **values,
     }
-    return Html("policies/guardrail.html", shown, problem)
+    return Html("policies/guardrail.html", {**common, **values}, problem)
 
 
 PAGES = (

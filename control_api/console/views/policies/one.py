@@ -34,10 +34,10 @@ SOURCES = 4
 
 
 async def show_policies(visit: Visit, problem: SluiceError | None = None) -> Html:
-    given = visit.given(*FILTERS)
+    given = visit.filled(*FILTERS)
     found = None
     try:
-        found = await visit.call(list_policies, limit="50", **given, **visit.given("cursor"))
+        found = await visit.call(list_policies, limit="50", **given, **visit.filled("cursor"))
     except SluiceError as error:
         problem = problem or error
     values = {
@@ -187,7 +187,7 @@ async def show_history(visit: Visit) -> Html:
     """Show a policy's versions, newest first, each with what it changed."""
     policy_id = visit.required("id")
     page = await visit.call(
-        list_policy_versions, policy_id=policy_id, limit=str(VERSIONS), **visit.given("cursor")
+        list_policy_versions, policy_id=policy_id, limit=str(VERSIONS), **visit.filled("cursor")
     )
     rows: list[PolicyVersion] = page.rows
     last = await newest_before(visit, policy_id, rows[-1].version) if page.next else None

@@ -1,7 +1,4 @@
-"""Policies as text that people read and type, and back, with every fault at its line.
-
-Knows no page, and no policy in force.
-"""
+"""Writes policies as text for people, and reads them back, with every fault at its line."""
 
 import asyncio
 import re

@@ -1,15 +1,9 @@
-"""The console's pages of policies: the levels that the tenant states of its sources."""
+"""Shows the console's pages of the levels that the tenant states of its sources."""
 
 from typing import Any
 
 from control_api.console.page import Html, See, Visit, address, get, post
-from control_api.policy.source_operations import (
-    MAX_LEVELS,
-    SourceResponse,
-    delete_source,
-    list_sources,
-    put_source,
-)
+from control_api.policy.source_operations import MAX_LEVELS, delete_source, list_sources, put_source
 from policies.definitions.model import SENSITIVITIES
 from policies.ground.errors import NotFound, SluiceError
 
@@ -21,7 +15,7 @@ DONE = {
 
 
 async def show_sources(visit: Visit) -> Html:
-    found = await visit.call(list_sources, limit="50", **visit.given("cursor"))
+    found = await visit.call(list_sources, limit="50", **visit.filled("cursor"))
     values = {
         "sources": found.rows,
         "next": found.next,
@@ -39,7 +33,8 @@ async def show_new_source(visit: Visit, problem: SluiceError | None = None) -> H
 
 async def show_source(visit: Visit, problem: SluiceError | None = None) -> Html:
     pattern = visit.required("id")
-    found = await _found(visit, pattern)
+    page = await visit.call(list_sources, limit=str(MAX_LEVELS))
+    found = next((each for each in page.rows if each.source_pattern == pattern), None)
     if found is None:
         raise NotFound(f"no level is stated of `{pattern}`")
     level = visit.form.get("sensitivity_level") or found.sensitivity_level
@@ -61,19 +56,9 @@ async def delete(visit: Visit) -> See:
     return See(address(LIST, done="deleted"))
 
 
-async def _found(visit: Visit, pattern: str) -> SourceResponse | None:
-    page = await visit.call(list_sources, limit=str(MAX_LEVELS))
-    return next((each for each in page.rows if each.source_pattern == pattern), None)
-
-
 def _page(given: Any, problem: SluiceError | None, **values: Any) -> Html:
-    shown = {
-        "given": given,
-        "levels": SENSITIVITIES,
-        "source": None,
-        **values,
-    }
-    return Html("policies/source.html", shown, problem)
+    common = {"given": given, "levels": SENSITIVITIES, "source": None}
+    return Html("policies/source.html", {**common, **values}, problem)
 
 
 PAGES = (

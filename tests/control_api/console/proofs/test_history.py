@@ -95,10 +95,7 @@ def test_an_accepted_incarnation_is_explained_for_its_reader_to_confirm() -> Non
 
 @pytest.mark.parametrize(
     ("accepted", "title"),
-    [
-        (False, "Verified, but for the log's growth"),
-        (True, "The log goes on as a new incarnation"),
-    ],
+    [(False, "Verified, but for the log's growth"), (True, "The log goes on as a new incarnation")],
     ids=["purged", "accepted"],
 )
 def test_what_only_a_reader_can_judge_is_explained_confirmed_and_then_known(
