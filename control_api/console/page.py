@@ -5,7 +5,7 @@ import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from urllib.parse import urlencode
 
 import orjson
@@ -26,6 +26,9 @@ from control_api.signin.models import browser_label
 from control_api.tenants.operations import Tenants
 from policies.ground.clock import Clock, UnreadableTime, read_time_text
 from policies.ground.errors import Forbidden, Invalid, SluiceError, Unauthorized, invalid
+
+if TYPE_CHECKING:
+    from control_api.console.sessions import ConsoleSessions
 
 ROOT = "/console"
 
@@ -79,23 +82,13 @@ class SignedIn(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Names the page among the metrics' operations."""
+        """Names the person in the audit trail."""
         return self.caller.by
 
     @property
     def tenant_id(self) -> str | None:
         """None for the superadmin."""
         return None if isinstance(self.caller, Superadmin) else self.caller.tenant_id
-
-
-class Sessions(Protocol):
-    """Begins and ends sessions of the console (`console.sessions`)."""
-
-    async def begin(self, key: str, browser: str, remote: str) -> str: ...
-
-    async def begin_by_link(self, code: str, browser: str, remote: str) -> str: ...
-
-    async def end(self, who: SignedIn) -> None: ...
 
 
 class Form(dict[str, str]):
@@ -152,7 +145,7 @@ class Visit:
     secure: bool = False
     """Whether the browser sees the console by HTTPS."""
     who: SignedIn | None = None
-    sessions: Sessions | None = None
+    sessions: "ConsoleSessions | None" = None
     """For the pages that begin and end a session."""
 
     @property

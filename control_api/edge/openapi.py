@@ -239,6 +239,7 @@ class Describer:
         self._rendered: asyncio.Future[Description] | None = None
 
     async def describe(self) -> Description:
+        """Render once: requests that arrive meanwhile wait for that rendering."""
         if self._rendered is None:
             self._rendered = asyncio.get_running_loop().run_in_executor(None, self._render)
         # Shielded: a client that hangs up leaves the rendering to the others.
