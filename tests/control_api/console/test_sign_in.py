@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlencode
 
 import pytest
@@ -12,7 +14,8 @@ from control_api.console.page import Page
 from control_api.console.pages import PAGES
 from control_api.console.sessions import presented_cookie, session_cookie
 from control_api.console.views.sign_in import own_page
-from control_api.signin import operations
+from control_api.signin import queries
+from control_api.signin.queries import SignInLink
 from tests.control_api.console.reader import Visitor
 from tests.support.control_api import SUPERADMIN, ControlApi
 
@@ -197,7 +200,13 @@ def test_a_link_that_another_browser_uses_meanwhile_is_refused(
 ) -> None:
     """Both have read it before either has used it: the write decides."""
     code = api.admin("POST", "/v1/console/sign-in-links")["url"].partition("#code=")[2]
-    monkeypatch.setattr(operations, "_refuse_spent", lambda *_: None)
+    find_link = queries.find_link
+
+    async def before_its_use(*read: Any) -> SignInLink | None:
+        link = await find_link(*read)
+        return None if link is None else replace(link, used_at=None)
+
+    monkeypatch.setattr(queries, "find_link", before_its_use)
     first, second = Visitor(api), Visitor(api)
     assert first.post("/console/sign-in/link", {"code": code}, follow=False).status == 303
     assert second.post("/console/sign-in/link", {"code": code}, follow=False).status == 403
