@@ -30,7 +30,7 @@ def import_sources_only() -> None:
 def main(form: str) -> None:
     if form == "pure":
         import_sources_only()
-    from policies.ground.distribution import CORE_FORM
+    from policies.ground.core_form import CORE_FORM
     from tests.compiled.outcomes import outcomes
 
     print(CORE_FORM, flush=True)

@@ -11,7 +11,7 @@ import pytest
 
 from deploy.compile.modules import FILES, GROUPS
 from deploy.images.root import leave_out
-from policies.ground.distribution import CORE_FORM
+from policies.ground.core_form import CORE_FORM
 from tests.deploy.launcher import environ
 from tests.deploy.package.distribution import (
     OUTSIDE,

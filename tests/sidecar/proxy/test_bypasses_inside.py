@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from policies.ground.addresses import ListenAddress
-from policies.ground.distribution import CORE_FORM
+from policies.ground.core_form import CORE_FORM
 from policies.sets.policy_set import PolicySet
 from sidecar.policy_cache.policy_view import FetchFailed, MissingDocument
 from sidecar.proxy.limits import LIMITS
