@@ -136,7 +136,8 @@ def _compared(found: Verification, signed: Signed, now: int) -> list[Verdict]:
 
 
 async def show_checkpoints(visit: Visit) -> Html:
-    problem, page = None, Page[KeptCheckpoint]([])
+    problem: SluiceError | None = None
+    page: Page[KeptCheckpoint] = Page([])
     try:
         page = await visit.call(list_checkpoints, limit="50", **visit.filled("cursor"))
     except SluiceError as error:
