@@ -5,7 +5,7 @@ import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Protocol
 from urllib.parse import urlencode
 
 import orjson
@@ -26,9 +26,6 @@ from control_api.signin.models import browser_label
 from control_api.tenants.operations import Tenants
 from policies.ground.clock import Clock, UnreadableTime, read_time_text
 from policies.ground.errors import Forbidden, Invalid, SluiceError, Unauthorized, invalid
-
-if TYPE_CHECKING:
-    from control_api.console.sessions import ConsoleSessions
 
 ROOT = "/console"
 
@@ -91,6 +88,16 @@ class SignedIn(NamedTuple):
         return None if isinstance(self.caller, Superadmin) else self.caller.tenant_id
 
 
+class Sessions(Protocol):
+    """Begins and ends sessions of the console (`console.sessions`)."""
+
+    async def begin(self, key: str, browser: str, remote: str) -> str: ...
+
+    async def begin_by_link(self, code: str, browser: str, remote: str) -> str: ...
+
+    async def end(self, who: SignedIn) -> None: ...
+
+
 class Form(dict[str, str]):
     """A form's fields. Of a field that came several times, such as a list of check boxes, this
     holds the last value, and `all` has every one. Line ends are `\\n`."""
@@ -145,7 +152,7 @@ class Visit:
     secure: bool = False
     """Whether the browser sees the console by HTTPS."""
     who: SignedIn | None = None
-    sessions: "ConsoleSessions | None" = None
+    sessions: Sessions | None = None
     """For the pages that begin and end a session."""
 
     @property
