@@ -8,7 +8,8 @@ role, which comes from the candidate's own document. Checks 1 to 5 and a freeze 
 policies, so they decide alike under every candidate.
 
 INVARIANT: a candidate never changes an answer. `differences` takes the decision as it is, returns
-something else, and raises nothing. Knows nothing of counting (`control_api.store.candidates`).
+something else, and raises nothing. Knows nothing of counting
+(`control_api.store.counters.candidates`).
 """
 
 from collections.abc import Mapping

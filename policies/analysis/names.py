@@ -2,7 +2,7 @@
 
 A list holds exact names and patterns. Entries that are in the same lists form a group; two names
 belong to the same class if the same groups match both. There are finitely many classes, and a
-search (`positions.py`), shortest names first, finds each with its shortest example.
+search (`patterns.py`), shortest names first, finds each with its shortest example.
 
 Knows nothing of what the names mean.
 """

@@ -10,8 +10,8 @@ from tests.architecture.tree import ROOT
 
 def test_no_test_gives_up_before_two_seconds() -> None:
     """Wait for the event itself, with the patience of `support/waiting.py`; or move a clock
-    (`loop_clock.py`). Where the bound has to run out for the test to pass, say `# expires on
-    purpose`."""
+    (`support/loop_clock.py`). Where the bound has to run out for the test to pass, say
+    `# expires on purpose`."""
     found = {
         f"{path.relative_to(ROOT)}:{bound.line}: {bound.text}"
         for path in sorted((ROOT / "tests").rglob("*.py"))

@@ -1,6 +1,6 @@
 """A real Chromium for tests, and the pages that a test opens in it.
 
-Async tests that use it share one event loop with it: `conftest.py` marks them.
+Async tests that use it share one event loop with it: `tests/conftest.py` marks them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The analysis process: reads jobs from standard input and answers each on standard output, until
 its input ends or no job came for so long.
 
-python -m control_api.policy.analyses CPU_SECONDS MEMORY IDLE_SECONDS      started by `child.py`
+python -m control_api.policy.analyses CPU_SECONDS MEMORY IDLE_SECONDS      started by `process.py`
 """
 
 import os

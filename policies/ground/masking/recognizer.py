@@ -98,7 +98,7 @@ class Recognizer:
     """Finds one kind of personal data.
 
     `likely` is a cheap search; if it finds nothing, `spans` is not called. `spans` finds the spans
-    in a normalized text (`normalize.py`). It must not raise, and its time must be linear in the
+    in a normalized text (`normalize`). It must not raise, and its time must be linear in the
     length of the text. It yields after each candidate that takes more
     than a pattern to examine, and in a `LONG` text after each search.
     """

@@ -163,7 +163,7 @@ def _filtered(part: Request, levels: DocumentLevels) -> Request:
         must = [] if must is None else [must]
     filtered = {**part, "filter": {**own, "must": [condition, *must]}}
     # Each `prefetch` selects candidates on its own, whatever the outer filter says
-    # (`protocols/RULES.md`, Qdrant). `references.py` has already limited the depth.
+    # (`protocols/RULES.md`, Qdrant). `sources.py` has already limited the depth.
     nested = [_filtered(each, levels) for each in prefetches(part)]
     if nested:
         filtered["prefetch"] = nested

@@ -7,7 +7,7 @@
     authorize    decide about every source; each record goes to the spool
 
 Calls the protocol's functions on the event loop if the body is short, in the worker thread if it is
-long (`worker_thread.py`). Filters by the policy set need fresh facts.
+long (`proxy/worker_thread.py`). Filters by the policy set need fresh facts.
 
 Knows this order, and the policy name of each refusal. Knows nothing of connections and framing,
 policies or any data source.

@@ -46,7 +46,7 @@ class SharedPort:
 
     def __init__(self, sources: Sequence[Source]) -> None:
         # A source that is alone on its address gets every request that the port takes:
-        # `port_names.py` has checked the names before.
+        # `http/port_names.py` has checked the names before.
         alone = len(sources) == 1
         self.opaque = any_opaque(sources)
         rows = [

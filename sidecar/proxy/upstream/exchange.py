@@ -81,7 +81,7 @@ class BodySender:
         try:
             return await self._stream.next(seconds)
         except TimeoutError:
-            # Kept on the stream, where `forward.py` sees that it was the agent that failed.
+            # Kept on the stream, where `pipeline/forward.py` sees that the agent failed.
             self._stream.fail(BodyTooSlow(f"nothing of the body arrived for {seconds:g} s"))
             raise
 

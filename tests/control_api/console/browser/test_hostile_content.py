@@ -1,6 +1,6 @@
 """Payloads in a real browser: nothing of them runs, is asked for, or becomes an element.
 
-`../test_hostile_content.py` reads every page; here the pages are parsed by what people use.
+`console/test_hostile_content.py` reads every page; here the pages are parsed by what people use.
 """
 
 from __future__ import annotations

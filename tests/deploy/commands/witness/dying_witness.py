@@ -1,5 +1,5 @@
 """A witness that is killed at one step: `python -m … STEP --config FILE`. A STEP is where in
-`witness.py` or `secret_file.py` a crash is narrated."""
+`witness/witness.py` or `process/secret_file.py` a crash is narrated."""
 
 import os
 import signal

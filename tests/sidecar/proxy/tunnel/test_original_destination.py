@@ -1,5 +1,5 @@
 """The original destination of a redirected connection, in the form of the configuration.
-`test_redirect.py` shows in a network namespace that the kernel reports it so."""
+`proxy/test_redirect.py` shows in a network namespace that the kernel reports it so."""
 
 import socket
 

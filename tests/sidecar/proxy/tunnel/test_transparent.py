@@ -1,5 +1,5 @@
 """What becomes of a redirected connection, without a packet filter: the test says where it was
-going. `test_redirect.py` shows that the kernel is asked."""
+going. `proxy/test_redirect.py` shows that the kernel is asked."""
 
 import asyncio
 import hashlib
