@@ -12,6 +12,11 @@ from tests.architecture import import_graph
 from tests.architecture.tree import ROOT, files
 
 LINK = re.compile(r"\]\(([^)#\s]+)(?:#([\w-]+))?\)")
+NAMED_FILE = re.compile(r"`([\w./-]*\w\.py)`")
+NAMES_OF_OTHERS = {
+    ("tests/architecture/test_readmes.py", "settings.py"),  # of either service
+    ("tests/programs/sources.py", "conftest.py"),  # Chroma's
+}
 MAX_LINES = 400
 MAX_MODULES = 15
 DOCUMENTS = [path for path in files() if path.suffix == ".md"]
@@ -40,6 +45,31 @@ def test_what_a_document_links_to_exists(path: Path) -> None:
         if not known:
             broken.append(f"{target}#{anchor}" if anchor else target)
     assert not broken
+
+
+def test_every_file_that_a_document_names_exists() -> None:
+    """A bare name is a file beside the document or below; any other is named with its folder."""
+    tracked = [path for path in files() if path.suffix in (".md", ".py")]
+    modules: dict[str, list[str]] = {}
+    for path in tracked:
+        modules.setdefault(path.name, []).append(name(path))
+    missing = []
+    for path in tracked:
+        document = name(path)
+        if document == "CHANGELOG.md" or document.startswith("tests/vectors/"):
+            continue
+        text = path.read_text(encoding="utf-8")
+        folder = document.removesuffix(path.name)
+        for found in NAMED_FILE.finditer(text):
+            named = found[1]
+            known = any(
+                f"/{each}".endswith(f"/{named}") and ("/" in named or each.startswith(folder))
+                for each in modules.get(named.rpartition("/")[2], ())
+            )
+            if not known and (document, named) not in NAMES_OF_OTHERS:
+                line = text.count("\n", 0, found.start()) + 1
+                missing.append(f"{document}:{line}: {named}")
+    assert not missing
 
 
 def test_the_map_follows_a_decision_a_request_and_a_change() -> None:
