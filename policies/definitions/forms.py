@@ -218,10 +218,16 @@ class ListOf:
                 return None
             places = (faults.place(key, index) for index in range(len(node.value)))
             return [self.item.read(*each, faults) for each in zip(places, node.value, strict=True)]
-        # Null is refused too: YAML reads a list as null once all its items are commented out, and
-        # that must not pass for an empty list.
-        faults.add(node.line, key, f"must be a list{self.of}; write `[]` for none")
+        # Null is refused too: YAML reads a list as null if the file is cut off after the key, or
+        # once all items are commented out, and that must not pass for an empty list.
+        faults.add(node.line, key, f"must be a list{self.of}{self._hint(node)}")
         return None
+
+    def _hint(self, node: Node) -> str:
+        if node.tag == "null" and not node.value:
+            # No advice to write `[]`: as a file's policies, that withdraws every one.
+            return ", but nothing follows the key: is the file cut off? `[]` means none"
+        return "; write `[]` for none"
 
     def schema(self) -> Schema:
         limit = {} if self.at_most is None else {"maxItems": self.at_most}

@@ -277,7 +277,8 @@ def test_the_module_is_the_command(tmp_path: Path) -> None:
     )
     assert ran.returncode == 1
     assert ran.stdout == (
-        "error: default/lending/loans.yaml:1: policies: must be a list; write `[]` for none\n"
+        "error: default/lending/loans.yaml:1: policies: must be a list, but nothing follows the "
+        "key: is the file cut off? `[]` means none\n"
     )
 
 

@@ -7,6 +7,8 @@ import pytest
 from policies.definitions.definition import DefinitionFault
 from tests.policies.definitions.policy_directory import ENTRY, complaint, faults, of, write
 
+CUT_OFF = ", but nothing follows the key: is the file cut off? `[]` means none"
+
 
 @pytest.mark.parametrize(
     ("change", "said"),
@@ -28,7 +30,7 @@ from tests.policies.definitions.policy_directory import ENTRY, complaint, faults
         (("name: reads", "name: {a: b}"), "2: name: must be a string, not a mapping"),
         (("analyst", "yes"), "3: agent_role: must be a string; YAML reads `yes` as a truth value"),
         (("[contracts]", "contracts"), "4: allowed_sources: must be a list of strings; write `[]`"),
-        (("[contracts]", ""), "4: allowed_sources: must be a list of strings; write `[]`"),
+        (("[contracts]", ""), f"4: allowed_sources: must be a list of strings{CUT_OFF}"),
         (("[contracts]", "{a: b}"), "4: allowed_sources: must be a list of strings"),
         (("[contracts]", "[1]"), "4: allowed_sources: must be a string; YAML reads `1`"),
         (("[contracts]", "[~]"), "4: allowed_sources: must be a string"),
@@ -84,7 +86,8 @@ def test_a_mistake_is_reported_with_its_line_and_key(
         ("~", "1: must be a mapping with the key `policies`"),
         ("[]", "1: must be a mapping with the key `policies`"),
         ("policies", "1: must be a mapping with the key `policies`"),
-        ("policies:", "1: policies: must be a list; write `[]` for none"),
+        ("policies:", f"1: policies: must be a list{CUT_OFF}"),
+        ("policies: ~", "1: policies: must be a list; write `[]` for none"),
         ("policies: {}", "1: policies: must be a list"),
         ("policies: reads", "1: policies: must be a list"),
         ("policies: [reads]", "1: policies: each entry must be a mapping"),

@@ -136,7 +136,7 @@ def load_tenant_or_none(root: Path) -> list[object]:
     ("text", "said"),
     [
         ("", "is empty; `guardrails: []` defines no guardrails"),
-        ("guardrails:", "guardrails: must be a list; write `[]` for none"),
+        ("guardrails:", "guardrails: must be a list, but nothing follows the key: is the"),
         ("policies: []", "policies: unknown key; expected guardrails"),
         ("guardrails: [*a]", "uses the alias `*a`; aliases are not supported"),
         (b"\xff", "is not UTF-8"),

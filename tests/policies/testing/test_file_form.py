@@ -138,7 +138,7 @@ MATRIX = "agent_role: [r], source_id: [s], sensitivity_level: [low]"
     [
         ("[]", "1: must be a mapping with the key `tests`"),
         ("given: {}", "1: tests: is required"),
-        ("tests:", "1: tests: must be a list; write `[]` for none"),
+        ("tests:", "1: tests: must be a list, but nothing follows the key: is the file cut"),
         ("tests: []\npolicies: []", "2: policies: unknown key; expected given, tests"),
         ("tests: []\ngiven:", "2: given: must be a mapping of agents, keys, tenant"),
         ("tests: []\ngiven: {agent: {}}", "2: agent: unknown key; did you mean `agents`?"),
@@ -208,7 +208,7 @@ MATRIX = "agent_role: [r], source_id: [s], sensitivity_level: [low]"
             of(f"matrix: {{{MATRIX}}}\n    expect_allow: [{{}}]"),
             "3: expect_allow: needs at least one of agent_role",
         ),
-        (of(f"matrix: {{{MATRIX}}}\n    expect_allow:"), "3: expect_allow: must be a list; write"),
+        (of(f"matrix: {{{MATRIX}}}\n    expect_allow:"), "3: expect_allow: must be a list, but"),
     ],
 )
 def test_a_fault_is_told_with_its_line(text: str, said: str) -> None:
