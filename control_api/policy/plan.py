@@ -31,6 +31,9 @@ class Plan:
     """The roles whose documents must be published again."""
     replaced: dict[str, StoredPolicy] = field(default_factory=dict)
     """The previous rows of `updated`, `removed` and `moved`, by id."""
+    removes_last: bool = False
+    """Whether the tenant has no active policy once the plan is written, and had one before; known
+    only then."""
 
     @property
     def changes(self) -> list[tuple[str, list[StoredPolicy]]]:

@@ -101,6 +101,9 @@ async def reload_tenant(policies: Policies, tenant_id: str, by: str) -> Reloaded
         counts = len(rules.added), len(rules.changed), len(rules.removed)
         shown = "guardrails of tenant `%s`: %d added, %d updated, %d removed"
         _log.info(shown, tenant_id, *counts)
+    if done.removes_last:
+        denied = "tenant `%s` has no policies now: everything is denied by `default_deny`"
+        _log.warning(denied, tenant_id)
     return _answer(done)
 
 
@@ -170,6 +173,10 @@ def _work(
         for change, rows in done.changes:
             changed = [policy_change.Changed(done.replaced.get(row.policy_id), row) for row in rows]
             await policy_change.record(policies, tx, changed, change, by)
+        if done.removed:
+            # In the transaction: policies of the API count too, and one may be created meanwhile.
+            active = await policy_rows.any_active(tx.connection, tx.tenant_id)
+            done.removes_last = not active
         return True
 
     return work

@@ -148,6 +148,12 @@ async def in_force(connection: AsyncConnection, tenant_id: str) -> Sequence[RowM
     return (await connection.execute(_active(tenant_id))).mappings().all()
 
 
+async def any_active(connection: AsyncConnection, tenant_id: str) -> bool:
+    """Return whether the tenant has an active policy."""
+    query = _active(tenant_id).with_only_columns(policies.c.policy_id).limit(1)
+    return (await connection.execute(query)).first() is not None
+
+
 async def taken(connection: AsyncConnection, tenant_id: str, names: Sequence[str]) -> set[str]:
     """Those of `names` that active policies use. The name of a deleted policy is free again."""
     query = _active(tenant_id).with_only_columns(policies.c.name)

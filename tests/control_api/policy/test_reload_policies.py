@@ -51,7 +51,10 @@ def rows(api: ControlApi, query: str) -> list[Any]:
 
 
 @pytest.mark.deep(stands_in="test_each_change_is_a_version_and_a_record_and_no_change_leaves_none")
-def test_a_reload_says_what_it_added_updated_and_removed(unwatched: ControlApi) -> None:
+def test_a_reload_says_what_it_added_updated_and_removed(
+    unwatched: ControlApi, caplog: pytest.LogCaptureFixture
+) -> None:
+    line = "tenant `default` has no policies now: everything is denied by `default_deny`"
     nothing: dict[str, Any] = {
         "added": [],
         "updated": [],
@@ -67,9 +70,12 @@ def test_a_reload_says_what_it_added_updated_and_removed(unwatched: ControlApi) 
     unwatched.policy_file.write_text(definitions(("new", "ROLE")))
     assert reload(unwatched) == {**nothing, "unchanged": ["new"], "removed": ["support-reads"]}
     assert unwatched.evaluate()["policy_name"] == "default_deny"
+    assert line not in caplog.messages
     shutil.rmtree(unwatched.policy_file.parent)
     assert reload(unwatched) == {**nothing, "removed": ["new"]}
     assert unwatched.admin("GET", "/v1/policies") == []
+    assert reload(unwatched) == nothing
+    assert [each.levelname for each in caplog.records if each.message == line] == ["WARNING"]
     unwatched.verified()
 
 
