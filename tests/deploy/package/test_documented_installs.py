@@ -89,7 +89,7 @@ def test_the_units_are_written_by_what_was_installed(
         assert done.returncode == 0, done.stderr
         # There is one version to test with, and one service that both waits ask.
         script = installed("upgrade a host", place).replace(
-            "./sluice_governance-0.2.0-py3-none-any.whl", f"./{wheel.name}"
+            "./sluice_governance-$VERSION-py3-none-any.whl", f"./{wheel.name}"
         )
         script = script.replace("postgresql+asyncpg://sluice:…@db/sluice", migrated_url)
         script = script.replace(
