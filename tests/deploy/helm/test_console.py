@@ -66,3 +66,8 @@ def test_an_installation_says_where_its_console_is(control: Values, said: str) -
     assert said in printed
     lines = ("The console is at", "refuses every sign-in", "no address for others")
     assert sum(line in printed for line in lines) == 1
+    # The certificate names no 127.0.0.1: by TLS, the commands run in the pods alone.
+    assert ("port-forward service" in printed) == ("tls" not in control)
+    assert "https://127.0.0.1" not in printed
+    in_pod = "exec deployment/sluice-control -- sluice agents list\n"
+    assert (in_pod in printed) == ("tls" in control)
