@@ -220,9 +220,9 @@ def test_every_command_of_a_guide_works_as_it_is_written(
         assert done.returncode == 0, f"{title}: {done.stderr}"
         said[title] = done.stdout
     if "upgrade" in GUIDES[page]:
-        # The page says where the comparison shows each new digest.
+        # As the page says, the first comparison shows each new digest.
         changed = re.findall(
-            r"^\+ .*image\W+(\S*/sluice/\w+)@sha256:0", said["upgrade"], re.MULTILINE
+            r"^> .*image\W+(\S*/sluice/\w+)@sha256:0", said["upgrade"], re.MULTILINE
         )
         assert {each.rpartition("/")[2] for each in changed} == {"control", "sidecar"}
     if "rotate in a cluster" in GUIDES[page]:
