@@ -20,7 +20,9 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from control_api.log.log_key import open_existing
 from control_api.settings import names
+from policies.ground.canonical import b64
 from tests.deploy.launcher import ROOT, environ
 from tests.runner import tiers
 from tests.servers import need, of_system
@@ -144,16 +146,22 @@ def test_a_control_api_is_set_up_by_hand(tmp_path: Path, postgres_url: str) -> N
         early = {"SLUICE_KEYS_DIR": "keys", "SLUICE_SUPERADMIN_KEY_FILE": "keys/superadmin.key"}
         done = paste(script, tmp_path, {**as_superuser, **early})
     copied = paste(f'psql -c "CREATE DATABASE {name}_copy TEMPLATE {name}"', tmp_path, as_superuser)
-    tested = paste(_test_of_a_copy(server.port or 0, name), tmp_path, {**as_superuser, **early})
+    # The copy's log of `default` has checkpoints of the key before this rotation.
+    put(
+        tmp_path / "log-keys", "log-before.pub", b64(open_existing(tmp_path / "keys").signer.public)
+    )
     page = (ROOT / "deploy/README.md").read_text()
     (rotate,) = re.findall(r"`(env -u SLUICE_KEYS_DIR [^`]* rotate-key)`", page)
     rotated = paste(rotate, tmp_path, {**as_superuser, "SLUICE_KEYS_DIR": "keys"})
+    tested = paste(_test_of_a_copy(server.port or 0, name), tmp_path, {**as_superuser, **early})
     dropped = f"DROP DATABASE {name} WITH (FORCE)", f"DROP ROLE {name}", f"DROP ROLE {name}_owner"
     for each in (f"DROP DATABASE {name}_copy WITH (FORCE)", *dropped):
         paste(f'psql -c "{each}"', tmp_path, as_superuser)
     assert done.returncode == 0, done.stdout + done.stderr
     assert copied.returncode == 0, copied.stderr
     assert tested.returncode == 0, tested.stdout + tested.stderr
+    # With the key after the rotation alone, the log of `default` is not.
+    assert (tmp_path / "alone.txt").read_text().startswith("NOT VALID")
     # Every tenant's log is verified, not only that of the first.
     assert re.findall(r"^OK: .*", tested.stdout, re.MULTILINE)[0].count("`default`") == 1
     assert len(re.findall(r"^OK: ", tested.stdout, re.MULTILINE)) == 2
@@ -177,13 +185,13 @@ def _test_of_a_copy(port: int, name: str) -> str:
     looked = "until grep -q 'has lost the checkpoints' copy.log; do sleep 0.1; done\n"
     script = script.replace("kill $COPY", f"{looked}kill $COPY")
     # A second tenant, whose log is signed within seconds.
-    verified = 'sluice verify --database "$SLUICE_DATABASE_URL" --log "$TENANT" --key "$KEY"'
+    verified = 'sluice verify --database "$SLUICE_DATABASE_URL" --log "$TENANT" "$@"'
     signed = f"until {verified} >/dev/null 2>&1; do sleep 0.2; done\n"
     service = re.findall(r"--url (\S+)", script)[0]
     second = f"sluice tenants create acme --url {service} --key-file keys/superadmin.key\n"
-    script = script.replace("KEY=$(", f"{second}KEY=$(").replace(
-        "  sluice v", f"  {signed}  sluice v"
-    )
+    alone = 'sluice verify --database "$SLUICE_DATABASE_URL" --log default --key log-keys/now.pub'
+    script = script.replace("set --\n", f"{second}{alone} > alone.txt || true\nset --\n")
+    script = script.replace("  sluice v", f"  {signed}  sluice v")
     program = rf"{quote(sys.executable)} -m deploy.command \1"
     return re.sub(r"\bsluice (control|wait|tenants|log-key|verify)", program, script)
 
