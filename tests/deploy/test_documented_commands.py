@@ -266,7 +266,7 @@ def test_a_database_is_dumped_and_restored(
     script = commands("deploy/README.md", "dump and restore")
     script = script.replace("…", environment["PGPASSWORD"]).replace("sluice_owner", postgres.OWNER)
     script = script.replace("sluice_backup", backup).replace("sluice_restored", copy)
-    script = script.replace("sluice.dump sluice\n", f"sluice.dump {name}\n")
+    script = script.replace("sluice.dump sluice)", f"sluice.dump {name})")
     done = paste(script, tmp_path, environment)
     # As the page says of the owner: refused, or told to hide rows, without any.
     as_owner = f"pg_dump -U {postgres.OWNER} -t first_accesses --data-only"
