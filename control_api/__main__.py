@@ -94,7 +94,7 @@ def _operator_faults() -> tuple[type[Exception], ...]:
     from control_api.store.errors import UnknownState
     from control_api.store.url import DatabaseUnreachable, UnusableDatabase
     from control_api.supervise import WorkersFailing
-    from control_api.tenants.keys_directory import NoSecret
+    from control_api.tenants.bootstrap import NoSecret
 
     of_database = (UnusableDatabase, DatabaseUnreachable, UnknownState)
     return (
@@ -210,7 +210,7 @@ async def _migrate(settings: Settings, clock: Clock, finish: bool) -> None:
 
 def _make_keys(chosen: Namespace) -> None:
     """Create the keys of an installation in a directory or a Secret; what exists stays."""
-    from control_api.tenants.keys_directory import Cluster, create, fresh_keys, write_keys
+    from control_api.tenants.bootstrap import Cluster, create, fresh_keys, write_keys
 
     keys = fresh_keys(os.urandom)
     if chosen.dir is not None:

@@ -1,7 +1,7 @@
 """Traces each recorded decision as one span, by OpenTelemetry's own SDK.
 
 Off unless `SLUICE_TRACES_ENDPOINT` is set, and imported only then: the SDK takes some 25 MiB and a
-thread. The sidecar makes the same spans, with the same names (`sidecar/tracing/trace.py`).
+thread. The sidecar makes the same spans, with the same names (`sidecar/tracing.py`).
 """
 
 import requests

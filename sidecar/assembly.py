@@ -68,8 +68,7 @@ from sidecar.telemetry.collectors import (
 )
 from sidecar.telemetry.standing_denials import StandingDenials, frozen_since, probes
 from sidecar.telemetry.status import SidecarStatus, StatusReporter
-from sidecar.tracing.exporter import SpanExporter
-from sidecar.tracing.trace import Tracer
+from sidecar.tracing import SpanExporter, Tracer
 
 
 class Listening(Protocol):

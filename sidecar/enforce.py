@@ -41,8 +41,8 @@ from sidecar.policy_cache.policy_view import (
 )
 from sidecar.recorder import POLICY_SET_STALE, MadeRecord, RecordedDecision, Recorder, Verdict
 from sidecar.sessions import ClaimFailed
-from sidecar.tracing.trace import Tracer
-from sidecar.unreadable import UnreadableRequests
+from sidecar.tracing import Tracer
+from sidecar.unmapped import UnreadableRequests
 
 log = logging.getLogger(__name__)
 

@@ -16,7 +16,7 @@ from policies.trail.lineage import retrieval_lineage
 from policies.trail.record import REPORT_PREFIX, Record, decision_record, heartbeat_record
 from sidecar.metrics.metrics import Metrics
 from sidecar.spool import PlacedRecord, Spool, SpoolError, SpoolFull
-from sidecar.tracing.trace import current_trace
+from sidecar.tracing import current_trace
 
 log = logging.getLogger(__name__)
 

@@ -18,7 +18,7 @@ from control_api.audit.proof_models import (
 from control_api.auth import Caller
 from control_api.edge.answers import Document, Page, page_of
 from control_api.edge.requests import EmptyRequest, Identifier, ListRequest, LogSize, RequestModel
-from control_api.log.checkpoints.level import Level, cosigners
+from control_api.log.checkpoints.agreement import Level, cosigners
 from control_api.log.proofs import prove_entry, prove_growth
 from control_api.store.queries import checkpoints, log_keys
 from control_api.store.queries.checkpoints import StoredCheckpoint, StoredIncarnation

@@ -3,10 +3,10 @@
 from control_api.audit import change_operations as changes
 from control_api.audit import erasure_operations as erasure
 from control_api.audit import event_operations as events
+from control_api.audit import event_operations as stats
 from control_api.audit import export_operations as exports
 from control_api.audit import proof_operations as proofs
 from control_api.audit import retention_operations as retention
-from control_api.audit import stats_operations as stats
 from control_api.audit import verification_operations as verification
 from control_api.edge.route import ADMIN, READ, Route
 from control_api.log.formats import NDJSON

@@ -17,7 +17,7 @@ from control_api.auth import Caller
 from control_api.current_request import ends_with_client
 from control_api.edge.answers import time_or_none
 from control_api.edge.requests import EmptyRequest
-from control_api.log.checkpoints.level import level_of
+from control_api.log.checkpoints.agreement import level_of
 from control_api.log.scheduled.rederivation import stopped
 from control_api.log.verify import verify
 from control_api.store.queries import log_keys, purges, redactions

@@ -15,9 +15,8 @@ from urllib.parse import urlencode
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from control_api.alerts.operations import list_fired_alerts
-from control_api.audit.event_operations import list_events
+from control_api.audit.event_operations import list_events, show_stats
 from control_api.audit.proof_operations import list_checkpoints
-from control_api.audit.stats_operations import show_stats
 from control_api.console.page import ROOT, Visit, address
 from control_api.edge.answers import write_cursor
 from control_api.edge.route import Operation

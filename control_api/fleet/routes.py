@@ -1,7 +1,7 @@
 """The routes of sidecars."""
 
 from control_api.edge.route import OPEN, READ, SIDECAR, Route
-from control_api.fleet import claim_operations as claims
+from control_api.fleet import ingest_operations as claims
 from control_api.fleet import ingest_operations as ingestion
 from control_api.fleet import operations
 

@@ -2,7 +2,7 @@
 
 INVARIANT: the candidates change together in three places, in one transaction: the tenant's row, its
 document in the policy set, and the head of its log. A record of the change moves that head, so no
-process can append behind one that names other candidates (`control_api.store.counters.candidates`).
+process can append behind one that names other candidates (`control_api.store.counters.queries`).
 """
 
 from collections.abc import Iterable, Mapping

@@ -6,7 +6,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from control_api.audit.stats_operations import OverTime, SourceCount, SpanCount, deny_rate
+from control_api.audit.event_operations import OverTime, SourceCount, SpanCount, deny_rate
 from control_api.auth import Caller
 from control_api.edge.answers import Page, page_of, time_or_none
 from control_api.edge.requests import (

@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
-from control_api.audit.stats_operations import OverTime, SourceCount
+from control_api.audit.event_operations import OverTime, SourceCount
 from control_api.edge.answers import time_or_none
 from control_api.edge.requests import (
     IDEMPOTENCY_HEADER,

@@ -3,6 +3,8 @@
 It starts the sample source and the control API, creates the sidecar's key and the agent through the
 control API, and then starts the sidecar. It stops them in reverse order, so that the control API
 still receives the sidecar's last records.
+
+Writes the sidecar's settings file at each start, in the form that an operator would write.
 """
 
 from __future__ import annotations
@@ -16,15 +18,68 @@ import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from deploy.local import sidecar, welcome
+from deploy.local import welcome
 from deploy.local.listening import Listener, console_url, listener
 from deploy.local.ports import HeldPorts, PortsTaken, hold_ports
 from deploy.local.processes import ChildProcesses, ProcessFailed, StopRequested
-from deploy.local.provision import AdminKeyMissing, FirstStart, provision
-from deploy.local.samples import policy_folder, seed
+from deploy.local.provision import (
+    AGENT_ID,
+    ROLE,
+    AdminKeyMissing,
+    FirstStart,
+    provision,
+    write_private,
+)
+from deploy.local.samples import COLLECTIONS, policy_folder, seed
 from deploy.local.settings import Address, UnusableSettings, UpSettings, read
 from deploy.module_command import module_command
 from policies.ground.process.api_client import ControlApiClient, RequestRefused, ServiceUnusable
+
+ALIAS = "kb"
+TEXT = """\
+# `sluice up` writes this file at each start. Paths are relative to it.
+id: sluice-up
+control: http://{control}
+key_file: sidecar.key
+listen: {listen}
+agent: {{id: {agent}, role: {role}, key_file: agent.key}}   # the agent behind port {port}
+staleness_seconds: 30
+spool: {{dir: spool, mode: durable, max_bytes: 1073741824}}
+sources:
+  - alias: {alias}
+    kind: chroma
+    upstream: http://{upstream}
+    listen: {source}
+    sensitivity: critical   # of everything that is not named below
+    writes: deny
+    defaults: {{user: someone-trying-sluice}}
+    names:
+{names}
+"""
+
+
+def write(settings: UpSettings) -> Path:
+    """Write `<data dir>/sidecar.yaml`, and return its path."""
+    database = f"chroma://{ALIAS}/default_tenant/default_database"
+    names = [
+        f"      {database}/{each.name}: {{source_id: {each.name}, sensitivity: {each.sensitivity}}}"
+        for each in COLLECTIONS
+    ]
+    path = settings.data_dir / "sidecar.yaml"
+    text = TEXT.format(
+        control=settings.control_listen,
+        listen=settings.sidecar_listen,
+        agent=AGENT_ID,
+        role=ROLE,
+        port=settings.source_listen.port,
+        alias=ALIAS,
+        upstream=settings.chroma_listen,
+        source=settings.source_listen,
+        names="\n".join(names),
+    )
+    write_private(path, text)
+    return path
+
 
 READY_SECONDS = 60.0
 PORTS = {
@@ -97,7 +152,7 @@ def _start(children: ChildProcesses, held: HeldPorts) -> None:
     first = FirstStart.read(settings.data_dir)
     control_api = _connection(settings.control_listen, first and first.admin_key)
     key = provision(control_api, first, settings.data_dir)
-    file = str(sidecar.write(settings))
+    file = str(write(settings))
     # The file contains the chosen address, which this variable would override.
     environ = _environ("SLUICE_SIDECAR_", "SLUICE_LOG_", without=("SLUICE_SIDECAR_LISTEN",))
     held.release(*PORTS["sidecar"])

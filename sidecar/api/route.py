@@ -13,7 +13,7 @@ from sidecar.http.rendered_response import JSON, NO_STORE
 from sidecar.http.request_body import BodyBudgetExceeded
 from sidecar.platform.eager import Watch, unwatched
 from sidecar.recorder import RecordedDecision
-from sidecar.tracing.trace import Tracer, within
+from sidecar.tracing import Tracer, within
 
 
 class StartAgain(Exception):

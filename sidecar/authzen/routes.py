@@ -18,8 +18,8 @@ from sidecar.api.route import ApiReply, ApiRequest, ApiRoute, Handler, traced
 from sidecar.api.source_catalog import source_refs
 from sidecar.authzen.mapping import DOOR, Mapper
 from sidecar.authzen.question import Question, read_evaluations, read_question
+from sidecar.authzen.search.claimants import SearchPace
 from sidecar.authzen.search.handlers import KEY_BYTES, PageTokens, SearchHandlers
-from sidecar.authzen.search.pace import SearchPace
 from sidecar.authzen.search.searches import Searches
 from sidecar.authzen.wire import Signer, describe, metadata_routes, read_body
 from sidecar.enforce import Enforcer, WayIn

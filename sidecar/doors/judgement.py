@@ -43,7 +43,7 @@ from sidecar.proxy.routing.source_endpoint import SharedParts, upstream_client
 from sidecar.recorder import RecordedDecision
 from sidecar.settings.model import Source
 from sidecar.settings.sections import Door, DoorAgent, DoorProtocol
-from sidecar.tracing.trace import current_trace, within
+from sidecar.tracing import current_trace, within
 from sidecar.unmapped import UNMAPPED, Unmapped, agent_of, role_of
 
 _MAX_CALLERS = 1024

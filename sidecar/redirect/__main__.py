@@ -12,7 +12,6 @@ from collections.abc import Iterator, Mapping
 from itertools import chain
 from pathlib import Path
 
-from sidecar.redirect.network import Unresolved, ipv6_addresses, kubernetes_api
 from sidecar.redirect.packet_filter import TOOLS, RulesFailed, apply
 from sidecar.redirect.plan import (
     MAX_PORT,
@@ -25,7 +24,7 @@ from sidecar.redirect.plan import (
     number,
     port_ranges,
 )
-from sidecar.redirect.proof import NotProven, prove
+from sidecar.redirect.proof import NotProven, Unresolved, ipv6_addresses, kubernetes_api, prove
 
 RESOLV_CONF = Path("/etc/resolv.conf")
 WHAT_TO_DO = (

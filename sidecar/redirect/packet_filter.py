@@ -10,7 +10,7 @@ import subprocess
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from sidecar.proxy.tunnel.original_destination import RESERVED, RESERVED_PORT
+from sidecar.proxy.tunnel.redirect_check import RESERVED, RESERVED_PORT
 from sidecar.redirect.plan import RedirectPlan
 
 TABLE = "sluice"

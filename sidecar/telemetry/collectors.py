@@ -21,7 +21,7 @@ from sidecar.settings.model import SidecarSettings
 from sidecar.spool import Spool, State
 from sidecar.telemetry.standing_denials import frozen_since
 from sidecar.telemetry.status import StatusReporter
-from sidecar.tracing.exporter import SpanExporter
+from sidecar.tracing import SpanExporter
 
 Row = tuple[str, str, Callable[[], float]]
 """A metric's name, what it says, and the function that reads it."""

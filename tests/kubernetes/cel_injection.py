@@ -10,7 +10,7 @@ from typing import Any
 
 import cel
 
-from deploy.kubernetes.admission.injection.patch import apply
+from deploy.kubernetes.admission.injection import apply
 from deploy.kubernetes.admission.vocabulary import Namespace
 from tests.kubernetes.cel_policy import Pod, Variables
 from tests.kubernetes.rendered import one, rendered

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from deploy.kubernetes.admission import template
-from deploy.kubernetes.admission.injection.inject import review
-from deploy.kubernetes.admission.injection.patch import apply
+from deploy.kubernetes.admission.injection import apply, review
 from deploy.kubernetes.admission.kubernetes_yaml import load, split
 from deploy.kubernetes.admission.manifests import namespace_labels, workloads
 from deploy.kubernetes.admission.template import Fragment

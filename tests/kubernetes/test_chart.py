@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from control_api.tenants.keys_directory import Cluster, NoSecret, create, fresh_keys
+from control_api.tenants.bootstrap import Cluster, NoSecret, create, fresh_keys
 from tests.deploy.helm.chart import NAMESPACE, NEWEST, Choice, Manifest, find, pods
 from tests.deploy.helm.container import Container
 from tests.kubernetes.api_server import ISSUER, ApiServer, Refused

@@ -17,7 +17,7 @@ from pathlib import Path
 import httpx
 import yaml
 
-from control_api.tenants.keys_directory import fresh_keys
+from control_api.tenants.bootstrap import fresh_keys
 from tests import servers
 from tests.deploy.helm.chart import NAMESPACE, NEWEST, ROOT, Choice, Manifest, find
 from tests.deploy.helm.container import Container

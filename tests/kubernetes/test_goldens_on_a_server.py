@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from deploy.kubernetes.admission.injection.inject import review
-from deploy.kubernetes.admission.injection.patch import apply
+from deploy.kubernetes.admission.injection import apply, review
 from deploy.kubernetes.admission.kubernetes_yaml import load, split
 from deploy.kubernetes.admission.manifests import workloads
 from deploy.kubernetes.admission.vocabulary import Namespace, Outcome

@@ -7,7 +7,7 @@ import functools
 
 import pytest
 
-from deploy.kubernetes.admission.injection.patch import apply
+from deploy.kubernetes.admission.injection import apply
 from tests.deploy.kubernetes.admission.goldens import VALUES
 from tests.kubernetes.cel_injection import MutatingPolicy
 from tests.kubernetes.cel_policy import ValidatingPolicy

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deploy.kubernetes.admission.options import fits
+from deploy.kubernetes.admission.settings import fits
 from deploy.kubernetes.admission.vocabulary import Namespace
 from sidecar.redirect.plan import networks as skipped_networks
 from tests.deploy.kubernetes.admission.governed_pods import changed, governed_pod

@@ -12,7 +12,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from deploy.kubernetes.admission import template
-from deploy.kubernetes.admission.injection.inject import review
+from deploy.kubernetes.admission.injection import review
 from deploy.kubernetes.admission.refusing.rules import RULES, refusals
 from deploy.kubernetes.admission.template import Fragment
 from deploy.kubernetes.admission.vocabulary import Namespace, Outcome

@@ -6,7 +6,7 @@ from functools import partial
 import pytest
 
 from policies.ground.masking import MaskingTurns
-from sidecar.unreadable import LONGEST, SECONDS, UnreadableRequests
+from sidecar.unmapped import LONGEST, SECONDS, UnreadableRequests
 
 
 def requests_at(clock: list[float], *, masks: bool = False) -> UnreadableRequests:

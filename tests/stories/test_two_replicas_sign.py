@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from control_api.checkpoint_store.location import FileStore
-from control_api.tenants.keys_directory import fresh_keys, write_keys
+from control_api.tenants.bootstrap import fresh_keys, write_keys
 from deploy.commands.client.client import run as operate
 from deploy.commands.verify.__main__ import main as verify
 from policies.ground.signing import Signer

@@ -5,10 +5,9 @@ what matters, so it costs the same however much there is."""
 from typing import Any, NamedTuple
 
 from control_api.alerts.operations import list_fired_alerts
-from control_api.audit.event_operations import list_events
+from control_api.audit.event_operations import WINDOWS, OverTime, list_events, show_stats
 from control_api.audit.proof_models import Verification
 from control_api.audit.proof_operations import list_checkpoints
-from control_api.audit.stats_operations import WINDOWS, OverTime, show_stats
 from control_api.audit.verification_operations import show_verification
 from control_api.console.charts import Series, bar_chart, line_chart
 from control_api.console.page import ROOT, SIGNED_IN, Html, See, Visit, address, get

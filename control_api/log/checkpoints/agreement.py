@@ -1,9 +1,15 @@
 """Checks whether a log agrees with the checkpoints that it has to agree with before it is signed
 again: reads back what is new since a checkpoint that was signed, or everything if there is no such
-checkpoint or if something differs. Memory stays flat, and other tasks run between two pages."""
+checkpoint or if something differs. Memory stays flat, and other tasks run between two pages.
+
+What a published note proves by its signatures: unsigned, signed, or witnessed by a quorum.
+
+Verifies the note; the number stored beside it is not believed.
+"""
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
+from enum import StrEnum
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -17,11 +23,67 @@ from control_api.store.schema.statements import in_span
 from control_api.store.store import Store
 from control_api.store.transaction import Transaction
 from policies.ground.errors import Unavailable
-from policies.trail.checkpoint import Checkpoint
+from policies.trail import checkpoint
+from policies.trail.checkpoint import BadNote, Checkpoint
 from policies.trail.findings import Finding, Reason
 from policies.trail.merkle_tree import Frontier, leaf_hash
+from policies.trail.proofs import signed_note
 from policies.trail.proofs.nodes import Node, WideTree
+from policies.trail.proofs.signed_note import Signature, VerifierKey
 from policies.trail.removal import Anchor
+
+
+class Level(StrEnum):
+    """How much a checkpoint proves."""
+
+    unsigned = "unsigned"
+    """There is no checkpoint, or the log's key has not signed it."""
+    signed = "signed"
+    """By the log's key: those who have it could have rewritten the log."""
+    witnessed = "witnessed"
+    """And cosigned by the quorum of witnesses: a rewritten log would not be."""
+
+
+def level_of(
+    note: str | None,
+    origin: str,
+    publics: Collection[bytes],
+    witnesses: Collection[VerifierKey],
+    quorum: int,
+) -> tuple[Level, int]:
+    """The level of the note of log `origin`, and how many of the witnesses have cosigned it."""
+    if note is None:
+        return Level.unsigned, 0
+    try:
+        checkpoint.read(note, origin, publics)
+        count = len(signed_note.verified_cosignatures(signed_note.parse(note), witnesses))
+    except BadNote:
+        return Level.unsigned, 0
+    # Without a witness there is no quorum to reach.
+    return (Level.witnessed if 0 < quorum <= count else Level.signed), count
+
+
+def cosigners(note: str, witnesses: Collection[VerifierKey]) -> list[str]:
+    """The names of those of the witnesses whose cosignature is on the note, in order. Verifies no
+    cosignature, so that a list of many notes stays cheap; `level_of` does."""
+    try:
+        lines = {(each.name, each.key_id) for each in signed_note.parse(note).signatures}
+    except BadNote:
+        return []
+    return sorted({each.name for each in witnesses if (each.name, each.key_id) in lines})
+
+
+def merged(
+    note: str, lines: Collection[Signature], witnesses: Collection[VerifierKey]
+) -> tuple[str, int]:
+    """The note with these lines, and how many witnesses have cosigned it. Of each key one line
+    stays, the newest. Raises `BadNote` if a line or the note can't be used."""
+    parsed = signed_note.parse(note)
+    replaced = {(each.name, each.key_id) for each in lines}
+    kept = tuple(each for each in parsed.signatures if (each.name, each.key_id) not in replaced)
+    made = parsed._replace(signatures=(*kept, *lines))
+    return made.render(), len(signed_note.verified_cosignatures(made, witnesses))
+
 
 FIRST_ROWS, MAX_ROWS = 50, 200
 """The rows of the first page, and the most of any: they are hashed without a pause, in about a

@@ -137,7 +137,7 @@ tallies = table(
     sqlite_with_rowid=False,
 )
 
-# What the entries say of a candidate at a revision (`control_api.store.counters.candidates`): how
+# What the entries say of a candidate at a revision (`control_api.store.counters.queries`): how
 # many decided it, in the row whose `group_digest` is empty, and those that differ, by group.
 # `group_digest` is the SHA-256 of `outcome` to `policy_name_after`, too long for an index.
 # `examples` are ids of events, separated by spaces. No foreign key: a writer that has locked a head

@@ -8,7 +8,7 @@ import logging
 from pathlib import Path
 
 from deploy.kubernetes.admission import template
-from deploy.kubernetes.admission.injection.inject import review as decide
+from deploy.kubernetes.admission.injection import review as decide
 from deploy.kubernetes.admission.review import Review
 from deploy.kubernetes.admission.server import NamespaceFacts
 from deploy.kubernetes.admission.vocabulary import (

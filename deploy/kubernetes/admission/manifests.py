@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
-from deploy.kubernetes.admission.injection.inject import review
-from deploy.kubernetes.admission.injection.patch import apply, pointer
+from deploy.kubernetes.admission.injection import apply, pointer, review
 from deploy.kubernetes.admission.kubernetes_yaml import Unreadable, dump, load, split
 from deploy.kubernetes.admission.template import Fragment, packaged, read
 from deploy.kubernetes.admission.vocabulary import (

@@ -18,7 +18,7 @@ from typing import Protocol
 from prometheus_client import CollectorRegistry
 
 from deploy.kubernetes.admission.certificates.controller import CertificateController, utc
-from deploy.kubernetes.admission.certificates.serving import CertificateFiles, ServingContext
+from deploy.kubernetes.admission.certificates.stored import CertificateFiles, ServingContext
 from deploy.kubernetes.admission.kubernetes import Events, KubernetesApi
 from deploy.kubernetes.admission.metrics import WebhookMetrics
 from deploy.kubernetes.admission.review import Review

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from deploy.kubernetes.admission import kubernetes_yaml
-from deploy.kubernetes.admission.options import NATIVE, OPTIONS
+from deploy.kubernetes.admission.settings import NATIVE, OPTIONS
 from deploy.kubernetes.admission.vocabulary import INIT, OWN, PROXY, Json
 from policies import __version__
 from policies.ground.settings import SettingsError

@@ -27,11 +27,12 @@ from sidecar.authzen.question import Action, Entity, Question
 from sidecar.authzen.search.claimants import (
     Caller,
     Claimant,
+    PacedSearch,
+    SearchPace,
     claimant_of,
     claimed_role,
     readable_role,
 )
-from sidecar.authzen.search.pace import PacedSearch, SearchPace
 from sidecar.enforce import Enforcer
 from sidecar.platform import eager
 from sidecar.policy_cache.policy_store import CacheDamaged

@@ -41,7 +41,7 @@ from sidecar.proxy.pipeline.request_context import AllowedRequest, RequestContex
 from sidecar.proxy.pipeline.request_judge import Judged, JudgedSource, judge
 from sidecar.proxy.upstream.client import UpstreamRequest
 from sidecar.proxy.worker_thread import LONGEST_INLINE, Refresh, no_refresh
-from sidecar.tracing.trace import HEADER, current_trace, with_traceparent, within
+from sidecar.tracing import HEADER, current_trace, with_traceparent, within
 
 Response = LocalResponse | ResponseSent
 

@@ -25,7 +25,7 @@ from sidecar.proxy.proxy_metrics import UNDECIDED
 from sidecar.proxy.upstream.client import UpstreamRequest
 from sidecar.proxy.worker_thread import Refresh, no_refresh
 from sidecar.recorder import RecordedDecision
-from sidecar.tracing.trace import Trace
+from sidecar.tracing import Trace
 
 
 class AllowedRequest(NamedTuple):

@@ -32,8 +32,7 @@ from sidecar.proxy.routing.refused_destination import UNKNOWN, UnknownDestinatio
 from sidecar.proxy.routing.source_lookup import SourceGroup, TcpSources
 from sidecar.proxy.routing.source_router import Destination, RedirectedHttp
 from sidecar.proxy.tunnel.client_hello import Hello
-from sidecar.proxy.tunnel.original_destination import original_destination
-from sidecar.proxy.tunnel.redirect_check import RedirectCheck
+from sidecar.proxy.tunnel.redirect_check import RedirectCheck, original_destination
 from sidecar.proxy.tunnel.tunnel_dispatch import TunnelDispatch, read_hello
 
 _IPV6_TWINS = {"127.0.0.1": "::1", "0.0.0.0": "::"}  # noqa: S104  # nothing is bound by this

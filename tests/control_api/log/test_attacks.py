@@ -20,7 +20,7 @@ import pytest
 
 from control_api.checkpoint_store.location import FileStore
 from control_api.log.append import Log
-from control_api.log.checkpoints.level import Level, level_of
+from control_api.log.checkpoints.agreement import Level, level_of
 from control_api.log.ingest import ingest
 from policies.sets.policy_set import role_document
 from policies.trail.findings import Finding, Reason

@@ -17,8 +17,7 @@ from control_api.serve import serve
 from control_api.settings import read
 from control_api.store.queries import tenant_rows
 from control_api.store.store import Store
-from control_api.tenants.bootstrap import ADMIN_KEY, FILE, first_start
-from control_api.tenants.keys_directory import fresh_keys, write_keys
+from control_api.tenants.bootstrap import ADMIN_KEY, FILE, first_start, fresh_keys, write_keys
 from policies.ground.keys import key_digest, well_formed
 from policies.ground.process import secret_file
 from policies.ground.process.secret_file import UnusableFile

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from control_api.log import log_key
-from control_api.tenants.keys_directory import fresh_keys
+from control_api.tenants.bootstrap import fresh_keys
 from policies.ground.keys import well_formed
 from policies.ground.process.secret_file import UnusableFile, read_mounted
 from tests.support.control_api_process import ControlApiProcess

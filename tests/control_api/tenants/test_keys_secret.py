@@ -16,7 +16,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from control_api.tenants.keys_directory import Cluster, NoSecret, create, fresh_keys
+from control_api.tenants.bootstrap import Cluster, NoSecret, create, fresh_keys
 
 
 @asynccontextmanager

@@ -12,7 +12,7 @@ import pytest
 
 from control_api.checkpoint_store.location import StoreLocation
 from control_api.security.egress import parse_witnesses
-from control_api.tenants.keys_directory import fresh_keys
+from control_api.tenants.bootstrap import fresh_keys
 from policies.trail.proofs.signed_note import COSIGNATURE, VerifierKey
 from tests.deploy.helm.chart import (
     CHART,

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from control_api.settings import read
-from control_api.tenants.keys_directory import fresh_keys
+from control_api.tenants.bootstrap import fresh_keys
 from deploy.kubernetes.admission.settings import read as read_webhook
 from tests.deploy.helm.chart import DEV, Choice, Manifest, find, rendered
 from tests.deploy.helm.container import Container

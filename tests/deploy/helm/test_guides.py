@@ -22,7 +22,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from control_api.tenants.keys_directory import fresh_keys
+from control_api.tenants.bootstrap import fresh_keys
 from deploy.command import COMMANDS
 from tests import servers
 from tests.deploy.helm.chart import DEV, ROOT, find, rendered, template

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from control_api.tenants.keys_directory import fresh_keys
+from control_api.tenants.bootstrap import fresh_keys
 from deploy.kubernetes.admission.template import read
 from deploy.local.provision import AGENT_ID, ROLE
 from tests.deploy.helm.chart import DEV, Choice, Manifest, find, rendered

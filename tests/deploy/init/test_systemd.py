@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from control_api.security.console_settings import ConsoleAddress
-from control_api.tenants.keys_directory import fresh_keys, write_keys
+from control_api.tenants.bootstrap import fresh_keys, write_keys
 from deploy.init import run, systemd
 from policies.ground.addresses import ListenAddress
 from policies.ground.keys import make_key

@@ -71,7 +71,7 @@ def absent(extra: str) -> set[str]:
             "server",
             [
                 "control_api.serve",
-                "control_api.tenants.keys_directory",
+                "control_api.tenants.bootstrap",
                 "deploy.kubernetes.admission.__main__",
             ],
         ),

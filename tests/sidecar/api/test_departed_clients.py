@@ -9,7 +9,7 @@ import orjson
 import pytest
 
 from policies.definitions.model import Key
-from sidecar.authzen.search.pace import PacedSearch
+from sidecar.authzen.search.claimants import PacedSearch
 from sidecar.enforce import Enforcer
 from tests.sidecar.authzen.searching import ADMIN_KEY, keyed
 from tests.sidecar.proxy.raw_client import leave

@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from policies.ground.errors import Unavailable
-from sidecar.authzen.search.pace import (
+from sidecar.authzen.search.claimants import (
     BURST_SECONDS,
     MAX_SEARCHES,
     SHARE,

@@ -15,7 +15,7 @@ from policies.sets.policy_set import key_name
 from policies.sets.redis_keys import set_key
 from sidecar.authzen.mapping import Mapper
 from sidecar.authzen.question import read_question
-from sidecar.authzen.search.pace import SearchPace
+from sidecar.authzen.search.claimants import SearchPace
 from sidecar.authzen.search.searches import Searches
 from sidecar.policy_cache.policy_view import OwnAgentOnly
 from sidecar.settings.sections import AuthzenSettings

@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from sidecar.proxy.tunnel.original_destination import RESERVED
+from sidecar.proxy.tunnel.redirect_check import RESERVED
 from sidecar.redirect import packet_filter
-from sidecar.redirect.network import Unresolved, kubernetes_api
 from sidecar.redirect.packet_filter import Ran, RulesFailed, apply, iptables_script, nft_script
 from sidecar.redirect.plan import (
     Endpoint,
@@ -22,7 +21,7 @@ from sidecar.redirect.plan import (
     networks,
     port_ranges,
 )
-from sidecar.redirect.proof import NOWHERE
+from sidecar.redirect.proof import NOWHERE, Unresolved, kubernetes_api
 from tests.support.documents import put
 
 PLAN = RedirectPlan(8712, 20102)

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from sidecar.proxy.tunnel.original_destination import RESERVED, RESERVED_PORT
+from sidecar.proxy.tunnel.redirect_check import RESERVED, RESERVED_PORT
 from tests.sidecar.redirect.namespace import AGENT, ELSEWHERE, PORT, SIDECAR, Pod
 from tests.support import waiting
 from tests.support.fake_control_api import AGENT as AGENT_ID

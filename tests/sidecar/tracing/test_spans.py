@@ -11,7 +11,7 @@ from pathlib import Path
 import orjson
 
 from sidecar.settings.model import TraceSettings
-from sidecar.tracing.exporter import SpanExporter
+from sidecar.tracing import SpanExporter
 from tests.sidecar.proxy.raw_client import ask
 from tests.sidecar.tracing.collector import Collector, collector, texts
 from tests.support.fake_control_api import fake_control_api, policy

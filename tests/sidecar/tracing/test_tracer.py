@@ -9,7 +9,7 @@ import time
 import pytest
 
 from policies.ground.clock import Clock
-from sidecar.tracing.trace import MAX_SPANS, Tracer
+from sidecar.tracing import MAX_SPANS, Tracer
 
 SAMPLED = b"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 UNSAMPLED = SAMPLED[:-1] + b"0"

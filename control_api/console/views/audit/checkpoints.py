@@ -13,7 +13,7 @@ from control_api.audit.proof_operations import list_checkpoints, show_checkpoint
 from control_api.audit.verification_operations import show_verification, start_verification
 from control_api.console.page import Data, Html, See, Visit, address, get, post
 from control_api.edge.answers import Document, Page
-from control_api.log.checkpoints.level import level_of
+from control_api.log.checkpoints.agreement import level_of
 from policies.ground.canonical import b64, micros, unb64
 from policies.ground.distribution import WHEEL, install_command, wheel_digest
 from policies.ground.errors import Conflict, NotFound, SluiceError

@@ -346,7 +346,7 @@ declined the sidecar), offenders (a CEL list of names) and message (`{}` is the 
 
 
 {{/* Whether the annotation `k` has a value that the option `.` can have, as in
-`deploy/kubernetes/admission/options.py`. The length of a list comes first: it bounds what the rest costs. */}}
+`deploy/kubernetes/admission/settings.py`. The length of a list comes first: it bounds what the rest costs. */}}
 {{- define "sluice.refusals.fits" -}}
 {{- $value := "object.metadata.annotations[k]" -}}
 {{- if eq . "log-level" -}}

@@ -18,10 +18,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 
-from deploy.kubernetes.admission.certificates.serving import ServingContext
 from deploy.kubernetes.admission.certificates.stored import (
     Publish,
     Published,
+    ServingContext,
     Step,
     Stored,
     Wanted,

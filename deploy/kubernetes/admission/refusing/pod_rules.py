@@ -11,7 +11,6 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final
 
-from deploy.kubernetes.admission.options import fits
 from deploy.kubernetes.admission.refusing.pod_view import (
     PodView,
     inject_label,
@@ -21,6 +20,7 @@ from deploy.kubernetes.admission.refusing.pod_view import (
     objects,
     option_annotations,
 )
+from deploy.kubernetes.admission.settings import fits
 from deploy.kubernetes.admission.vocabulary import OPTIONS, Governance, Json
 
 AUDIENCE: Final = "sluice"

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
 
-from deploy.kubernetes.admission.options import NATIVE
+from deploy.kubernetes.admission.settings import NATIVE
 from deploy.kubernetes.admission.template import Fragment
 from deploy.kubernetes.admission.vocabulary import (
     LABEL,

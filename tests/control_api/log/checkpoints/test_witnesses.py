@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry
 from control_api.checkpoint_store.location import FileStore
 from control_api.checkpoint_store.stored_note import cosigned
 from control_api.log.checkpoints import witnesses
-from control_api.log.checkpoints.level import Level, cosigners, level_of, merged
+from control_api.log.checkpoints.agreement import Level, cosigners, level_of, merged
 from control_api.log.checkpoints.witnesses import Cosigner
 from control_api.metrics.metrics import WitnessingMetrics
 from control_api.security.egress import WitnessAddress, parse_witnesses

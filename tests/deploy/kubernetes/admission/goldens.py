@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from deploy.kubernetes.admission import manifests, template
-from deploy.kubernetes.admission.injection.inject import status
+from deploy.kubernetes.admission.injection import status
 from deploy.kubernetes.admission.kubernetes_yaml import dump, load, split
 from deploy.kubernetes.admission.manifests import Finding, rewrite
 from deploy.kubernetes.admission.template import Fragment

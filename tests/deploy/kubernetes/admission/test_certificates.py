@@ -24,10 +24,10 @@ from deploy.kubernetes.admission.certificates.controller import (
     DURATION_SECONDS,
     CertificateController,
 )
-from deploy.kubernetes.admission.certificates.serving import ServingContext
 from deploy.kubernetes.admission.certificates.stored import (
     LONGEST_LEAF,
     SETTLE_SECONDS,
+    ServingContext,
     Stored,
     signed,
     valid,

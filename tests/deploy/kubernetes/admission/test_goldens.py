@@ -11,7 +11,7 @@ import jsonpatch
 import orjson
 import pytest
 
-from deploy.kubernetes.admission.injection.inject import review
+from deploy.kubernetes.admission.injection import review
 from deploy.kubernetes.admission.kubernetes_yaml import load, split
 from deploy.kubernetes.admission.manifests import workloads
 from deploy.kubernetes.admission.review import answer, parse

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import jsonpatch
 
-from deploy.kubernetes.admission.injection.inject import review as decide
+from deploy.kubernetes.admission.injection import review as decide
 from deploy.kubernetes.admission.review import Review
 from deploy.kubernetes.admission.server import NamespaceFacts
 from deploy.kubernetes.admission.vocabulary import LABEL, POD_SECURITY, Namespace, Verdict

@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deploy.kubernetes.admission.injection.inject import review
-from deploy.kubernetes.admission.injection.patch import apply
+from deploy.kubernetes.admission.injection import apply, review
 from deploy.kubernetes.admission.vocabulary import Namespace, Outcome, Verdict
 from tests.deploy.kubernetes.admission.goldens import VALUES, fragment
 

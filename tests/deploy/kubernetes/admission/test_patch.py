@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deploy.kubernetes.admission.injection.patch import Patch, PatchFailed, apply, pointer
+from deploy.kubernetes.admission.injection import Patch, PatchFailed, apply, pointer
 
 KEYS = st.sampled_from(["a", "b", "0", "-", "a/b", "m~n", "~1", "", "é", " "])
 DOCUMENTS = st.dictionaries(

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from deploy.kubernetes.admission.options import OPTIONS
+from deploy.kubernetes.admission.settings import OPTIONS
 from deploy.kubernetes.admission.template import PACKAGED, Fragment, packaged, read
 from policies.ground.settings import SettingsError
 

@@ -12,7 +12,7 @@ import aiohttp
 import pytest
 
 from deploy.kubernetes.admission import server
-from deploy.kubernetes.admission.certificates import serving
+from deploy.kubernetes.admission.certificates import stored
 from deploy.kubernetes.admission.review import Review
 from deploy.kubernetes.admission.server import MAX_BODY, PATHS, SMALL, NamespaceFacts
 from deploy.kubernetes.admission.vocabulary import Outcome, SkipReason, Verdict
@@ -322,7 +322,7 @@ async def test_without_a_certificate_it_is_alive_and_not_ready(tmp_path: Path) -
 async def test_a_renewed_certificate_is_served_and_open_connections_stay(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(serving, "POLL_SECONDS", 0.02)
+    monkeypatch.setattr(stored, "POLL_SECONDS", 0.02)
     async with running_webhook(tmp_path) as webhook:
         first = await _served(webhook)
         await webhook.ask()

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from policies.ground.errors import Malformed
-from sidecar.doors.grpc import wire
+from sidecar.doors.grpc import check_messages
 from sidecar.doors.grpc.check_messages import REMOVED, allowed, denied, dynamic_metadata, parse
 from tests.sidecar.doors.grpc.envoy_messages import message
 
@@ -134,11 +134,11 @@ def test_a_field_that_stands_twice_is_malformed() -> None:
     once = encoded(http())
     with pytest.raises(Malformed, match="stands twice"):
         parse(once + once)
-    entry = wire.bytes_field(1, b"a") + wire.bytes_field(2, b"b")
-    twice = wire.bytes_field(2, b"GET") + wire.bytes_field(3, entry) * 2
-    inside = wire.bytes_field(4, wire.bytes_field(2, twice))
+    entry = check_messages.bytes_field(1, b"a") + check_messages.bytes_field(2, b"b")
+    twice = check_messages.bytes_field(2, b"GET") + check_messages.bytes_field(3, entry) * 2
+    inside = check_messages.bytes_field(4, check_messages.bytes_field(2, twice))
     with pytest.raises(Malformed, match="one key twice"):
-        parse(wire.bytes_field(1, inside))
+        parse(check_messages.bytes_field(1, inside))
 
 
 def test_a_header_with_two_values_is_malformed() -> None:
@@ -150,7 +150,12 @@ def test_a_header_with_two_values_is_malformed() -> None:
 
 @given(st.binary(max_size=200))
 def test_any_bytes_are_read_or_malformed(data: bytes) -> None:
-    for message_ in (data, wire.bytes_field(1, wire.bytes_field(4, wire.bytes_field(2, data)))):
+    for message_ in (
+        data,
+        check_messages.bytes_field(
+            1, check_messages.bytes_field(4, check_messages.bytes_field(2, data))
+        ),
+    ):
         with suppress(Malformed):
             parse(message_)
 
@@ -165,23 +170,27 @@ def test_a_message_cut_off_or_changed_is_read_or_malformed(data: st.DataObject) 
 
 
 def test_fields_that_are_not_listed_are_skipped_unread() -> None:
-    known = wire.bytes_field(2, b"GET") + wire.bytes_field(4, b"/a")
+    known = check_messages.bytes_field(2, b"GET") + check_messages.bytes_field(4, b"/a")
     unread = (
-        wire.bytes_field(99, b"\xff" * 40)
-        + wire.varint_field(98, 1 << 40)
+        check_messages.bytes_field(99, b"\xff" * 40)
+        + check_messages.varint_field(98, 1 << 40)
         + bytes([97 << 3 & 0x7F | 1 | 0x80, 97 >> 4])
         + b"8 bytes!"
         + bytes([97 << 3 & 0x7F | 5 | 0x80, 97 >> 4])
         + b"four"
     )
-    request = wire.bytes_field(2, unread + known + unread)
-    check = parse(wire.bytes_field(1, wire.bytes_field(1, b"\xff") + wire.bytes_field(4, request)))
+    request = check_messages.bytes_field(2, unread + known + unread)
+    check = parse(
+        check_messages.bytes_field(
+            1, check_messages.bytes_field(1, b"\xff") + check_messages.bytes_field(4, request)
+        )
+    )
     assert (check.method, check.target) == ("GET", "/a")
 
 
 def test_the_work_of_one_message_is_limited() -> None:
     with pytest.raises(Malformed, match="more than 2048 fields"):
-        parse(wire.bytes_field(9, b"") * 2049)
+        parse(check_messages.bytes_field(9, b"") * 2049)
 
 
 @pytest.mark.parametrize(
@@ -193,13 +202,13 @@ def test_the_work_of_one_message_is_limited() -> None:
 )  # fmt: skip
 def test_what_is_no_message_is_malformed(data: bytes) -> None:
     with pytest.raises(Malformed):
-        wire.read(data, {1: wire.BYTES})
+        check_messages.read(data, {1: check_messages.BYTES})
 
 
 @given(st.integers(0, 2**63 - 1), st.integers(1, 2**28))
 def test_a_number_is_read_as_it_was_written(value: int, number: int) -> None:
-    field = wire.varint_field(number, value)
-    assert wire.read(field, {number: wire.VARINT}) == {number: [value]}
+    field = check_messages.varint_field(number, value)
+    assert check_messages.read(field, {number: check_messages.VARINT}) == {number: [value]}
 
 
 @given(TEXT, TEXT, st.booleans())
@@ -229,20 +238,20 @@ def test_google_reads_an_allowed_answer(event_id: str, policy_name: str, reporte
 
 @given(st.binary(max_size=300), st.binary(max_size=300), st.booleans())
 def test_an_entry_is_read_in_any_order_and_length(key: bytes, value: bytes, turned: bool) -> None:
-    parts = [wire.bytes_field(1, key), wire.bytes_field(2, value)]
-    assert wire.pair(b"".join(reversed(parts) if turned else parts)) == (key, value)
+    parts = [check_messages.bytes_field(1, key), check_messages.bytes_field(2, value)]
+    assert check_messages.pair(b"".join(reversed(parts) if turned else parts)) == (key, value)
 
 
 @given(st.binary(max_size=12))
 def test_any_entry_is_read_as_its_fields_are(entry: bytes) -> None:
     try:
-        fields = wire.read(entry, {1: wire.BYTES, 2: wire.BYTES})
-        expected = wire.data(fields, 1), wire.data(fields, 2)
+        fields = check_messages.read(entry, {1: check_messages.BYTES, 2: check_messages.BYTES})
+        expected = check_messages.data(fields, 1), check_messages.data(fields, 2)
     except Malformed:
         with pytest.raises(Malformed):
-            wire.pair(entry)
+            check_messages.pair(entry)
     else:
-        assert wire.pair(entry) == expected
+        assert check_messages.pair(entry) == expected
 
 
 def test_google_reads_a_denied_answer() -> None:

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from policies.ground.keys import make_key
-from sidecar.doors.grpc import wire
+from sidecar.doors.grpc import check_messages
 from sidecar.doors.grpc.service import MAX_MESSAGE
 from sidecar.doors.judgement import Judgement, Outcome
 from sidecar.settings.sections import Door, DoorAgent, DoorHeaders
@@ -374,8 +374,8 @@ async def test_health_follows_readiness(tmp_path: Path) -> None:
     async with grpc_door(tmp_path) as door:
         for ready, status in ((True, 1), (False, 2)):
             door.ready = ready
-            answer = await door.call(wire.bytes_field(1, b""), method=HEALTH)
-            assert wire.read(answer, {1: wire.VARINT}) == {1: [status]}
+            answer = await door.call(check_messages.bytes_field(1, b""), method=HEALTH)
+            assert check_messages.read(answer, {1: check_messages.VARINT}) == {1: [status]}
 
 
 def _about(data: st.DataObject) -> Any:

@@ -6,7 +6,7 @@ import socket
 import pytest
 
 from sidecar.http.authority import Authority
-from sidecar.proxy.tunnel.original_destination import original_destination
+from sidecar.proxy.tunnel.redirect_check import original_destination
 
 
 class Told:
