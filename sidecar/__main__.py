@@ -142,7 +142,8 @@ def _check(where: Path | str, settings: SidecarSettings) -> int:
 
 
 def _set_up_log(environ: Mapping[str, str]) -> list[str]:
-    """Set up the log. Returns complaints about its two settings, which both services share."""
+    """Set up logging by the two settings that both services share, `SLUICE_LOG_LEVEL` and
+    `SLUICE_LOG_FORMAT`. Returns complaints about their values; empty if both are valid."""
     level = environ.get("SLUICE_LOG_LEVEL") or "info"
     log_format = environ.get("SLUICE_LOG_FORMAT") or None
     json_logging.configure("sidecar", level, _now, form=log_format)
@@ -171,7 +172,8 @@ def _serve(settings: SidecarSettings) -> int:
 
 
 def _log_failure(error: BaseException) -> None:
-    """Log why the sidecar ends: in one line if an operator can fix it, else with the traceback."""
+    """Log why the sidecar ends: in one line if an operator can fix the cause, otherwise with the
+    traceback."""
     # A task group wraps the errors that ended it, and groups may be nested.
     if isinstance(error, BaseExceptionGroup):
         for each in error.exceptions:

@@ -72,17 +72,20 @@ from sidecar.tracing import SpanExporter, Tracer
 
 
 class Listening(Protocol):
-    """A port that is open between `start` and `close`."""
+    """The interface of a listening port. The port is open from `start` until `close`, which lets
+    requests in progress finish for up to `seconds`."""
 
     async def start(self) -> None: ...
     async def close(self, seconds: float) -> None: ...
 
 
 class Components:
-    """Everything but the spool, which is opened first. `stop` asks the process to stop.
+    """All components of one sidecar except the spool, which is opened first and passed in. `stop`
+    asks the process to stop.
 
-    Close this, `replica` and `control` after use. Open `listeners` last, and close them first. The
-    constructor is long because it is one list: each component, and what it is given.
+    Call `close` on this object, on `replica` and on `control` after use. Open `listeners` last, and
+    close them first. The constructor is long because it is one list: each component, and the
+    arguments it needs.
     """
 
     def __init__(
@@ -166,13 +169,14 @@ class Components:
         ]
 
     def close(self) -> None:
-        """Close the doors' connections and the policy set's file. Call after all others."""
+        """Close the check doors' connections and the policy set's file. Call this after everything
+        else is closed."""
         self.doors.close()
         self.cache_file.close()
 
     def loops(self) -> dict[str, Awaitable[None]]:
-        """Return the coroutines that must run until the process stops, besides the spool and the
-        shipping."""
+        """Return the coroutines that must run until the process stops, by the name used in errors.
+        The loops of the spool and of shipping are not among them."""
         loops: dict[str, Awaitable[None]] = {
             "policy set": self.follower.run(),
             "reports": self.reporter.run(),
@@ -291,8 +295,8 @@ class Components:
         return self._keys.now(key)
 
     def _find_agent(self, settings: SidecarSettings) -> None:
-        """Find the agent that sends requests to the proxy's ports, and whether its key is in a
-        file."""
+        """Set up the agent on whose behalf the proxy's ports send requests, and the loops that
+        follow the key files if the keys are in files."""
         identity, policies = self.identity, self.policies
         self._speaks_for = partial(identity.speaks_for, policies.policy_set)
         self._keys = keys = LiveKeys(policies.policy_set, self.clock, self._speaks_for)

@@ -1,11 +1,12 @@
-"""The product in one file: a retrieval is decided here, recorded, and only then answered.
+"""Decides each retrieval, records the decision, and only then lets it be answered: the product in
+one file. The steps:
 
-    masked       personal data in its texts, before anything is decided: it may take several turns
+    mask         personal data in its texts, before anything is decided: it may take several turns
     fresh        is the policy set recent enough to decide by? A stale one denies everything
     facts        who asks, and what the policy set says about them: local, microseconds
     session      who owns it: the control API is asked the first time it is named
     evaluate     the ten checks, pure (`policies/evaluate.py`)
-    candidates   what the tenant's candidates decide otherwise, which changes no answer
+    candidates   what the tenant's candidate policies decide otherwise; changes no answer
     record       the decision, the request and the facts it rests on, chained into the spool
     durable      the record is on disk: now, and not before, the caller gets the answer
 
@@ -52,34 +53,37 @@ _MAX_FETCHES = 3
 SLICE = 64
 """The number of retrievals of one request that are decided in one turn of the event loop."""
 _SLICED_ATTEMPTS = 3
-"""The number of times that a request of many retrievals begins anew because the policy set changed
-between its slices, before it is decided in one turn."""
+"""The number of times that a request of many retrievals is started again because the policy set
+changed between two slices. After that, all of them are decided in one turn of the event loop."""
 EVALUATE, PROXY = "evaluate_context", "proxy"
-"""The ways in, as metrics name them. Other ways are the operations of the sidecar's own port, and
-the protocols of check doors."""
+"""Two of the entry points for requests, as metrics name them. The others are the operations of the
+sidecar's own port, and the protocols of check doors."""
 _LONG_QUERY = 256
-"""The characters up to which a query is short: masking it ends soon."""
+"""The most characters of a short query. Masking a longer one takes so long that it stops if the
+client leaves."""
 
 
 class WayIn(NamedTuple):
-    """How a request came in, and what holds for it."""
+    """The entry point through which a request came in, and the rules that hold for the request."""
 
     name: str = EVALUATE
-    """The operation, or the protocol of a check door; for the metric alone."""
+    """The operation, or the protocol of a check door. Only the metric uses it."""
     watch: Watch = unwatched
-    """Says when the client leaves: no session is claimed for it then, and a long query is not
-    masked further."""
+    """Reports that the client has left: then no session is claimed for the request, and masking of
+    a long query stops."""
     report_mode: bool = False
-    """True if a denial is recorded as one that is forwarded."""
+    """True if the source is in mode `report`: a denied request is forwarded, and its record says
+    so."""
     urgent: bool = False
-    """True if masking waits for no other call."""
+    """True if the texts of this request are masked before those of other requests."""
 
 
 _PLAIN = WayIn()
 
 
 class Enforcer:
-    """Decides and records, for the proxy as for the sidecar's own API. It has three ways in:
+    """Decides retrievals and records the decisions, for the proxy as for the sidecar's own API.
+    Callers use one of three members:
 
     decide    may these retrievals of one request happen?
     deny      the request can't be judged by the checks: it is unreadable, unmapped or unclassified
@@ -98,16 +102,16 @@ class Enforcer:
         self.policies = policies = outlook.policies
         self.metrics = metrics
         self.random_bytes = random_bytes
-        """Random bytes, each handed out once."""
+        """Returns this many random bytes, never the same ones twice."""
         self.tracer = tracer
-        """Traces requests; None if traces are off."""
+        """The maker of traces; None if tracing is off."""
         self.candidate_roles = CandidateRoles(policies)
         self.note_retrieval = recorder.note_retrieval
         self.withheld: Callable[[], tuple[str, str] | None] = lambda: None
-        """Returns the policy name and the reason by which everything is denied; None if nothing is
-        withheld."""
+        """Returns the policy name and the reason of every denial while the sidecar denies
+        everything; None if it decides normally."""
         self.key_now: Callable[[Key], Key | None] = lambda key: key
-        """Returns a key in its current state, None if it is no longer valid. Raises
+        """Returns the key in its current state; None if it is no longer valid. Raises
         `MissingDocument`."""
         self._recorder = recorder
         self._masking = MaskingTurns(policies.monotonic, partial(asyncio.sleep, 0), asyncio.Event)
@@ -116,12 +120,12 @@ class Enforcer:
     async def decide(
         self, retrievals: Sequence[Retrieval], key: Key | None, way: WayIn = _PLAIN
     ) -> list[RecordedDecision]:
-        """Decide the retrievals of one request, at least one, all by the same caller. `key` is None
-        if the caller's key is no longer valid.
+        """Decide the retrievals of one request: at least one, and all by the same caller. `key` is
+        None if the caller's key is no longer valid.
 
         If all pass, or if denials are only reported, the records are stored together and each has
-        its `RecordedDecision`, in order. Otherwise the result is the first denial alone: nothing
-        is retrieved, and an ALLOW beside it would record a retrieval that never took place.
+        its `RecordedDecision`, in order. Otherwise the result is the first denial alone: nothing is
+        retrieved, and an ALLOW beside it would record a retrieval that never took place.
 
         Does not wait for the disk: the caller waits for `durable` before it answers. Raises
         `SpoolError` (503) if nothing can be recorded, and `ConnectionResetError` if the client
@@ -145,7 +149,7 @@ class Enforcer:
         self, retrieval: Retrieval, policy_name: str, reason: str, way: WayIn = _PLAIN
     ) -> RecordedDecision:
         """Record a DENY that none of the ten checks made, such as for an unreadable request. Like
-        `decide`, does not wait for the disk."""
+        `decide`, this does not wait for the disk."""
         if self.policies.masks():
             [retrieval] = await masked_ahead(self._masking, (retrieval,))
         denied = _denied(retrieval, policy_name, reason)
@@ -156,8 +160,8 @@ class Enforcer:
     async def _decide_fetching(
         self, retrievals: Sequence[Retrieval], key: Key | None, way: WayIn
     ) -> list[RecordedDecision]:
-        """Decide masked retrievals, and fetch what that takes. Most need nothing but what is
-        here."""
+        """Decide retrievals whose texts are masked. Claims the session and fetches missing
+        documents if that is necessary, which for most requests it is not."""
         for _ in range(_MAX_FETCHES):
             try:
                 valid = self._still_valid(key)
@@ -212,8 +216,8 @@ class Enforcer:
     def _decide_together(
         self, retrievals: Sequence[Retrieval], key: Key | None, report_mode: bool
     ) -> list[RecordedDecision]:
-        """Decide all in one turn of the loop, so by one policy set. Raises `MissingDocument` before
-        anything is recorded."""
+        """Decide all retrievals in one turn of the event loop, so by one policy set. Raises
+        `MissingDocument` before anything is recorded."""
         monotonic = self.policies.monotonic
         started = monotonic()
         verdicts = [self._verdict(each, key, started) for each in retrievals]
@@ -227,7 +231,8 @@ class Enforcer:
     async def _decide_many(
         self, retrievals: Sequence[Retrieval], key: Key | None, report_mode: bool
     ) -> list[RecordedDecision]:
-        """Like `_decide_together`, but lets others run in between. Raises `MissingDocument`."""
+        """Decide like `_decide_together`, but let other tasks run in between. Raises
+        `MissingDocument`."""
         for _ in range(_SLICED_ATTEMPTS):
             decided = await self._decide_in_slices(retrievals, key, report_mode)
             if decided is not None:
@@ -238,7 +243,9 @@ class Enforcer:
     async def _decide_in_slices(
         self, retrievals: Sequence[Retrieval], key: Key | None, report_mode: bool
     ) -> list[RecordedDecision] | None:
-        """Decide slice by slice. Returns None, and records nothing, if it has to begin anew."""
+        """Decide the retrievals in slices of `SLICE`, and yield to other tasks between two slices.
+        Returns None, and records nothing, if the policy set or the key changed in between, so that
+        the caller has to start again."""
         monotonic, policy_set = self.policies.monotonic, self.policies.policy_set
         revision, took = policy_set.revision, 0.0
         report_mode = self.outlook.may_report(report_mode)
@@ -266,7 +273,8 @@ class Enforcer:
         return recorded
 
     def _conclude(self, verdicts: Sequence[Verdict], report_mode: bool) -> list[RecordedDecision]:
-        """Conclude the verdicts of one request: a denial denies all, unless it is only reported."""
+        """Record the verdicts of one request. If one is a denial, only the first denial is recorded
+        and returned, unless denials are only reported."""
         report_mode = report_mode and self.outlook.may_report(report_mode)
         if len(verdicts) > 1 and not report_mode:
             denied = next((each for each in verdicts if each.decision.decision == "DENY"), None)
@@ -326,5 +334,5 @@ def _foreign(agent_id: str | None) -> str:
 
 
 def _denied(retrieval: Retrieval, policy_name: str, reason: str) -> Verdict:
-    """Return a denial outside the ten checks, which rests on no facts."""
+    """Return a denial that none of the ten checks made. It rests on no facts."""
     return Verdict(retrieval, refuse(policy_name, reason), None)

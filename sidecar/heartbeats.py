@@ -1,7 +1,6 @@
-"""Records a heartbeat when a new revision of the policy set is in force and nothing was decided at
-it: so the log shows, within a second, who has applied a change. Knows nothing of how the set gets
-here, nor of how a record is shipped.
-"""
+"""Records a heartbeat when a new revision of the policy set is in force and no decision was made at
+it yet. The log then shows within a second which sidecars have applied a change. Knows nothing of
+how the set gets here, nor of how a record is shipped."""
 
 import asyncio
 from collections.abc import Callable
@@ -10,13 +9,15 @@ from sidecar.policy_cache.policy_view import PolicyView
 from sidecar.recorder import Recorder
 
 SECONDS = 1.0
-"""The least time between two heartbeats, and the most from a change to its heartbeat."""
+"""The minimum time between two heartbeats, and the maximum time from a change to its heartbeat."""
 COALESCE_SECONDS = 0.5
-"""The seconds that a heartbeat waits for a decision, which would make it needless."""
+"""The seconds that a heartbeat is held back, because a decision at the new revision makes it
+needless."""
 
 
 class Heartbeats:
-    """The loop. `policies` has revision 0 until the first policy set arrives."""
+    """The loop that records heartbeats. The policy set of `policies` has revision 0 until the first
+    policy set arrives."""
 
     def __init__(
         self, recorder: Recorder, policies: PolicyView, monotonic: Callable[[], float]
@@ -27,11 +28,11 @@ class Heartbeats:
         self._changed = asyncio.Event()
 
     def wake(self) -> None:
-        """Note that the policy set has changed."""
+        """Tell the loop that the policy set has changed."""
         self._changed.set()
 
     async def run(self) -> None:
-        """Never returns."""
+        """Record the heartbeats that are due, until cancelled."""
         last = -SECONDS
         while True:
             await self._changed.wait()

@@ -1,7 +1,6 @@
-"""Follows the files with the agent's key and with the sidecar's own, so that a key which leaked,
+"""Follows the files that hold the agent's key and the sidecar's own key, so that a key that leaked,
 expired or was revoked is replaced without a restart. Knows the files and who uses their keys. Knows
-no request.
-"""
+no request."""
 
 import asyncio
 import logging
@@ -23,11 +22,12 @@ log = logging.getLogger(__name__)
 _KEPT = "the one before stays in use until the file holds one that fits"
 
 SECONDS = 1.0
-"""The time between two looks at a file."""
+"""The seconds between two looks at a file."""
 
 
 class _KeyFile(ABC):
-    """The file at `path`, whose key is in use. `whose` says whose key it is: "the agent's key"."""
+    """The file at `path`, from which a key is taken into use whenever it changes. `whose` names the
+    key in the log, for example "the agent's key"."""
 
     def __init__(self, path: Path, whose: str, key: bytes, policies: PolicyView) -> None:
         self._path = path
@@ -49,14 +49,14 @@ class _KeyFile(ABC):
         return self._state.problem
 
     async def run(self) -> None:
-        """Never returns."""
+        """Follow the file until cancelled."""
         while True:
             await self.follow()
             await asyncio.sleep(SECONDS)
 
     async def follow(self) -> None:
-        """Use the key that the file holds now, unless the file's key does not fit and the key in
-        use does."""
+        """Take the key that the file holds now into use. If that key is not accepted and the key in
+        use still is, the key in use stays."""
         try:
             try:
                 self._read_if_changed()
@@ -78,8 +78,8 @@ class _KeyFile(ABC):
                 self._state.superseded()
 
     def _read_if_changed(self) -> None:
-        """Read the file if it has changed. Raises `ValueError` if it can't be read, or holds no
-        key."""
+        """Read the file if it has changed. Raises `ValueError` if the file can't be read or holds
+        no key."""
         try:
             status = self._path.stat()
         except OSError as error:
@@ -92,8 +92,8 @@ class _KeyFile(ABC):
             self._digest = key_digest(self._key)
 
     async def _replace(self) -> None:
-        """Put the file's key in use. Raises `ValueError` if it does not fit while the key in use
-        does."""
+        """Take the file's key into use. Raises `ValueError` if it is not accepted while the key in
+        use still is."""
         # A key that was created a moment ago may not be in the policy set yet, and one that was
         # mistyped, or is another's, never fits. Neither is a reason to lose what works.
         fault = await self._fault_of_new()
@@ -111,8 +111,8 @@ class _KeyFile(ABC):
             )
 
     async def _fault_of_new(self) -> str | None:
-        """Return why the file's key does not fit; None if it does. Raises `FetchFailed` if that
-        can't be known yet."""
+        """Return the reason why the file's key is not accepted; None if it is. Raises `FetchFailed`
+        if the policy set can't tell yet."""
         try:
             try:
                 return self._fault(self._digest)
@@ -123,7 +123,8 @@ class _KeyFile(ABC):
             raise FetchFailed(str(error)) from error
 
     def _works(self) -> bool:
-        """Return whether the key in use fits, as far as that can be known now."""
+        """Return whether the key in use is accepted; False if the local policy set can't tell
+        now."""
         try:
             return self._fault(self._in_use()) is None
         except (NoPolicySet, MissingDocument, CacheDamaged):
@@ -135,8 +136,8 @@ class _KeyFile(ABC):
 
     @abstractmethod
     def _fault(self, digest: bytes) -> str | None:
-        """Return why a key can't be used in its place; None if it can. Raises what `LiveKeys.find`
-        raises."""
+        """Return the reason why the key with this digest can't take the place of the key in use;
+        None if it can. Raises the errors of `LiveKeys.find`."""
 
     @abstractmethod
     def _use(self) -> None:
@@ -144,7 +145,8 @@ class _KeyFile(ABC):
 
 
 class AgentKeyFile(_KeyFile):
-    """The file with the key of `agent`. `identity` holds the key's document."""
+    """The file with the key of `agent`. `identity` lists the documents that every decision needs,
+    among them this key's."""
 
     def __init__(
         self,
@@ -176,7 +178,7 @@ class AgentKeyFile(_KeyFile):
 
 
 class OwnKeyFile(_KeyFile):
-    """The file with the sidecar's own key, with which `identity` calls the control API."""
+    """The file with the sidecar's own key, which `identity` presents to the control API."""
 
     def __init__(
         self,

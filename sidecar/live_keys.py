@@ -1,5 +1,5 @@
-"""Finds who may call, and as which agent: looks up keys in the local policy set, and counts and
-logs the keys that are refused. For a refused call no decision is made, so neither a record nor a
+"""Looks up API keys in the local policy set, to find who is calling and as which agent. Counts and
+logs the keys that are refused: for a refused call no decision is made, so neither a record nor a
 decision's metric shows it.
 
 A key is known only by its digest. It is looked up for every request, so a revocation takes effect
@@ -22,7 +22,7 @@ from sidecar.policy_cache.policy_store import CacheDamaged
 from sidecar.policy_cache.policy_view import MissingDocument
 
 EVALUATING_SCOPES = ("evaluate", "admin")
-"""Scopes that may ask for a decision (`CONTRACT.md`, Scopes)."""
+"""The scopes of keys that may ask for a decision (`CONTRACT.md`, Scopes)."""
 
 
 class InvalidKey(Forbidden):
@@ -42,8 +42,8 @@ class WrongScope(Forbidden):
 
 
 class LiveKeys:
-    """Looks up the tenant's live keys. `speaks_for` says whether the sidecar's own key speaks for
-    an agent."""
+    """Looks up the tenant's keys that are neither revoked nor expired. `speaks_for` returns whether
+    the sidecar's own key speaks for an agent."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class LiveKeys:
         self._speaks_for = speaks_for
         self._now = clock.now
         self.monotonic = clock.monotonic
-        """A clock in seconds, for repeated log lines about refused keys."""
+        """A monotonic clock in seconds, which spaces out repeated log lines about refused keys."""
 
     def find(self, digest: bytes) -> Key | None:
         """Return the key with this SHA-256 digest, None if it is unknown, revoked or expired.
@@ -66,8 +66,8 @@ class LiveKeys:
         return key if key is not None and key.live(self._now()) else None
 
     def now(self, key: Key) -> Key | None:
-        """Return the current state of a key that was found before: None if it was revoked or has
-        expired, lost its scope, or can't be looked up. Raises `MissingDocument`."""
+        """Return the current state of a key that was found before: None if it was revoked, has
+        expired, has another scope than before, or can't be looked up. Raises `MissingDocument`."""
         try:
             found = self.find(key.digest)
         except (NoPolicySet, CacheDamaged):
@@ -75,12 +75,15 @@ class LiveKeys:
         return found if found is not None and found.scope == key.scope else None
 
     def expired(self, digest: bytes) -> bool:
-        """Return whether a key that `find` did not return is known, and has expired."""
+        """Return whether a key that `find` did not return has expired. False means that it is
+        unknown or revoked."""
         return self.policy_set.key(digest) is not None
 
     def of_caller(self, digest: bytes | None) -> Key:
-        """Like `find`, for the key that a caller presents. Raises `Unauthorized` if it presents
-        none (`digest` is None), `InvalidKey` if the key is not found, and `ForeignKey`."""
+        """Return the key that a caller presents, by its digest; None as `digest` means that the
+        caller presents no key. Raises `Unauthorized` without a key, `InvalidKey` if the key is not
+        found, `ForeignKey` if it is bound to an agent that this sidecar may not decide for, and the
+        errors of `find`."""
         # 401 without a key, 403 with one that is not valid (`CONTRACT.md`, Errors).
         if digest is None:
             raise Unauthorized
@@ -96,8 +99,9 @@ class LiveKeys:
 
 
 class KeyFault(NamedTuple):
-    """The reason why a key does not serve an agent, and the name of the denials that follow from
-    it. `owner` is for the log alone: which key it is, and whose; empty if it is not known."""
+    """The reason why a key can't be used for an agent, and the policy name of the denials that
+    follow. `owner` says which key it is and whose, for the log alone; it is empty if that is not
+    known."""
 
     why: str
     denial: str
@@ -105,8 +109,9 @@ class KeyFault(NamedTuple):
 
 
 class AgentIdentity:
-    """The agent behind the proxy listeners, whose requests carry no key. `digest` is its key's.
-    `file_fault` says why the key in its file is not in use; None if it is."""
+    """The agent behind the proxy listeners. Its requests carry no key, so its key is looked up by
+    `digest`. `file_fault` is the reason why the key in its key file is not in use; None if that key
+    is in use."""
 
     def __init__(self, agent_id: str | None, role: str, digest: bytes, keys: LiveKeys) -> None:
         self._id = agent_id
@@ -129,7 +134,7 @@ class AgentIdentity:
 
     @property
     def default_user(self) -> str:
-        """The user of a request that names none: the agent's id, or its role."""
+        """The user of a request that names no user: the agent's id, or its role if it has no id."""
         return self._id or self._role
 
     def key(self) -> Key | None:
@@ -142,8 +147,8 @@ class AgentIdentity:
             return None
 
     def fault_of(self, digest: bytes) -> KeyFault | None:
-        """Return why a key may not evaluate for this agent and role, for any source; None if it
-        may. Raises what `LiveKeys.find` raises."""
+        """Return the reason why the key with this digest may not ask for decisions as this agent in
+        this role, whatever the source; None if it may. Raises the errors of `LiveKeys.find`."""
         key = self._keys.find(digest)
         if key is None:
             expired = self._keys.expired(digest)
@@ -167,8 +172,8 @@ class AgentIdentity:
         return None
 
     def role_fault(self) -> str | None:
-        """Return why the agent may not act in its role, with any key; None if it may, or is not
-        registered. Raises what `PolicySet.agent` raises."""
+        """Return the reason why the agent may not act in its role, with any key; None if it may, or
+        if it is not registered. Raises the errors of `PolicySet.agent`."""
         agent = None if self._id is None else self._keys.policy_set.agent(self._id)
         # The same condition as in check 3 of each request. Without ids, as above.
         if agent is None or self._role in agent.permitted_roles:
@@ -176,7 +181,7 @@ class AgentIdentity:
         return "`agent.role` is not among the roles that `agent.id` is registered with"
 
     def known_key(self) -> Key | None:
-        """Like `key`, but raises what `LiveKeys.find` raises."""
+        """Return the same key as `key`, but raise the errors of `LiveKeys.find`."""
         # A key that lost its scope is like one that was revoked: the operator took the right away.
         key = self._keys.find(self.digest)
         return key if key is not None and key.scope in EVALUATING_SCOPES else None
@@ -184,7 +189,7 @@ class AgentIdentity:
 
 class EnrolledAgent(AgentIdentity):
     """The agent that this sidecar enrolled as. Its id, role and key may change with each renewal.
-    `user` is the user of requests that name none."""
+    `user` is the user of requests that name no user."""
 
     def __init__(self, identity: EnrolledIdentity, user: str, keys: LiveKeys) -> None:
         super().__init__(None, NOT_ENROLLED, b"", keys)
@@ -207,8 +212,8 @@ class EnrolledAgent(AgentIdentity):
         return self._user
 
     def known_key(self) -> Key | None:
-        """Return the agent's key. It has no document of its own: its agent's enrolment says whether
-        it is alive."""
+        """Return the agent's key; None if it is no longer valid. An enrolled agent's key has no
+        document of its own: the document of the enrolment says whether it is valid."""
         live = self._identity.live(self._keys.policy_set)
         return None if live is None else live.agent_key
 
@@ -222,13 +227,12 @@ REFUSAL_REASONS = {
     "scope": "its scope does not allow this",
     "foreign": "it is bound to an agent for which this sidecar may not decide",
 }
-"""The reasons for which a key is refused: the label in the metric, and the words in the log."""
+"""The reasons for which a key is refused: the metric's label, and the words for the log."""
 
 
 class RefusedKeys:
-    """Counts and logs refused keys. `count` counts by the way in and the reason. `what` is the
-    log's name for the part that refuses, such as "check door". `monotonic` is a clock in
-    seconds."""
+    """Counts and logs refused keys. `count` counts by entry point and reason. `what` names the
+    component that refuses in the log, such as "check door". `monotonic` is a clock in seconds."""
 
     def __init__(self, count: Counter, what: str, monotonic: Callable[[], float]) -> None:
         self._count = count
@@ -237,8 +241,8 @@ class RefusedKeys:
         self._states: dict[str, RepeatingOutageLogger] = {}
 
     def refused(self, way: str, name: str, error: SluiceError) -> None:
-        """Note a refusal with `error`. `way` is the label, and `name` the name in the log; both
-        come from a closed set."""
+        """Count and log a key that was refused with `error`. `way` is the metric's label for the
+        entry point, and `name` its name in the log; both come from a closed set."""
         reason = _reason(error)
         self._count.add(way, reason)
         state = self._states.get(name)
@@ -250,7 +254,8 @@ class RefusedKeys:
         state.failing(REFUSAL_REASONS[reason])
 
     def taken(self, name: str) -> None:
-        """Note that the key of a call was taken."""
+        """Note that the entry point `name` has accepted a key, which ends the log's series of
+        refusals."""
         state = self._states.get(name)
         if state is not None and state.problem is not None:
             state.recovered()

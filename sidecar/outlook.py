@@ -1,5 +1,5 @@
-"""Says how a retrieval would be decided at this moment, by the documents that are here. Records
-nothing and claims no session, so it may fill a list or explain an answer, and lets no data out."""
+"""Predicts how a retrieval would be decided at this moment, by the policy documents that are here.
+Records nothing and claims no session: it serves lists and explanations, and releases no data."""
 
 import contextlib
 import logging
@@ -23,22 +23,23 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """What is known here of callers, sources and sessions."""
+    """Predicts decisions from what this sidecar knows of callers, sources and sessions."""
 
     policies: PolicyView
     sessions: SessionRegistry
     configured_level: Callable[[str], Sensitivity | None] = lambda _: None
-    """Returns the level that the settings give to a source id."""
+    """Returns the sensitivity level that the settings give to a source id; None if they give
+    none."""
     speaks_for: Callable[[str | None], bool] = lambda _: True
-    """Returns whether the sidecar's own key speaks for an agent; None stands for a call without
-    one."""
+    """Returns whether the sidecar's own key speaks for an agent. None stands for a call that names
+    no agent."""
     enrolled: bool = False
-    """True if the sidecar got its keys by enrolling: it may then have only its own agent's
-    documents."""
+    """True if the sidecar got its keys by enrolling. It may then hold the documents of its own
+    agent only."""
 
     async def prepare(self, retrieval: Retrieval, key: Key | None) -> None:
-        """Fetch what `permits` needs for a retrieval by this role and agent, from any source. If it
-        can't be fetched, `permits` returns False."""
+        """Fetch the documents that `permits` needs for a retrieval by this role and agent, from any
+        source. If they can't be fetched, `permits` returns False."""
         try:
             if key is not None:
                 gather(self.policies.policy_set, key, retrieval)
@@ -53,8 +54,8 @@ class Outlook:
             await self.fetch(absent, retrieval)
 
     async def fetch(self, missing: MissingDocument, retrieval: Retrieval) -> None:
-        """Fetch all that the retrieval needs at once: each missing document costs a round trip.
-        Raises `FetchFailed`."""
+        """Fetch all documents that the retrieval needs in one round trip: one by one, each would
+        cost its own. Raises `FetchFailed`."""
         await eager.within_task()
         names = {missing.name, *documents_for(retrieval)}
         await self.policies.document_fetcher.fetch(names)
@@ -67,7 +68,7 @@ class Outlook:
 
     def prospect(self, retrieval: Retrieval, key: Key | None) -> Facts | None:
         """Return the facts that `permits` uses, which are the same for every source that this
-        caller may ask for; None if nothing is permitted."""
+        caller may name; None if the caller may read nothing."""
         if key is None or self.policies.stale():
             return None
         try:
@@ -79,8 +80,8 @@ class Outlook:
             return None
 
     def must_claim(self, retrieval: Retrieval, key: Key | None) -> bool:
-        """Return whether the call names a session that is new here and that it may claim, so that
-        the control API has to be asked first. Raises `MissingDocument`."""
+        """Return whether the control API must be asked for the session first: the retrieval names a
+        session that is new here, and the caller may claim it. Raises `MissingDocument`."""
         session_id = retrieval.session_id
         if session_id is None or key is None or self.sessions.holds(session_id):
             return False
@@ -98,20 +99,22 @@ class Outlook:
             return False  # the decision fails in the same way, and is recorded
 
     def explain(self, retrieval: Retrieval, key: Key | None, decision: Decision) -> dict[str, Any]:
-        """Explain `decision`. Call it in the same turn of the loop in which the decision was
-        made."""
+        """Explain `decision` in the form that answers show. Call this in the same turn of the event
+        loop in which the decision was made, so that the facts are still the same."""
         reached = decision.findings[0].outcome is not CheckOutcome.not_reached
         known = reached or decision.policy_name == TENANT_FROZEN
         facts = self.facts(retrieval, key) if known and key is not None else None
         return explain(self.at_configured_level(retrieval), facts, decision)
 
     def may_report(self, report_mode: bool) -> bool:
-        """Return whether a source in mode `report` forwards denied requests now."""
+        """Return whether a source in mode `report` forwards denied requests now: False while the
+        tenant is frozen."""
         # An administrator who freezes a tenant means that nothing is read.
         return report_mode and not self.policies.policy_set.frozen()
 
     def at_configured_level(self, retrieval: Retrieval) -> Retrieval:
-        """Return the retrieval, raised to the level that the settings give to its source."""
+        """Return the retrieval with its sensitivity raised to the level that the settings give to
+        its source."""
         # INVARIANT: a source that the settings know has its level at every way in. The proxy knows
         # it from the request's route, and says so in `levels`.
         if retrieval.levels is not None:
@@ -123,7 +126,7 @@ class Outlook:
         return retrieval._replace(sensitivity_level=levels.held, levels=levels)
 
     def facts(self, retrieval: Retrieval, key: Key) -> Facts:
-        """Return what the policy set and the sessions say of the caller. Raises
+        """Return what the policy set and the sessions say about the caller. Raises
         `MissingDocument`."""
         session_id = retrieval.session_id
         session = None if session_id is None else self.sessions.known(session_id)
@@ -138,8 +141,8 @@ class Outlook:
 
 
 def allows(retrieval: Retrieval, facts: Facts) -> bool:
-    """Return whether the facts allow a retrieval. Records nothing: it filters the names in a list.
-    Pure, so another thread may call it."""
+    """Return whether the checks allow a retrieval by these facts. Records nothing, since it only
+    filters the names in a list. Pure, so another thread may call it."""
     try:
         return evaluate(retrieval, facts).decision == "ALLOW"
     except Exception:

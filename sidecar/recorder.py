@@ -1,5 +1,5 @@
-"""Turns decisions into audit records and puts them into the spool. Knows the spool and the metrics;
-decides nothing. The records of one request are stored together or not at all."""
+"""Turns decisions into audit records and puts them into the spool. The records of one request are
+stored together or not at all. Knows the spool and the metrics; decides nothing."""
 
 import asyncio
 import logging
@@ -23,32 +23,33 @@ log = logging.getLogger(__name__)
 POLICY_SET_STALE = "policy_set_stale"
 AUDIT_UNAVAILABLE = "audit_unavailable"
 _OUTAGES = frozenset((POLICY_SET_STALE, AUDIT_UNAVAILABLE))
-"""The names of denials whose reason is an outage of the sidecar."""
+"""The policy names of denials that an outage of the sidecar causes."""
 
 _ID_BYTES = 10  # a UUIDv7's random part (RFC 9562, section 5.7)
 _SALT_BYTES = 32
 
 
 def is_outage(decision: Decision) -> bool:
-    """Return whether the sidecar could not decide or record, so that the same request may be
-    allowed later."""
+    """Return whether this denial only says that the sidecar could not decide or record, so that the
+    same request may be allowed later."""
     # A policy may have such a name too. What it denies has gone through the checks.
     return decision.policy_name in _OUTAGES and decision.check is None
 
 
 class RecordedDecision(NamedTuple):
     """A decision whose record is on its way to disk. Do not act on it before `durable` is done. If
-    that raises a `SpoolError`, the record is lost, and the decision with it."""
+    `durable` raises a `SpoolError`, the record is lost, and the decision must not be used."""
 
     decision: Decision
     event_id: str
     core: bytes
-    """The hash of the spooled record, which lineage cites."""
+    """The hash of the spooled record. Lineage entries cite the record by it."""
     durable: asyncio.Future[None]
     stored: bool = True
-    """False if mode `best_effort` had to drop the record: nothing may cite it."""
+    """False if the spool, in mode `best_effort`, had to drop the record: no lineage may cite it."""
     report_only: bool = False
-    """True for a denial that the source's mode `report` forwards."""
+    """True for a denial of a request that is forwarded all the same, since its source is in mode
+    `report`."""
 
     @property
     def passes(self) -> bool:
@@ -56,7 +57,7 @@ class RecordedDecision(NamedTuple):
         return self.report_only or self.decision.decision == "ALLOW"
 
     def evaluation(self) -> dict[str, str]:
-        """Return the four members of an evaluation's answer."""
+        """Return the four members with which the API answers an evaluation."""
         decision, policy_name, reason = self.decision[:3]
         return {
             "decision": decision,
@@ -67,8 +68,8 @@ class RecordedDecision(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """A decision that is not recorded yet, the facts it rests on, and the candidates that decide
-    otherwise."""
+    """A decision that is not recorded yet, with the facts it rests on and the candidate policies
+    that decide otherwise."""
 
     retrieval: Retrieval
     decision: Decision
@@ -77,7 +78,7 @@ class Verdict(NamedTuple):
 
 
 class MadeRecord(NamedTuple):
-    """A decision and its record, before the spool has the record."""
+    """A decision with the record made for it, before the record is in the spool."""
 
     verdict: Verdict
     decision: Decision
@@ -86,7 +87,8 @@ class MadeRecord(NamedTuple):
 
 
 class Recorder:
-    """`masks` says whether to mask personal data if a decision rests on no facts."""
+    """Makes the audit records of decisions, and stores them in the spool. `masks` returns whether
+    to mask personal data in the record of a decision that rests on no facts."""
 
     def __init__(
         self,
@@ -109,12 +111,13 @@ class Recorder:
         return self.store(self.make(verdicts, report_mode=report_mode))
 
     def make(self, verdicts: Sequence[Verdict], *, report_mode: bool) -> list[MadeRecord]:
-        """Make the records of some of a request's verdicts. Nothing is recorded yet."""
+        """Make the records of these verdicts, which may be a part of one request's. Nothing is
+        stored yet."""
         now = self._now()
         return [self._make_record(each, report_mode, now) for each in verdicts]
 
     def store(self, made: Sequence[MadeRecord]) -> list[RecordedDecision]:
-        """Store the records of one request, which `make` has made."""
+        """Store the records of one request, as returned by `make`."""
         records: list[Record] = []
         # INVARIANT: a request that is forwarded takes no room that is kept for denials.
         refused = True
@@ -173,8 +176,8 @@ class Recorder:
         return RecordedDecision(decision, record.eid, core, durable, stored, report_only)
 
     def note_revision(self, revision: int) -> bool:
-        """Record a heartbeat at this revision, unless the last decision or heartbeat was at it.
-        Returns False if the spool does not take it."""
+        """Record a heartbeat at this revision, unless the last decision or heartbeat was already at
+        it. Returns False if the spool does not accept the record."""
         if revision in (0, self._noted_revision):
             return True
         record_id = uuid7(self._now(), self._random_bytes(_ID_BYTES))
@@ -189,8 +192,8 @@ class Recorder:
     def note_retrieval(
         self, pending: RecordedDecision, detail: dict[str, int | str], outcome: str
     ) -> None:
-        """Record the result of an allowed retrieval, as lineage on its event. The caller already
-        has its answer, so lineage that does not fit is counted and changes nothing."""
+        """Record the result of an allowed retrieval, as a lineage entry that cites the decision.
+        The caller already has its answer, so an entry that does not fit is only counted as lost."""
         if not pending.stored:
             # The log will never have the event, so nothing could cite it.
             self._metrics.lineage_lost.add()

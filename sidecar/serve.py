@@ -1,8 +1,9 @@
-"""A sidecar's lifetime: open resources, start loops, start listeners; stop in reverse order.
+"""Runs a sidecar from start to end: opens resources, starts loops, starts listeners; stops in
+reverse order.
 
-A loop that dies ends the process: nothing half-alive decides. When asked to stop, the sidecar
-reports that at `/health/ready`, accepts nothing more, finishes what is in progress, ships for a
-moment, and exits. What did not ship stays in the spool for the next start.
+A loop that dies ends the process, so that no half-dead sidecar decides. When asked to stop, the
+sidecar reports that at `/health/ready`, accepts no more requests, finishes those in progress, ships
+for a moment, and exits. Records that did not ship stay in the spool for the next start.
 
 Knows the order. Knows neither signals nor the environment.
 """
@@ -39,9 +40,9 @@ async def serve(
     stop: asyncio.Event,
     announce: Callable[[], None],
 ) -> None:
-    """Call `announce` when all ports are open, and return once `stop` is set and everything is
-    finished. Raises the error of a resource that can't be opened, or an `ExceptionGroup` of the
-    errors that ended a loop. One function, because the order of its steps is the point."""
+    """Run the sidecar until `stop` is set and everything is finished. Calls `announce` when all
+    ports are open. Raises the error of a resource that can't be opened, or an `ExceptionGroup` of
+    the errors that ended a loop. One function, because the order of its steps is the point."""
     async with AsyncExitStack() as resources:
         time = ControlClock(clock)
         # First, because it takes the lock: two sidecars would corrupt one directory.

@@ -1,11 +1,12 @@
-"""Keeps the sessions that this sidecar knows: claimed once at the control API, then remembered.
+"""Keeps the sessions that this sidecar knows: each is claimed once at the control API, then
+remembered.
 
 A session belongs to the role and agent of the call that first named it, anywhere in the tenant
 (`CONTRACT.md`, Sessions), so only the control API can say who owns it. After that, the answer
 changes only when the session expires or is revoked, and revocations come with the policy set. So it
 is kept in memory and, for a start without the control API, on disk. Several calls that name a
-session for the first time share one claim (`SharedCall`). When a call may claim is not decided
-here.
+session for the first time share one claim (`SharedCall`). This module does not decide when a call
+may claim a session.
 """
 
 import asyncio
@@ -32,8 +33,9 @@ T = TypeVar("T")
 
 
 class SharedCall(Generic[T]):
-    """Runs `call` in a task of its own. A task that is cancelled while it waits leaves the call
-    running for the others. When no task waits any more, the call is cancelled."""
+    """Runs `call` in a task of its own, and gives its result to several waiting tasks. A task that
+    is cancelled while it waits leaves the call running for the others. When no task waits any more,
+    the call is cancelled."""
 
     __slots__ = ("_task", "_waiting")
 
@@ -43,7 +45,8 @@ class SharedCall(Generic[T]):
 
     @property
     def awaited(self) -> bool:
-        """True if a task waits for the result. Once no task waits any more, none may begin to."""
+        """True while a task waits for the result. Once it has become False, the call is cancelled,
+        so no task may begin to wait."""
         return self._waiting > 0
 
     async def result(self) -> T:
@@ -79,8 +82,8 @@ _TRIM = (
 _TRIM_EVERY = 1000  # `_TRIM` counts all rows, so it doesn't run for every claim
 
 FOREIGN_SECONDS = 1.0
-"""The seconds for which a session of another agent is remembered if its revocation would not arrive
-here."""
+"""The seconds for which another agent's session is remembered if this sidecar would not be told
+that it was revoked."""
 
 _Claim = tuple[Session, int]
 PublishedClaim = Callable[[str], Awaitable[Claim | None]]
@@ -91,9 +94,10 @@ class ClaimFailed(Exception):
 
 
 class SessionRegistry:
-    """`known` looks up locally, `claim` asks the control API. `claims` counts its answers by
-    session state, `failures` the attempts without a usable answer. `published_claim` reads a claim
-    that the control API may already have published."""
+    """The sessions known to this sidecar: `known` looks one up locally, `claim` asks the control
+    API. `claims` counts the control API's answers by session state, and `failures` the attempts
+    without a usable answer. `published_claim` reads a claim that the control API may already have
+    published."""
 
     def __init__(
         self,
@@ -106,7 +110,7 @@ class SessionRegistry:
         self.claims = dict.fromkeys(STATES, 0)
         self.failures = 0
         self.hears_of: Callable[[str | None], bool] = lambda _: True
-        """Returns whether a revocation of this agent's sessions arrives here."""
+        """Returns whether revocations of this agent's sessions arrive here with the policy set."""
         self._control = control
         self._file = file
         self._fetch = fetch
@@ -119,7 +123,7 @@ class SessionRegistry:
         self._stored_count = 0
 
     def known(self, session_id: str) -> Session | None:
-        """Return the session in its current state, None if it was never claimed through this
+        """Return the session in its current state; None if it was never claimed through this
         sidecar."""
         claim = self._recent.get(session_id)
         # A remembered claim needs no look at the policy set: `changed` drops it if it was revoked.
@@ -143,11 +147,11 @@ class SessionRegistry:
         return session_id in self._recent or self.known(session_id) is not None
 
     async def claim(self, retrieval: Retrieval, *, masking: bool) -> Session:
-        """Claim the session that `retrieval` names, for its role and agent if it is new. Concurrent
-        calls for the same session share one request.
+        """Claim the session that `retrieval` names; a new session then belongs to the retrieval's
+        role and agent. Concurrent calls for the same session share one request.
 
         Raises `ClaimFailed`, and `MissingDocument` if it is not known here whether the session is
-        revoked. `masking`: mask the user before the control API sees it.
+        revoked. With `masking`, the user is masked before the control API sees it.
         """
         session_id = retrieval.session_id
         assert session_id is not None
@@ -180,8 +184,8 @@ class SessionRegistry:
         return claim
 
     def changed(self, documents: Iterable[str] | None) -> None:
-        """Forget sessions whose documents in the policy set changed, all if `documents` is None.
-        The next lookup then checks the document again."""
+        """Forget the sessions whose documents in the policy set changed; all sessions if
+        `documents` is None. The next lookup then checks the document again."""
         # Only memory: what is on disk is compared with the policy set whenever it is read.
         if documents is None:
             self._recent.clear()
@@ -246,7 +250,7 @@ class SessionRegistry:
         return self._apply_revocation((Session(session_id, *row[:3]), row[3]))
 
     def _apply_revocation(self, claim: _Claim) -> _Claim:
-        """Mark the claim as revoked if the policy set has a document of the session.
+        """Return the claim, marked as revoked if the policy set has a document of the session.
 
         INVARIANT: a session with a document in the policy set is revoked.
         """
@@ -270,8 +274,8 @@ class SessionRegistry:
 
 
 def _parse(answer: dict[str, Any], retrieval: Retrieval) -> _Claim:
-    """Parse the control API's answer; raises `ClaimFailed` if it is not an answer about this
-    session."""
+    """Return the claim that the control API's answer grants. Raises `ClaimFailed` if the answer is
+    not one about this session."""
     # An answer about another session, such as one that a proxy mixed up, would make this agent the
     # owner of someone else's.
     state, role, agent_id = (answer.get(name) for name in ("state", "agent_role", "agent_id"))

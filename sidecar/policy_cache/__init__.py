@@ -1,6 +1,8 @@
-"""The sidecar's copy of its tenant's policy set: fetched, verified, kept on disk, with its age.
+"""The sidecar's copy of its tenant's policy set: fetched, verified, kept on disk, and its age
+known.
 
-A full replica holds every document. A partial replica, for a sidecar with `redis`, holds only those
-that decisions have used, and fetches others when a decision needs one. `policy_view` is the set as
-decisions see it, `replica` as the rest of the sidecar does, whichever kind it is.
+A full replica holds every document. A partial replica, for a sidecar with the setting `redis`,
+holds only the documents that decisions have used, and fetches others when a decision needs them.
+`policy_view` is the interface for decisions, and `replica` the interface for the rest of the
+sidecar; both are the same for the two kinds.
 """

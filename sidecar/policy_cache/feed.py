@@ -1,4 +1,5 @@
-"""The interface through which a policy set arrives: pages of changed documents, and errors."""
+"""Defines the interface through which a policy set arrives (pages of changed documents) and its
+errors."""
 
 import hashlib
 from collections.abc import Sequence
@@ -23,8 +24,8 @@ class FeedRejected(Exception):
 class FeedDocument(NamedTuple):
     """One document of a policy set, at the revision that last changed it.
 
-    `digest` is the SHA-256 of `body` in hex; both are as sent, unverified. `body` is None if the
-    document was removed.
+    `digest` is the SHA-256 of `body` in hex. Both are as the sender sent them, not verified. `body`
+    is None if the document was removed.
     """
 
     name: str
@@ -34,7 +35,8 @@ class FeedDocument(NamedTuple):
 
 
 def verify_digest(document: FeedDocument) -> FeedDocument:
-    """Return the document; raises `FeedFailed` if its body does not have its digest."""
+    """Return the document if its body has the digest sent with it. Raises `FeedFailed`
+    otherwise."""
     # Over HTTP this catches a bug or a broken proxy. It proves nothing about the sender,
     # who sends both the body and the digest.
     name, _, digest, body = document
@@ -44,15 +46,16 @@ def verify_digest(document: FeedDocument) -> FeedDocument:
 
 
 class Position(NamedTuple):
-    """The position of a replica: the last revision that it holds of the store that `epoch` names.
-    An empty replica is at `Position("", 0)`."""
+    """How far a replica has got: it holds the set up to `revision` of the control API's store that
+    `epoch` identifies. An empty replica is at `Position("", 0)`."""
 
     epoch: str
     revision: int
 
 
 def reject_older(epoch: str, revision: int, held: Position) -> None:
-    """Raise `FeedRejected` if this revision is older than the one held from the same store."""
+    """Raise `FeedRejected` if `revision` is older than the revision that is held from the same
+    store."""
     # A replayed or restored older set could make a revoked key valid again. A different
     # epoch means a different store, whose revisions can't be compared with ours.
     if epoch == held.epoch and revision < held.revision:
@@ -62,12 +65,12 @@ def reject_older(epoch: str, revision: int, held: Position) -> None:
 
 @dataclass(frozen=True, slots=True)
 class FeedPage:
-    """One answer of a feed.
+    """One answer of a feed: documents that changed after the position asked about.
 
     `documents` are ordered by revision. With `reset`, they build the set again from nothing. While
     `more` is true, the rest of the same change follows after the last document's revision; once it
-    is false, the set is complete at `revision`. A page without documents and `more` means that
-    nothing changed.
+    is false, the set is complete at `revision`. A page without documents and without `more` means
+    that nothing changed.
     """
 
     epoch: str
@@ -81,7 +84,7 @@ class FeedPage:
 
 
 class Feed(Protocol):
-    """A source of policy sets."""
+    """The interface of a source that sends the policy set page by page."""
 
     async def next(self, position: Position, wait: float) -> FeedPage:
         """Return the page after `position`. If there is none yet, wait up to `wait` seconds for

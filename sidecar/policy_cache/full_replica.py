@@ -1,9 +1,9 @@
 """A full replica: every document of the tenant's policy set, polled from the control API, verified,
-and kept on disk. A document that it lacks does not exist.
+and kept on disk. A document that the replica lacks does not exist.
 
-A change comes in pages. Its documents are stored beside those in force, where `fetch` does not see
-them: under their own, higher revision, or after a reset under the next generation. One small write
-of the position then puts all of them in force together.
+A change comes in pages. Its documents are stored beside the documents in force, where `fetch` does
+not see them: under their own, higher revision, or after a reset under the next generation. One
+small write of the position then puts all of them in force together.
 """
 
 import logging
@@ -43,7 +43,8 @@ from sidecar.policy_cache.replica import (
 from sidecar.settings.model import SidecarSettings
 
 MAX_CHANGED_NAMES = 4096
-"""With more changed names than this, `put_in_force` returns None: everything may have changed."""
+"""If more names than this have changed, `put_in_force` returns None: any document may have
+changed."""
 
 # The most rows deleted after one poll: deleting runs on the event loop, so decisions wait for it.
 _SWEEP_ROWS = 2000
@@ -83,7 +84,8 @@ _ALL_REPLACED = (
 
 
 CHUNK = 50
-"""Documents read at a time: reading runs on the event loop, so decisions wait for it."""
+"""The number of documents read at a time. Reading runs on the event loop, so decisions wait for
+it."""
 _END = AGENT_PREFIX[:-1] + chr(ord(AGENT_PREFIX[-1]) + 1)
 
 log = logging.getLogger(__name__)
@@ -106,8 +108,8 @@ class FullStore(PolicyStore):
 
     @property
     def next_position(self) -> Position:
-        """The position where the next page must begin: after everything that has arrived, in force
-        or not."""
+        """Return the position after which the next page must begin: after everything that has
+        arrived, whether in force or not."""
         return self._arriving_at or self.position
 
     def fetch(self, name: str) -> bytes | None:
@@ -115,13 +117,13 @@ class FullStore(PolicyStore):
         return None if found is None else found[1]
 
     def list_documents(self, after: str, before: str, count: int) -> list[tuple[str, bytes]]:
-        """Return the names and bodies, in order, of the first `count` documents in force with a
-        name between the two. Raises like `fetch`."""
+        """Return the first `count` documents in force whose name lies between `after` and `before`,
+        as pairs of name and body in the order of names. Raises the errors of `fetch`."""
         return self._list(_LIST, self._generation, after, before, self.position.revision, count)
 
     def store(self, page: FeedPage) -> None:
-        """Store a page's documents, not yet in force. Raises `FeedFailed` if a body does not match
-        its digest; then nothing of the page is stored."""
+        """Store a page's documents, without putting them in force. Raises `FeedFailed` if a body
+        does not match its digest; then nothing of the page is stored."""
         rows = [verify_digest(document) for document in page.documents]
         if page.reset:
             # INVARIANT: a generation never mixes two stores, or one store before and after a reset.
@@ -139,8 +141,9 @@ class FullStore(PolicyStore):
         self._arriving_at = Position(page.epoch, last)
 
     def put_in_force(self, page: FeedPage, as_of: int) -> set[str] | None:
-        """Put all that has arrived in force, as the complete set at `page.revision`. Returns the
-        names that changed, or None if any may have. Follow with `drop_replaced`."""
+        """Put all documents that have arrived in force, as the complete set at `page.revision`.
+        Returns the names that changed, or None if any may have changed. Call `drop_replaced`
+        afterwards."""
         changed, generation = self._arriving, self._arriving_generation
         # If we die before this write, the old set is still whole, and `_load` deletes what arrived.
         position = Position(page.epoch, page.revision)
@@ -159,12 +162,14 @@ class FullStore(PolicyStore):
             connection.execute(_UNFINISHED, (self._generation, self.position.revision))
 
     def sweep(self) -> None:
-        """Delete some rows of earlier generations: not many at once, because decisions wait."""
+        """Delete some rows of earlier generations. Only a few at a time, because decisions wait
+        meanwhile."""
         with self._file.transaction() as connection:
             connection.execute(_FORMER_GENERATIONS, (self._generation, _SWEEP_ROWS))
 
     def drop_replaced(self, changed: set[str] | None) -> None:
-        """Delete the rows no longer in force, of documents with these names (of all if None)."""
+        """Delete the rows that are no longer in force for documents with these names; None means
+        all documents."""
         # Not part of `put_in_force`, which must not fail for lack of the space that this needs.
         # If this fails, or we die before it, old rows only take up space.
         generation, revision = self._generation, self.position.revision
@@ -176,7 +181,7 @@ class FullStore(PolicyStore):
                 connection.executemany(_REPLACED, rows)
 
     async def read(self) -> AsyncGenerator[Sequence[bytes], None]:
-        """Return the documents of all agents, as `AgentDocuments`."""
+        """Yield the documents of all agents, like `AgentDocuments.read`."""
         position, after = self.position, AGENT_PREFIX
         while True:
             chunk = self.list_documents(after, _END, CHUNK)
@@ -189,23 +194,25 @@ class FullStore(PolicyStore):
 
 
 class PollLoop(LongPollLoop):
-    """Brings what `feed` sends into `store`, and puts it in force."""
+    """The loop that polls `feed`, saves its pages in `store`, and puts each complete change in
+    force."""
 
     def __init__(self, state: ReplicaState, store: FullStore, feed: Feed) -> None:
         what, back = "the policy set is not updated", "the policy set is updated again"
         super().__init__(log, what, back, state)
         self.feed: FeedName = "control"
         self.forged = 0
-        """Always 0: everything here comes from the control API itself."""
+        """The number of forged items seen. Always 0: everything here comes from the control API
+        itself."""
         self._feed = feed
         self._store = store
         state.restore(store)
 
     def stop(self) -> None:
-        """Nothing to prepare: the loop may be cancelled at any time."""
+        """Do nothing: this loop may be cancelled at any time."""
 
     async def run(self) -> None:
-        """Never returns. Retries every failure."""
+        """Poll until cancelled. Retries after every failure."""
         while True:
             await self._attempt(self.step())
 
@@ -247,8 +254,9 @@ class PollLoop(LongPollLoop):
         self._store.drop_replaced(changed)
 
     def _verify(self, page: FeedPage, asked: Position) -> KeyPin:
-        """Return the key pin after this answer. Raises `FeedRejected` if the answer must not be
-        trusted, and `FeedFailed` if it is from another store but does not start over."""
+        """Return the pin of the log's key after this answer. Raises `FeedRejected` if the answer
+        must not be trusted, and `FeedFailed` if it is from another store but does not start from
+        the beginning."""
         store = self._store
         # These raise after a restored backup, a mistyped address or an attack. The set we hold then
         # becomes stale; an operator who trusts the new answers empties the cache directory.
@@ -286,9 +294,9 @@ class FullReplica(Replica):
         return OwnAgentOnly() if self._least else self._store
 
     async def published_claim(self, session_id: str) -> Claim | None:  # noqa: ARG002
-        """Return None: without Redis, claims are not published, so the control API has to be
+        """Return None: without Redis no claims are published, so the control API has to be
         asked."""
         return None
 
     async def close(self) -> None:
-        """Nothing to close."""
+        """Do nothing: a full replica has no connection of its own."""

@@ -1,4 +1,5 @@
-"""The log's signing key: the first one this sidecar saw, replaced only by endorsed ones."""
+"""Pins the log's signing key: the first key that this sidecar saw is trusted, and later ones only
+if the trusted one endorses them."""
 
 import sqlite3
 from collections.abc import Mapping, Sequence
@@ -10,7 +11,7 @@ from policies.ground.signing import Endorsement, endorsed
 from sidecar.policy_cache.feed import FeedPage, FeedRejected
 
 OVERLAP = 3600 * 1_000_000
-"""Microseconds for which the replaced keys still count after a rotation."""
+"""Microseconds after a rotation for which signatures by the replaced keys still count."""
 _NAMES = ("log_key", "log_key_former", "log_key_until")
 
 
@@ -20,8 +21,8 @@ class NotEndorsed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class KeyPin:
-    """`key` signs the log. Until `until` (microseconds since 1970 UTC), signatures by the keys in
-    `former` count too."""
+    """The signing keys of the log that are trusted. `key` signs the log now. Until `until`
+    (microseconds since 1970 UTC), signatures by the keys in `former` count too."""
 
     key: bytes
     former: tuple[bytes, ...] = ()
@@ -33,8 +34,9 @@ class KeyPin:
         return (self.key, *self.former) if now < self.until else (self.key,)
 
     def advanced(self, shown: bytes, history: Sequence[Endorsement], now: int) -> "KeyPin":
-        """Return the pin after the control API showed the key `shown` and the endorsements that
-        lead to it. Raises `NotEndorsed` if they do not lead there."""
+        """Return the pin after the control API has shown the key `shown`, with the endorsements
+        that lead from the pinned key to it. Raises `NotEndorsed` if the endorsements do not lead to
+        it."""
         # A replica of the control API may still show a former key: during the overlap that is fine,
         # and the pin stays.
         if shown in self.accepted(now):
@@ -49,7 +51,8 @@ class KeyPin:
 
     @classmethod
     def from_meta(cls, meta: Mapping[str, Any]) -> "KeyPin | None":
-        """Return the stored pin, or None. Raises `sqlite3.DatabaseError` if it is damaged."""
+        """Return the pin stored in a cache file's metadata; None if there is none. Raises
+        `sqlite3.DatabaseError` if it is damaged."""
         key, former, until = (meta.get(name) for name in _NAMES)
         if key is None:
             return None
@@ -62,7 +65,8 @@ class KeyPin:
 def advance_pin(
     pin: KeyPin | None, shown: bytes, history: Sequence[Endorsement], now: int
 ) -> KeyPin:
-    """Advance the pin, or make the first one."""
+    """Return the pin after the control API has shown the key `shown`. Without an earlier pin, make
+    the first one. Raises `NotEndorsed`."""
     # Only the very first key is trusted without proof (trust on first use).
     if pin is not None:
         return pin.advanced(shown, history, now)
@@ -75,8 +79,8 @@ def advance_pin(
 
 
 def verify_origin(page: FeedPage, tenant_id: str | None, pin: KeyPin | None, now: int) -> KeyPin:
-    """Return the key pin after this answer. Raises `FeedRejected` if the answer is about another
-    tenant, or if the log's key in it is not endorsed."""
+    """Return the pin of the log's key after this answer. Raises `FeedRejected` if the answer is
+    about another tenant, or if the pinned key does not endorse the key in it."""
     # For example after a mistyped `key_file`: one cache must never mix the policies of two tenants.
     if tenant_id is not None and page.tenant_id != tenant_id:
         raise FeedRejected("the key in `key_file` belongs to another tenant than this policy cache")

@@ -1,5 +1,6 @@
-"""The policy-set feed over HTTP: `GET /v1/sidecars/policy-set`, answered when there is news, and
-`POST /v1/sidecars/policy-set/documents`, which returns documents by name."""
+"""Reads the policy-set feed over HTTP: `GET /v1/sidecars/policy-set`, which is answered when
+something has changed, and `POST /v1/sidecars/policy-set/documents`, which returns documents by
+name."""
 
 from collections.abc import Awaitable, Sequence
 from typing import Any, TypeVar
@@ -20,7 +21,8 @@ T = TypeVar("T")
 
 
 class LongPoll:
-    """A `LookupFeed`. An answer may take `max_delay` seconds longer than `wait`."""
+    """A `LookupFeed` that asks the control API over HTTP. An answer may take `max_delay` seconds
+    longer than `wait`."""
 
     def __init__(self, control: ControlClient, max_delay: float) -> None:
         self._control = control
@@ -87,8 +89,8 @@ def _typed(value: object, kind: type[T]) -> T:
 
 
 def _check_order(page: FeedPage, asked: Position) -> None:
-    """Raise `FeedFailed` if the documents are not in order of revision, or if one is newer than the
-    set that is complete with this page."""
+    """Raise `FeedFailed` if the documents are not in the order of their revisions, or if one is
+    newer than the revision at which this page completes the set."""
     # The next page begins after the last document's revision, so a feed that is out of order could
     # leave documents out for good.
     last = 0 if page.reset else asked.revision

@@ -1,5 +1,6 @@
-"""The SQLite file of a replica, and the state that both kinds of replica keep in it beside their
-documents: the set's position, when it was last confirmed, whose set it is and which key signs it.
+"""Keeps a replica in a SQLite file: its documents, and beside them the state that both kinds of
+replica need. That is the set's position, when it was last confirmed, which tenant it belongs to and
+which key signs it.
 
 All of it can be fetched again: a damaged file, or one of another schema version, is set aside and
 replaced by an empty one. Everything runs on the event loop: a read takes a few microseconds, and a
@@ -54,7 +55,7 @@ _SET = "INSERT OR REPLACE INTO meta VALUES (?, ?)"
 
 
 class CacheFile:
-    """The open file. A reader that finds damage sets `damaged`."""
+    """The SQLite file of the policy cache, open. A reader that finds damage sets `damaged`."""
 
     def __init__(self, directory: Path) -> None:
         self._path = directory / _FILE_NAME
@@ -66,7 +67,8 @@ class CacheFile:
 
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
-        """Commit all of the block's writes, or none and raise `sqlite3.Error`."""
+        """Run the block in a transaction: commit all its writes, or none of them and raise
+        `sqlite3.Error`."""
         try:
             with self.connection as connection:
                 # Take the write lock at once: a later upgrade from a read lock could fail halfway.
@@ -84,7 +86,7 @@ class CacheFile:
             raise
 
     def start_over(self) -> None:
-        """Set a damaged file aside for inspection, and start with an empty one."""
+        """Set the damaged file aside for inspection, and start with an empty one."""
         self.connection.close()
         self._set_aside()
         self.connection = self._create()
@@ -148,8 +150,8 @@ class CacheDamaged(Exception):
 
 
 class PolicyStore(ABC):
-    """A policy set in a `CacheFile`. `fetch` is what `PolicySet` reads through; `position` is the
-    set in force, `as_of` when it was last confirmed (microseconds)."""
+    """A policy set in a `CacheFile`. `PolicySet` reads documents through `fetch`. `position` is the
+    position of the set in force, and `as_of` the time when it was last confirmed (microseconds)."""
 
     # A sidecar that is switched from one kind of replica to the other keeps its file. Each kind
     # continues from its own documents; the tenant and the pin are common to both.
@@ -175,18 +177,19 @@ class PolicyStore(ABC):
     @abstractmethod
     def fetch(self, name: str) -> bytes | None:
         """Return the body in force, or None if the tenant has no such document. Raises
-        `NoPolicySet`, and `CacheDamaged` if the file can't be read or the body differs from what
-        was stored."""
+        `NoPolicySet` without a set, and `CacheDamaged` if the file can't be read or the body
+        differs from what was stored."""
 
     def _find(self, name: str, query: str, *values: object) -> tuple[str, bytes | None] | None:
-        """Return the digest and body that `query` finds for this document. Raises like `fetch`."""
+        """Return the digest and body of the document that `query` finds; None if it finds none.
+        Raises the errors of `fetch`."""
         for digest, body in self._rows(query, values):
             return digest, None if body is None else self._verified(name, digest, body)
         return None
 
     def _list(self, query: str, *values: object) -> list[tuple[str, bytes]]:
-        """Return the names and bodies of the documents that `query` finds, by name, digest and
-        body."""
+        """Return the names and verified bodies of the documents that `query` finds. The query must
+        select name, digest and body."""
         rows = self._rows(query, values)
         return [(name, self._verified(name, digest, body)) for name, digest, body in rows]
 
@@ -210,7 +213,7 @@ class PolicyStore(ABC):
         raise CacheDamaged(why) from cause
 
     def confirm(self, as_of: int) -> None:
-        """Note that the set was current at `as_of` (microseconds)."""
+        """Store that the set was current at `as_of` (microseconds)."""
         with self._file.transaction() as connection:
             self._set(connection, as_of=as_of)
         self.as_of = as_of

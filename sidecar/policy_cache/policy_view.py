@@ -1,8 +1,9 @@
-"""Shows the policy set to decisions: its documents, its age, and how to fetch more of it.
+"""Gives decisions their view of the policy set: its documents, its age, and the means to fetch
+missing documents.
 
-A decision reads the documents that it names. A search has to know that it saw those of all agents:
-a listing is whole, as of one revision, or it fails. No decision waits for the documents of a
-candidate (`policies.candidates`): a missing one counts as an error, and is fetched for later.
+A decision reads the documents that it names. A search has to see those of all agents, so a listing
+is complete at one revision, or it fails. No decision waits for the documents of a candidate policy
+(`policies.candidates`): a missing one counts as an error, and is fetched for later.
 """
 
 import asyncio
@@ -22,10 +23,12 @@ AGENT_PREFIX = "agent/"
 log = logging.getLogger(__name__)
 
 MAX_MISSING = 1000
-"""The most documents that wait to be fetched: an agent may name any number of roles."""
+"""The most documents of candidates that may wait to be fetched: an agent may name any number of
+roles."""
 MAX_UNREADABLE = 1000
 MAX_CANDIDATE_NAMES = 16
-"""The most documents in one read, for whose end a decision's own read may have to wait."""
+"""The most documents of candidates fetched in one read. Kept low, because a decision's own read may
+have to wait until that read has finished."""
 
 
 class MissingDocument(Exception):
@@ -41,16 +44,18 @@ class FetchFailed(Exception):
 
 
 class DocumentFetcher(Protocol):
-    """Fetches the documents for which a local lookup raised `MissingDocument`."""
+    """The interface that fetches documents for which a local lookup raised `MissingDocument`."""
 
     async def fetch(self, names: Iterable[str], *, apart: bool = False) -> None:
-        """Return once each of the names can be looked up locally; raises `FetchFailed`. `apart`:
-        share no read with other callers, for documents that no answer needs."""
+        """Fetch these documents, and return once each name can be looked up locally. Raises
+        `FetchFailed`. With `apart`, the read is not shared with other callers: use it for documents
+        that no answer needs."""
         ...
 
 
 class AllDocuments:
-    """The fetcher of a full replica, which is never missing a document."""
+    """The document fetcher of a full replica. A full replica lacks no document, so there is nothing
+    to fetch."""
 
     async def fetch(self, names: Iterable[str], *, apart: bool = False) -> None:  # noqa: ARG002
         # Only a bug gets here: a full replica never raises `MissingDocument`.
@@ -62,22 +67,22 @@ class ListingInterrupted(Exception):
 
 
 class AgentDocuments(Protocol):
-    """Reads the documents of all agents. `FetchFailed` and `CacheDamaged` mean that no whole
-    listing is available at the moment."""
+    """The interface that reads the documents of all agents. `FetchFailed` and `CacheDamaged` mean
+    that no complete listing is available at the moment."""
 
     def read(self) -> AsyncGenerator[Sequence[bytes], None]:
-        """Return the bodies, in parts, each of them read in a fraction of a millisecond and perhaps
-        empty. All are of the revision that is in force when the last part arrives. Raises
-        `ListingInterrupted`, `FetchFailed` and `CacheDamaged`."""
+        """Yield the documents' bodies in parts, which may be empty; each takes a fraction of a
+        millisecond to read. All bodies are of the revision that is in force when the last part
+        arrives. Raises `ListingInterrupted`, `FetchFailed` and `CacheDamaged`."""
         ...
 
 
 class OwnAgentOnly:
     """The `AgentDocuments` of a replica that gets only its own agent's documents, so that no
-    listing is whole."""
+    listing can be complete."""
 
     async def read(self) -> AsyncGenerator[Sequence[bytes], None]:
-        """Raise `FetchFailed`."""
+        """Raise `FetchFailed`, and say where such a listing is available."""
         whole: Sequence[Sequence[bytes]] = ()
         for part in whole:
             yield part
@@ -90,7 +95,8 @@ class OwnAgentOnly:
 
 @dataclass(frozen=True, slots=True)
 class PolicyView:
-    """`monotonic` is the clock by which `freshness` measures the set's age."""
+    """The policy set as decisions see it: its documents, its age, and the fetcher of missing
+    documents. `monotonic` is the clock by which `freshness` measures the age."""
 
     policy_set: PolicySet
     freshness: Freshness
@@ -106,8 +112,8 @@ class PolicyView:
 
 
 class CandidateRoles:
-    """Looks up roles by candidates' policies. Decisions call `candidate_role`; `run` fetches the
-    documents that were missing."""
+    """Looks up roles as candidate policies define them. Decisions call `candidate_role`; the loop
+    `run` fetches the documents that were missing."""
 
     def __init__(self, policies: PolicyView) -> None:
         self._policy_set = policies.policy_set
@@ -118,8 +124,8 @@ class CandidateRoles:
         self._backoff = Backoff(0.1, 5.0)
 
     def candidate_role(self, candidate: str, role: str) -> Role | None:
-        """Return the role by the candidate's policies; None if the candidate has no policy for the
-        role. Raises an error of any kind if that is not known here."""
+        """Return the role as the candidate's policies define it; None if the candidate has no
+        policy for the role. Raises an error, of any kind, if the documents here can't tell."""
         if self._missing or self._unreadable:
             # The error of the last look-up, if it still holds: looking again takes as long.
             name = candidate_name(candidate, role)
@@ -144,7 +150,7 @@ class CandidateRoles:
             raise
 
     async def run(self) -> None:
-        """Never returns."""
+        """Fetch the documents that `candidate_role` found missing, until cancelled."""
         size = MAX_CANDIDATE_NAMES
         while True:
             await self._wanted.wait()

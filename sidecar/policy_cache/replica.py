@@ -1,5 +1,5 @@
-"""A replica of the policy set as the rest of the sidecar sees it, whichever kind it is; and the
-common part of the loops that keep one current: their state, pauses, and log lines."""
+"""Defines the interface of a replica of the policy set, which is the same for both kinds, and the
+common part of the loops that keep a replica current: their state, pauses, and log lines."""
 
 import asyncio
 import logging
@@ -30,12 +30,13 @@ from sidecar.policy_cache.policy_view import AgentDocuments, DocumentFetcher
 log = logging.getLogger(__name__)
 
 OnChange = Callable[[Iterable[str] | None], None]
-"""Gets the names of the changed documents, or None if any of them may have changed."""
+"""A callback that gets the names of the changed documents, or None if any of them may have
+changed."""
 
 FeedName: TypeAlias = Literal["redis", "control"]
 
 FEEDS: tuple[FeedName, ...] = ("redis", "control")
-"""The sources that a policy set may come from."""
+"""The names of the sources that a policy set may come from."""
 
 MAX_WAIT = 10.0
 """The longest long poll, in seconds. The control API allows 25."""
@@ -45,8 +46,9 @@ FIRST_PAUSE = 0.05
 
 @dataclass(frozen=True, slots=True)
 class ReplicaState:
-    """The state of a replica. `on_other_store` is called when the set comes from another store of
-    the control API: everything else from the old store is then invalid."""
+    """The parts that a replica updates when its set changes. `on_other_store` is called when the
+    set comes from another store of the control API: everything else from the old store is then
+    invalid."""
 
     policy_set: PolicySet
     freshness: Freshness
@@ -55,21 +57,22 @@ class ReplicaState:
     on_other_store: Callable[[], None]
 
     def restore(self, store: PolicyStore) -> None:
-        """Continue with what a previous process left on disk."""
+        """Continue with the policy set that a previous process left on disk."""
         self.policy_set.reset(store.position.revision)
         if store.as_of is not None:
             self.freshness.restore(store.as_of)
 
     def apply(self, changed: Iterable[str] | None, revision: int) -> None:
-        """Make decisions use `revision`. Call this in the same step of the event loop as the write
-        to the store: no decision may see new documents under an old revision."""
+        """Make decisions use `revision` from now on. `changed` names the documents that differ,
+        None if any may. Call this in the same step of the event loop as the write to the store: no
+        decision may see new documents under an old revision."""
         if changed is None:
             self.policy_set.reset(revision)
         else:
             self.policy_set.apply(changed, revision)
 
     def announce(self, changed: Iterable[str] | None, former: Position, now: Position) -> None:
-        """Tell the rest of the sidecar that the set went from `former` to `now`."""
+        """Tell the rest of the sidecar that the set in force has moved from `former` to `now`."""
         self.on_change(changed)
         # The very first set replaces none.
         if former.epoch and former.epoch != now.epoch:
@@ -87,7 +90,8 @@ class ReplicaState:
 
 
 class Follower(Protocol):
-    """The loop that keeps a replica current, and its state. `feed` is the source in use."""
+    """The interface of a loop that keeps a replica current, and of its state. `feed` is the source
+    in use."""
 
     @property
     def feed(self) -> FeedName: ...
@@ -106,7 +110,7 @@ class Follower(Protocol):
 
 
 class Replica(ABC):
-    """A policy set as this sidecar holds it, in `store`. `feed` asks the control API."""
+    """A replica of the tenant's policy set, kept in `store`. `feed` is the control API's feed."""
 
     def __init__(self, store: PolicyStore, feed: LookupFeed, clock: Clock) -> None:
         self.policy_set = PolicySet(store.fetch)
@@ -116,7 +120,8 @@ class Replica(ABC):
         self._clock = clock
 
     def epoch(self) -> str:
-        """Return the control API's store whose set is in force; empty if there is no set."""
+        """Return the id of the control API's store that the set in force comes from; empty if there
+        is no set."""
         return self._policy_store.position.epoch
 
     def tenant_id(self) -> str | None:
@@ -129,8 +134,8 @@ class Replica(ABC):
         return () if pin is None else pin.accepted(self._clock.now())
 
     async def learn_key(self) -> str | None:
-        """Ask the control API who signs now. Returns why that is not known; None if `log_keys` is
-        up to date."""
+        """Ask the control API which key signs now. Returns the reason why that could not be
+        learned; None if `log_keys` is up to date."""
         try:
             await self._refresh_key()
         except (FeedFailed, FeedRejected, sqlite3.Error) as error:
@@ -138,8 +143,8 @@ class Replica(ABC):
         return None
 
     async def _refresh_key(self) -> None:
-        """Ask the control API who signs now. A key other than the pinned one must be endorsed.
-        Raises `FeedFailed`, `FeedRejected` or `sqlite3.Error`."""
+        """Ask the control API which key signs now. A key other than the pinned one must be endorsed
+        by it. Raises `FeedFailed`, `FeedRejected` or `sqlite3.Error`."""
         # Every page names the key. A wait of 0 asks for an answer at once.
         self._verify_origin(await self._feed.next(self._policy_store.position, 0.0))
 
@@ -153,23 +158,27 @@ class Replica(ABC):
 
     @abstractmethod
     def document_fetcher(self) -> DocumentFetcher:
-        """Fetches documents that the replica doesn't hold yet. Call `follow` first."""
+        """Return the fetcher of documents that the replica doesn't hold yet. Call `follow`
+        first."""
 
     @abstractmethod
     def agent_documents(self) -> AgentDocuments:
-        """Reads the documents of all agents, held or not. Call `follow` first."""
+        """Return the reader of all agents' documents, whether the replica holds them or not. Call
+        `follow` first."""
 
     @abstractmethod
     async def published_claim(self, session_id: str) -> Claim | None:
-        """Return the owner of the session, if the control API has already published it."""
+        """Return the claim to the session if the control API has already published it; otherwise
+        None."""
 
     @abstractmethod
     async def close(self) -> None: ...
 
 
 class FeedLoop:
-    """`refused` says why the last answer was not trusted; it is None if the answer was trusted, or
-    if there was none. `polls` counts requests, `failures` those without a usable answer."""
+    """The common part of the loops that read a feed: counters, pauses and log lines. `refused` is
+    the reason why the last answer was not trusted; None if it was trusted, or if there was no
+    answer. `polls` counts requests, `failures` those without a usable answer."""
 
     def __init__(self, outage: RepeatingOutageLogger, max_pause: float) -> None:
         self.refused: str | None = None
@@ -181,11 +190,11 @@ class FeedLoop:
 
     @property
     def problem(self) -> str | None:
-        """The reason why the last attempt failed; None if it did not."""
+        """The reason why the last attempt failed; None if it succeeded."""
         return self._outage.problem
 
     def _pause_after(self, error: Exception) -> float:
-        """Note a failed attempt. Returns the seconds to wait before the next."""
+        """Count and log a failed attempt. Returns the seconds to wait before the next attempt."""
         ours = isinstance(error, sqlite3.Error)
         self._outage.failing(f"the policy cache can't be written: {error}" if ours else str(error))
         if isinstance(error, FeedRejected):
@@ -206,7 +215,8 @@ class LongPollLoop(FeedLoop):
         self._wait = min(MAX_WAIT, limit / 4)
 
     async def _attempt(self, step: Awaitable[None]) -> bool:
-        """Await one poll. Returns whether it succeeded; after a failure, pauses first."""
+        """Await one poll, and return True if it succeeded. After a failure, pause and return
+        False."""
         try:
             await step
         except (FeedFailed, FeedRejected, sqlite3.Error) as error:
@@ -222,8 +232,8 @@ class LongPollLoop(FeedLoop):
         return True
 
     async def _throttle(self, page: FeedPage, wait: float, sent: float) -> None:
-        """Pause if the poll sent at `sent` was meant to wait for news but returned early without
-        any. A control API that is shutting down answers at once; without a pause this would poll it
-        in a tight loop."""
+        """Pause if the poll sent at `sent` was meant to wait for a change but returned early
+        without any. A control API that is shutting down answers at once; without a pause this loop
+        would poll it without rest."""
         if wait and not page.documents and self._state.clock.monotonic() - sent < wait / 4:
             await asyncio.sleep(self._max_pause)

@@ -1,3 +1,3 @@
-"""A partial replica: only the documents that decisions of this sidecar have used, read from Redis,
-or from the control API while Redis is away. A document that it lacks may still exist, and has to be
-looked up."""
+"""A partial replica: only the documents that this sidecar's decisions have used, read from Redis,
+or from the control API while Redis is away. A document that the replica lacks may still exist, and
+has to be looked up."""

@@ -1,6 +1,6 @@
-"""The loop that keeps a partial replica current without Redis: it follows the control API's long
-poll, whose pages name every document that changed. Those that are held are replaced; the others
-stay unknown until a decision needs them."""
+"""Keeps a partial replica current without Redis. Follows the control API's long poll, whose pages
+name every document that changed. Documents that the replica holds are replaced; the others are left
+out until a decision needs them."""
 
 import logging
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
@@ -30,8 +30,9 @@ class _SetChanged(FeedFailed):
 
 
 class ControlLoop(LongPollLoop):
-    """Applies the pages of `feed` to the working set while `run` runs. `verify_origin` checks which
-    tenant an answer is about and which key signs its log, and raises `FeedRejected`."""
+    """Applies the pages of `feed` to the working set for as long as `run` runs. `verify_origin`
+    raises `FeedRejected` if an answer is about another tenant or shows a signing key that is not
+    trusted."""
 
     def __init__(
         self,
@@ -49,7 +50,7 @@ class ControlLoop(LongPollLoop):
         self._verify_origin = verify_origin
 
     async def run(self) -> None:
-        """Never returns. May be cancelled at any time: nothing is ever half in force."""
+        """Poll until cancelled, which may happen at any time: no change is ever half in force."""
         self._backoff.reset()
         settled = False
         while True:
@@ -57,7 +58,8 @@ class ControlLoop(LongPollLoop):
             settled = await self._attempt(self.step(self._wait if settled else 0.0))
 
     async def step(self, wait: float) -> None:
-        """Poll once, and act on the answer, which may wait `wait` seconds for news."""
+        """Poll once and apply the answer. The control API may hold the answer back for `wait`
+        seconds until something changes."""
         position = self._working_set.position
         if not position.epoch:
             await self._begin(position)
@@ -80,8 +82,8 @@ class ControlLoop(LongPollLoop):
         await self._throttle(page, wait, sent)
 
     async def fetch(self, names: Iterable[str]) -> None:
-        """Return once each of the names is held. Raises `FeedFailed`, `FeedRejected` and
-        `sqlite3.Error`."""
+        """Fetch the documents with these names, and return once the working set holds each of them.
+        Raises `FeedFailed`, `FeedRejected` and `sqlite3.Error`."""
         wanted = set(names)
         for _ in range(MAX_TRIES):
             position = self._working_set.position
@@ -104,9 +106,9 @@ class ControlLoop(LongPollLoop):
         raise FeedFailed("the policy set changes faster than it can be looked up")
 
     async def everything(self) -> AsyncIterator[Sequence[FeedDocument]]:
-        """Yield all documents of the tenant, verified, as of the position that is held when the
-        last of them arrive. Raises `ListingInterrupted` if the set has changed meanwhile, and the
-        errors of `fetch`."""
+        """Yield all documents of the tenant, verified, as of the position that the working set has
+        when the last of them arrive. Raises `ListingInterrupted` if the set has changed meanwhile,
+        and the errors of `fetch`."""
         # Asks like a replica that holds nothing: page after page, from the beginning.
         position, asked = self._working_set.position, Position("", 0)
         while True:
@@ -123,7 +125,8 @@ class ControlLoop(LongPollLoop):
             asked = Position(page.epoch, page.documents[-1].revision)
 
     async def _begin(self, former: Position) -> None:
-        """Replace everything held by the required documents at the current revision."""
+        """Replace everything that the working set holds by the required documents at the current
+        revision."""
         page, found = await self._lookup(self._state.required)
         self._verify(page, former, new_store=True)
         if self._working_set.position == former:
@@ -137,8 +140,9 @@ class ControlLoop(LongPollLoop):
         self._put_in_force(Position(page.epoch, page.revision), found, set(changed))
 
     async def _lookup(self, names: Iterable[str]) -> tuple[FeedPage, Mapping[str, HeldDocument]]:
-        """Look the names up, in several requests if necessary. Returns the last page, and all the
-        documents, from one revision. Raises `_SetChanged` if the set changes between requests."""
+        """Look up the documents with these names, in several requests if necessary. Returns the
+        last page and all the documents found, which are from one revision. Raises `_SetChanged` if
+        the set changes between two requests."""
         left = sorted(set(names))
         found: dict[str, HeldDocument] = {}
         first: FeedPage | None = None
@@ -157,9 +161,9 @@ class ControlLoop(LongPollLoop):
                 return page, found
 
     def _verify(self, page: FeedPage, position: Position, *, new_store: bool = False) -> FeedPage:
-        """Return the page. Raises `FeedRejected` if it must not be trusted, and `FeedFailed` if it
-        is from another store without `reset` or `new_store`. `position` is the one held when the
-        page was asked for."""
+        """Return the page if it can be trusted. Raises `FeedRejected` if it must not be trusted,
+        and `FeedFailed` if it is from another store without `reset` or `new_store`. `position` is
+        the working set's position when the page was requested."""
         self._verify_origin(page)
         reject_older(page.epoch, page.revision, position)
         if page.epoch != position.epoch and position.epoch and not (page.reset or new_store):

@@ -1,8 +1,8 @@
 """Switches a partial replica from Redis (`redis_loop`) to the control API's long poll
-(`control_loop`) while Redis is away, and turns the lookups of several callers into one.
+(`control_loop`) while Redis is away, and combines the lookups of several callers into one read.
 
 Both loops write to one working set and one freshness clock, so a switch never goes back to an older
-revision. Redis is retried all the time; its next confirmation ends the long poll.
+revision. Redis is retried all the time; the next time that it confirms the set, the long poll ends.
 """
 
 import asyncio
@@ -24,26 +24,28 @@ from sidecar.policy_cache.policy_view import FetchFailed
 from sidecar.policy_cache.replica import FeedName
 
 MAX_WAITING = 256
-"""Callers that may wait at a time; one more is refused at once."""
+"""The most callers that may wait for a lookup at a time. A further caller is refused at once."""
 MAX_NAMES = 400
 """The most names in one combined read."""
 
 log = logging.getLogger(__name__)
 
 AWAY_SECONDS = 5.0
-"""Seconds without a confirmation from Redis after which the sidecar follows the control API; half
-the staleness limit if that is less (`CONTRACT.md`, Settings)."""
+"""The seconds without a confirmation from Redis after which the sidecar follows the control API;
+half the staleness limit if that is less (`CONTRACT.md`, Settings)."""
 JITTER = 0.2
-"""The largest random addition to that time, as a share of it, so that a fleet spreads."""
+"""The largest random addition to `AWAY_SECONDS`, as a fraction of it, so that the sidecars of a
+fleet do not switch all at once."""
 FETCH_SECONDS = 2.0
 REDIS_SECONDS = 1.0
-"""The seconds that a decision may wait for documents in all, and for Redis within that time."""
+"""The most seconds that a decision waits for Redis; for documents it waits `FETCH_SECONDS` in
+all."""
 
 
 @dataclass(slots=True, eq=False)
 class _Lookup:
-    """One caller's names, and the outcome. `alone` means that a combined read met a torn document,
-    so this caller now reads by itself."""
+    """One caller's lookup: the names it asks for, and the result. `alone` means that a combined
+    read met a missing or damaged document, so this caller now reads by itself."""
 
     names: frozenset[str]
     done: bool = False
@@ -52,7 +54,8 @@ class _Lookup:
 
 
 class RequestCoalescer:
-    """Calls `read` for the names of all who wait, under `lock`; `read` raises `FeedFailed`."""
+    """Combines the lookups of all waiting callers into one call of `read`, which is made under
+    `lock`. `read` raises `FeedFailed`."""
 
     def __init__(self, lock: asyncio.Lock, read: Callable[[set[str]], Awaitable[None]]) -> None:
         self._lock = lock
@@ -77,7 +80,8 @@ class RequestCoalescer:
             raise FeedFailed(str(lookup.failure)) from lookup.failure
 
     async def _read_for_all(self, lookup: _Lookup) -> None:
-        """Read for all who wait. If we are cancelled, the next caller takes them all again."""
+        """Read the names of all waiting callers at once. If this task is cancelled, the next caller
+        reads them all again."""
         group, names = self._group(lookup)
         try:
             await self._read(names)
@@ -97,7 +101,7 @@ class RequestCoalescer:
                 each.done = True
 
     def _group(self, lookup: _Lookup) -> tuple[list[_Lookup], set[str]]:
-        """Return the callers to read for, `lookup` among them, and all their names."""
+        """Return the lookups to serve together, with `lookup` first, and all their names."""
         group, names = [lookup], set(lookup.names)
         for each in () if lookup.alone else self._waiting:
             if each is lookup or each.alone or each.done or each.failure is not None:
@@ -110,13 +114,15 @@ class RequestCoalescer:
 
 
 def away_after(limit: float, chance: float) -> float:
-    """Return the seconds for which Redis may confirm nothing, given a staleness limit of `limit`
-    seconds. `chance`, from 0 to 1, spreads the sidecars of a fleet."""
+    """Return the seconds without any confirmation after which Redis counts as away, given a
+    staleness limit of `limit` seconds. `chance`, a random number from 0 to 1, spreads the sidecars
+    of a fleet."""
     return min(AWAY_SECONDS, limit / 2) * (1 + JITTER * chance)
 
 
 class Failover:
-    """The `Follower` and the `DocumentFetcher` of a partial replica."""
+    """Keeps a partial replica current from Redis or the control API: its `Follower` and its
+    `DocumentFetcher`."""
 
     def __init__(
         self, redis: RedisLoop, control: ControlLoop, freshness: Freshness, clock: Clock
@@ -133,12 +139,13 @@ class Failover:
 
     @property
     def refused(self) -> str | None:
-        """The reason why the last answer from the source in use was not trusted."""
+        """The reason why the last answer from the source in use was not trusted; None if it was."""
         return self._redis.refused if self.feed == "redis" else self._control.refused
 
     @property
     def problem(self) -> str | None:
-        """The reason why neither source confirms the set."""
+        """The reason why neither Redis nor the control API confirms the set; None if one of them
+        does."""
         problems = (self._redis.problem, self._control.problem if self.feed == "control" else None)
         return "; ".join(each for each in problems if each is not None) or None
 
@@ -158,7 +165,7 @@ class Failover:
         self._redis.stop()
 
     async def run(self) -> None:
-        """Never returns."""
+        """Follow Redis, and the control API too while Redis is away, until cancelled."""
         # The start counts as a confirmation: give Redis its time before asking the control API.
         self._redis.confirmed_at = self._monotonic()
         async with asyncio.TaskGroup() as group:
@@ -183,7 +190,7 @@ class Failover:
             raise FetchFailed(str(error)) from error
 
     async def claim(self, session_id: str) -> Claim | None:
-        """Return the owner of the session according to Redis; None if Redis does not say, for any
+        """Return the claim to the session that Redis holds; None if Redis gives no answer, for any
         reason."""
         # After None, the control API is asked: a failure costs time, but never gives a wrong owner.
         if not self._redis.healthy:
@@ -215,8 +222,8 @@ class Failover:
             log.warning("%s: the policy set now comes from Redis", why)
 
     async def _read(self, names: set[str]) -> None:
-        """Read from Redis while it is healthy, otherwise from the control API. If one fails, try
-        the other: a Redis that lacks a document may have lost it."""
+        """Fetch documents from Redis while Redis is healthy, otherwise from the control API. If one
+        source fails, try the other: a Redis that lacks a document may have lost it."""
         first, second = self._from_redis, self._control.fetch
         # Redis comes second from its first failure on, not only after `AWAY_SECONDS`: no decision
         # may wait for a Redis that hangs.

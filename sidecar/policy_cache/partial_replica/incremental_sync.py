@@ -1,6 +1,6 @@
-"""Brings the working set to the revision of the policy set in Redis: reads the documents that
-changed, and any others wanted, under one head, and puts them in force together. If the heads leave
-a gap, it compares all documents held with the set."""
+"""Brings the working set to the revision of the policy set in Redis. Reads the documents that
+changed, and any others that are needed, under one head, and puts them in force together. If the
+heads leave a gap, it compares all documents that are held with the set in Redis."""
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -12,7 +12,7 @@ from sidecar.policy_cache.partial_replica.working_set import ABSENT, HeldDocumen
 
 MAX_TRIES = 8
 CHUNK = 400
-"""The most documents read at once."""
+"""The most documents read from Redis at once."""
 
 
 class SetMoved(Exception):
@@ -20,9 +20,10 @@ class SetMoved(Exception):
 
 
 class IncrementalSync:
-    """Reads one change at a time from `source`, None until the tenant is known. `on_put_in_force`
-    is called in the same step of the event loop as each change, with the position before it and the
-    names that changed (None if any may have)."""
+    """Applies the changes in Redis to the working set, one at a time. `source` is the reader to
+    use; it is None until the tenant is known. `on_put_in_force` is called in the same step of the
+    event loop as each change, with the position before the change and the names that changed (None
+    if any may have changed)."""
 
     def __init__(
         self, state: PartialState, on_put_in_force: Callable[[Position, set[str] | None], None]
@@ -35,8 +36,9 @@ class IncrementalSync:
         self._lock = asyncio.Lock()
 
     async def advance(self, heads: Sequence[SetHead] = (), *, required: bool = False) -> None:
-        """Advance to the head in Redis. `heads` are those that the stream has brought. With
-        `required`, also fetch the required documents that are not held. Raises `FeedFailed`."""
+        """Advance the working set to the head in Redis. `heads` are the heads that the stream has
+        brought. With `required`, also fetch the required documents that are not held yet. Raises
+        `FeedFailed`."""
         async with self._lock:
             wanted = set(self._required if required else ())
             await self._advance(self._source(), wanted, list(heads))
@@ -131,7 +133,8 @@ class IncrementalSync:
         alone: bool = False,
     ) -> None:
         """Put verified documents in force at `position`. `changed` are the names that changed since
-        the held one, None if any may have. `alone` is as in `WorkingSet.put_in_force`."""
+        the position held before, None if any may have changed. `alone` is passed to
+        `WorkingSet.put_in_force`."""
         former = self._working_set.position
         if position == former and not found:
             return
@@ -143,8 +146,9 @@ class IncrementalSync:
 
 
 def _covered(position: Position, heads: Iterable[SetHead]) -> tuple[set[str] | None, int]:
-    """Return the names that changed since `position`, as far as the heads continue it without a gap
-    (None if any may have changed), and the revision that these heads reach."""
+    """Return the names that changed since `position`, and the revision reached, by following the
+    heads for as long as they continue it without a gap. The names are None if any may have
+    changed."""
     changed: set[str] | None = set()
     reached = position.revision
     for head in heads:

@@ -1,4 +1,4 @@
-"""The loop that keeps a partial replica current through Redis.
+"""Keeps a partial replica current through Redis, by these means:
 
 changes     a stream of signed heads; each names the revision it follows, and what changed
 gap         a head that does not follow what we hold: compare everything held with the set
@@ -27,21 +27,22 @@ from sidecar.policy_cache.replica import FeedLoop
 
 MAX_INTERVAL = 3.0
 FIRST_INTERVAL = 0.5
-"""The most seconds between challenges: `FIRST_INTERVAL` until they are answered. Well below
-`failover.AWAY_SECONDS`: one late answer must not make Redis count as away."""
+"""The most seconds between two challenges until one is answered; afterwards it is `MAX_INTERVAL`.
+Well below `failover.AWAY_SECONDS`: one late answer must not make Redis count as away."""
 _NONCE_BYTES = 12
 _MAX_OPEN = 16
 
 log = logging.getLogger(__name__)
 
 KEY_INTERVAL = 2.0
-"""The minimum number of seconds between two questions to the control API about who signs."""
+"""The minimum number of seconds between two requests to the control API for the current signing
+key."""
 _MAX_DAMAGED = 16  # the control API reads no more fields of one report
 
 
 class DrawnNonce(NamedTuple):
-    """The time at which a nonce was drawn, in monotonic seconds and in microseconds since 1970 UTC,
-    and the position held then."""
+    """A nonce that was sent in a challenge: when it was made, in monotonic seconds (`at`) and in
+    microseconds since 1970 UTC (`as_of`), and the position of the working set at that time."""
 
     at: float
     as_of: int
@@ -49,8 +50,8 @@ class DrawnNonce(NamedTuple):
 
 
 class Nonces:
-    """`due` is when to send the next challenge, in monotonic seconds; `longest` caps the
-    interval."""
+    """Makes the nonces of challenges, and recognises them in heartbeats. `due` is the time to send
+    the next challenge, in monotonic seconds; `longest` caps the seconds between two."""
 
     def __init__(self, clock: Clock, random_bytes: Callable[[int], bytes], longest: float) -> None:
         self.due = 0.0
@@ -62,7 +63,8 @@ class Nonces:
 
     @property
     def unanswered(self) -> bool:
-        """True if challenges were sent, and none was answered since the last of them."""
+        """True if challenges were sent, and none of them was answered since the last one was
+        sent."""
         return bool(self._open) and not self._answered
 
     def draw(self, held: Position) -> str:
@@ -80,7 +82,8 @@ class Nonces:
         return nonce
 
     def answered_by(self, beat: Heartbeat) -> DrawnNonce | None:
-        """Return the last of our nonces that the heartbeat names; None if it names none."""
+        """Return the latest of our nonces that the heartbeat names; None if it names none of
+        ours."""
         ours = [self._open[nonce] for nonce in beat.nonces if nonce in self._open]
         if not ours:
             return None
@@ -93,11 +96,11 @@ class RedisLoop(FeedLoop):
     """Applies what a `RedisReader` reads to the working set, and fetches documents on demand. Each
     challenge counts as a poll.
 
-    `connect` makes the `RedisReader` once the tenant is known; `refresh_key` asks the control API
-    who signs. `sync` puts in force what was read, for this loop and for `ControlLoop`.
+    `connect` makes the `RedisReader` once the tenant is known. `refresh_key` asks the control API
+    which key signs now. `sync` puts in force what was read, for this loop and for `ControlLoop`.
 
-    Each heartbeat that confirms the set sets `confirmed` and `confirmed_at` (monotonic seconds).
-    `healthy` means that nothing has failed since the last such heartbeat.
+    Each heartbeat that confirms the set sets the event `confirmed` and the time `confirmed_at`
+    (monotonic seconds). `healthy` means that nothing has failed since the last such heartbeat.
     """
 
     def __init__(
@@ -136,8 +139,8 @@ class RedisLoop(FeedLoop):
         return 0 if self._reader is None else self._reader.check.forged
 
     async def run(self) -> None:
-        """Never returns. Retries after every failure; once the set held is too old, every retrieval
-        is denied."""
+        """Follow Redis until stopped, and retry after every failure. Once the set held is too old,
+        every retrieval is denied."""
         while not self._stopped:
             try:
                 await self.step()
@@ -156,12 +159,12 @@ class RedisLoop(FeedLoop):
         raise asyncio.CancelledError
 
     def stop(self) -> None:
-        """Call before cancelling the loop: Python 3.11 loses a cancellation that coincides with the
-        end of a write to Redis."""
+        """Prepare the loop for its cancellation: Python 3.11 loses a cancellation that coincides
+        with the end of a write to Redis."""
         self._stopped = True
 
     async def step(self) -> None:
-        """Send a challenge if one is due, and read the streams until the next one is."""
+        """Send a challenge if one is due, and read the streams until the next one is due."""
         if self._working_set.damaged:
             self._state.start_over(self._working_set)
         if self._reader is None:
@@ -184,7 +187,8 @@ class RedisLoop(FeedLoop):
             await self._on_heartbeat(beat)
 
     async def _learn_key(self, reader: RedisReader, now: float) -> None:
-        """Ask the control API who signs: Redis holds a forgery, or the key was rotated."""
+        """Ask the control API which key signs now, because an item in Redis is signed by an unknown
+        key: it is forged, or the key was rotated."""
         self._key_due = now + KEY_INTERVAL
         # What arrives while we ask may be signed by a key that is newer than the answer.
         doubts = reader.check.doubts
@@ -213,8 +217,8 @@ class RedisLoop(FeedLoop):
             )  # fmt: skip
 
     async def fetch(self, names: Iterable[str]) -> None:
-        """Like `IncrementalSync.fetch`, but reports missing or wrong fields with the next
-        challenge."""
+        """Fetch like `IncrementalSync.fetch`, but report missing or wrong fields to the control API
+        with the next challenge."""
         try:
             await self.sync.fetch(names)
         except TornRead as error:
@@ -224,7 +228,7 @@ class RedisLoop(FeedLoop):
             raise
 
     async def claim(self, session_id: str) -> Claim | None:
-        """Return the owner of the session according to Redis; None if Redis does not say, for any
+        """Return the claim to the session that Redis holds; None if Redis gives no answer, for any
         reason."""
         try:
             claim = await self._reader.claim(session_id) if self._reader is not None else None
@@ -244,7 +248,8 @@ class RedisLoop(FeedLoop):
         await reader.challenge(nonce, damaged)
 
     async def _on_heartbeat(self, beat: Heartbeat) -> None:
-        """Handle a heartbeat that answers one of our challenges; others are for other sidecars."""
+        """Handle a heartbeat that answers one of our challenges. Ignore others, which are for other
+        sidecars."""
         drawn = self._nonces.answered_by(beat)
         if drawn is None:
             return

@@ -39,21 +39,22 @@ from sidecar.policy_cache.partial_replica.working_set import ABSENT, HeldDocumen
 log = logging.getLogger(__name__)
 
 SECONDS = 2.0
-"""The time limit for an answer that does not wait for news."""
+"""The seconds within which Redis must answer, besides any time for which it waits for news."""
 MAX_ENTRIES = 1000
 MAX_CHALLENGES = 10_000
 MAX_DAMAGE_REPORTS = 16
 _BEGINNING = b"0-0"
 
 MAX_DOUBTS = 16
-"""The most items kept until the keys are known. One forged item is enough for an alert."""
+"""The most items with an unknown signature that are kept until the keys are known. One forged item
+is enough for an alert."""
 MAX_DOUBT_BYTES = 2 * 1024 * 1024
-"""The largest item that can be in doubt; a larger one counts as forged at once. The largest that is
-ever signed is a head of 1,000 names (`MAX_CHANGED_NAMES`) of two identifiers each (`candidate/…/…`)
-of 256 characters of 4 bytes: under 2,070,000 bytes."""
+"""The largest item with an unknown signature that is kept; a larger one counts as forged at once.
+The largest item that is ever signed is a head of 1,000 names (`MAX_CHANGED_NAMES`) of two
+identifiers each (`candidate/…/…`) of 256 characters of 4 bytes: under 2,070,000 bytes."""
 _Signed = TypeVar("_Signed", SetHead, Heartbeat, Claim)
 Entries = Iterable[tuple[bytes, Mapping[bytes, bytes]]]
-"""Entries of a stream: the id, and the fields."""
+"""Entries of a Redis stream: each has its id and its fields."""
 
 
 class TornRead(FeedFailed):
@@ -66,10 +67,13 @@ class TornRead(FeedFailed):
 
 
 class SignatureCheck:
-    """The check for one tenant. `forged` counts the items that none of `log_keys` signed. Such an
-    item is in doubt first, since the key may have been rotated; once the keys are known,
-    `settle_doubts` counts it or forgets it. One larger than any that is signed counts at once, and
-    is not kept."""
+    """Verifies the signatures of one tenant's items in Redis. `forged` counts the items that none
+    of `log_keys` signed.
+
+    An item with an unknown signature is only in doubt at first, since the key may have been
+    rotated. Once the current keys are known, `settle_doubts` counts or forgets it. An item larger
+    than any that is ever signed counts at once, and is not kept.
+    """
 
     def __init__(self, tenant_id: str, log_keys: Callable[[], tuple[bytes, ...]]) -> None:
         self.forged = 0
@@ -84,8 +88,9 @@ class SignatureCheck:
         return [*self._doubts]
 
     def settle_doubts(self, doubts: Iterable[bytes]) -> list[str]:
-        """Count those of these items that the keys known now did not sign either. Returns the fault
-        of each, for the log, after that of an item that was too large since the last call."""
+        """Count those of these doubtful items that the keys known now did not sign either. Returns
+        the fault of each for the log. If an item has been too large since the last call, its fault
+        comes first."""
         too_large, self._too_large = self._too_large, None
         wrong = []
         for signed in doubts:
@@ -98,7 +103,8 @@ class SignatureCheck:
         return wrong if too_large is None else [too_large, *wrong]
 
     def head(self, signed: bytes) -> SetHead:
-        """Return the verified head. Raises `SignatureRejected`; the head is then in doubt."""
+        """Return the verified head. Raises `SignatureRejected` if the signature is not by a known
+        key; the head is then in doubt."""
         # The stream brings the head that the set then has: verify its signature once.
         if self._head is None or self._head[0] != signed:
             try:
@@ -109,7 +115,7 @@ class SignatureCheck:
         return self._head[1]
 
     def heads(self, entries: Entries) -> list[SetHead]:
-        """Return the heads with a valid signature; others count as missing."""
+        """Return the heads that have a valid signature. Entries without one are left out."""
         opened = []
         for _, fields in entries:
             with suppress(SignatureRejected):
@@ -117,7 +123,7 @@ class SignatureCheck:
         return opened
 
     def heartbeats(self, entries: Entries) -> list[Heartbeat]:
-        """Return the heartbeats with a valid signature; others count as missing."""
+        """Return the heartbeats that have a valid signature. Entries without one are left out."""
         opened = []
         for _, fields in entries:
             signed = fields.get(b"b", b"")
@@ -153,15 +159,15 @@ class SignatureCheck:
 
 @dataclass(frozen=True, slots=True)
 class SetNews:
-    """New heads and heartbeats from the streams, each in order."""
+    """The new heads and heartbeats that were read from the streams, each in order."""
 
     heads: tuple[SetHead, ...]
     beats: tuple[Heartbeat, ...]
 
 
 class RedisReader:
-    """One tenant's set. `client` is an asyncio client of redis-py; `log_keys` returns the keys that
-    sign the log."""
+    """Reads one tenant's policy set from Redis, and verifies it. `client` is an asyncio client of
+    redis-py; `log_keys` returns the keys whose signatures count."""
 
     def __init__(
         self, client: Any, tenant_id: str, log_keys: Callable[[], tuple[bytes, ...]]
@@ -175,16 +181,18 @@ class RedisReader:
         self._beat_id: bytes | None = None
 
     def reset_streams(self) -> None:
-        """Forget how far the streams were read: they may not be the same as before."""
+        """Forget how far the streams were read: after a failure of Redis they may not be the same
+        streams."""
         self._change_id, self._beat_id = None, _BEGINNING
 
     def skip_heartbeats(self) -> None:
-        """Read no heartbeats until the next challenge: they answer those of other sidecars."""
+        """Stop reading heartbeats until the next challenge: until then, they answer other
+        sidecars."""
         self._beat_id = None
 
     async def find_stream_end(self) -> bool:
-        """Find the current end of the stream of changes, unless it is known. Returns whether it had
-        to be found. If so, read the set next: the set can't be older than that end, so no change is
+        """Find the current end of the stream of changes, unless it is known. Returns True if it had
+        to be found. Then read the set next: the set can't be older than that end, so no change is
         missed."""
         if self._change_id is not None:
             return False
@@ -192,7 +200,8 @@ class RedisReader:
         return True
 
     async def challenge(self, nonce: str, damaged: Sequence[bytes]) -> None:
-        """Ask for a heartbeat that names `nonce`, and report damaged fields."""
+        """Ask the control API, through Redis, for a heartbeat that names `nonce`, and report
+        damaged fields."""
         if self._beat_id is None:
             # The heartbeats of all sidecars are in one stream. The answer will come after those
             # that are in it now.
@@ -221,7 +230,7 @@ class RedisReader:
             log.warning("can't report the damage in Redis to the control API: %s", error)
 
     async def news(self, seconds: float) -> SetNews:
-        """Read the streams; wait up to `seconds` if there is nothing new."""
+        """Return the new entries of the streams. Waits up to `seconds` if there are none."""
         ends = {self._beats: self._beat_id, self._changes: self._change_id}
         streams = {stream: end for stream, end in ends.items() if end is not None}
         # At 0, Redis would block forever.
@@ -240,7 +249,7 @@ class RedisReader:
         return SetNews(tuple(heads), tuple(beats))
 
     async def more_heads(self) -> list[SetHead]:
-        """Return the heads of the changes since the last read, without waiting."""
+        """Return the heads that have arrived since the last read, without waiting."""
         assert self._change_id is not None
         request = self._client.xrange(self._changes, b"(" + self._change_id, count=MAX_ENTRIES)
         if entries := await self._call(request):
@@ -250,8 +259,8 @@ class RedisReader:
     async def read(
         self, names: Sequence[str], known: Mapping[str, str], *, bodies: bool = True
     ) -> tuple[SetHead, dict[str, HeldDocument | None]]:
-        """Read the head, and under it the document with each name. A document whose digest is in
-        `known` is held already: it is None in the result.
+        """Read the head, and the documents with these names under that head. A document whose
+        digest is in `known` is held already: its value in the result is None.
 
         Without `bodies`, returns only the names that are known or absent, and leaves out the
         others. Raises `TornRead`.
@@ -286,7 +295,8 @@ class RedisReader:
         return opened, found
 
     async def fields(self, fields: Sequence[bytes]) -> tuple[SetHead, dict[bytes, bytes | None]]:
-        """Return the head, and these fields of the set as they were under it, not verified."""
+        """Return the head, and these fields of the set from the same moment. The fields are not
+        verified."""
         head, *values = await self._call(self._client.hmget(self._set, [HEAD, *fields]))
         return self._head(head), dict(zip(fields, values, strict=True))
 

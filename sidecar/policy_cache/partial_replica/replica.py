@@ -1,9 +1,9 @@
 """Builds a partial replica and its client for Redis, and lists all agents of the tenant for it.
-Imported only if `redis` is set: the library takes megabytes.
+Imported only if the setting `redis` is given: the library takes megabytes.
 
-In Redis the nodes below the signed root name every document, so an agent that was left out shows
-like one that was changed. What is listed is not kept: a search must not push the documents of
-decisions out of the working set.
+In Redis the nodes of the Merkle tree below the signed root name every document, so a missing agent
+is detected just like a changed one. The documents of a listing are not kept: a search must not push
+the documents that decisions use out of the working set.
 """
 
 import hashlib
@@ -39,15 +39,16 @@ from sidecar.policy_cache.replica import Follower, OnChange, Replica
 from sidecar.settings.model import SidecarSettings
 
 CHUNK = 100
-"""Bodies read at a time."""
+"""The number of document bodies read at a time."""
 
 REDIS_CONNECT_SECONDS = 2.0
 REDIS_CONNECTIONS = 16
 
 
 class FetchedAgents:
-    """The `AgentDocuments` of a partial replica. `least` is true if the control API gives the
-    sidecar only its own agent's documents, so that only Redis has the others."""
+    """Lists the documents of all agents for a partial replica (`AgentDocuments`). `least` is true
+    if the control API gives the sidecar only its own agent's documents, so that only Redis has the
+    others."""
 
     def __init__(
         self, redis: RedisLoop, control: ControlLoop, working_set: WorkingSet, *, least: bool
@@ -95,14 +96,15 @@ class FetchedAgents:
 
 
 class _Walk:
-    """Reads nodes and documents of the set in Redis, all under the head at `position`."""
+    """Walks through the Merkle tree of the set in Redis, and reads nodes and documents. All must be
+    under the head at `position`."""
 
     def __init__(self, reader: RedisReader, position: Position) -> None:
         self._reader = reader
         self._position = position
 
     async def agents(self) -> AsyncIterator[dict[str, str]]:
-        """Yield the digests of the agents' documents, by name, for each branch."""
+        """Yield, branch by branch of the tree, the digests of the agents' documents by name."""
         head, top = await self._nodes([ROOT])
         try:
             below_root = branches(top, head.root)
@@ -142,7 +144,7 @@ class _Walk:
 
 
 def connect_redis(url: RedisUrl) -> Any:
-    """Return a client that connects on first use; close it with `aclose`."""
+    """Return a Redis client that connects on first use. Close it with `aclose`."""
     from redis.asyncio import Redis
     from redis.asyncio.cluster import ClusterNode, RedisCluster
     from redis.asyncio.retry import Retry
@@ -172,7 +174,8 @@ def connect_redis(url: RedisUrl) -> Any:
 
 
 class PartialReplica(Replica):
-    """A `Replica` of the documents in use. `client` is an asyncio client of redis-py."""
+    """A `Replica` that holds the documents in use, read from Redis. `client` is an asyncio client
+    of redis-py."""
 
     def __init__(
         self,
@@ -219,8 +222,8 @@ class PartialReplica(Replica):
         await self._client.aclose()
 
     async def _connect(self) -> RedisReader:
-        """Make the reader. Only the control API can say which tenant this is and who signs its log;
-        it is asked once, and the answer is kept on disk."""
+        """Make the reader for Redis. Only the control API can say which tenant this is and which
+        key signs its log; it is asked once, and the answer is kept on disk."""
         if self._working_set.tenant_id is None or self._working_set.pin is None:
             await self._refresh_key()
         # Whose set to read must not come from Redis itself: it is not trusted.
@@ -229,8 +232,8 @@ class PartialReplica(Replica):
         return RedisReader(self._client, tenant_id, self.log_keys)
 
     def _blocked(self) -> str | None:
-        """Return why, according to the documents held, this sidecar may not decide, such as a
-        revoked key or a deactivated tenant; None if it may."""
+        """Return the reason why this sidecar may not decide according to the documents held, such
+        as a revoked key or a deactivated tenant; None if it may decide."""
         try:
             why = self._identity.invalid(self.policy_set, self._clock.now())
         except MissingDocument:

@@ -1,6 +1,6 @@
-"""Keeps the documents that this sidecar has used on disk: the content of each, or that it does not
-exist, all at one revision. A change is put in force in one write, so the set never mixes two
-revisions, even after a crash."""
+"""Keeps on disk the documents that this sidecar has used: the content of each, or the fact that it
+does not exist, all at one revision. A change is put in force in one write, so the set never mixes
+two revisions, even after a crash."""
 
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
@@ -13,7 +13,8 @@ from sidecar.policy_cache.policy_view import MissingDocument
 from sidecar.policy_cache.replica import ReplicaState
 
 MAX_DOCUMENTS = 50_000
-"""The most documents held, or known not to exist: a caller may try any number of names."""
+"""The most documents that are held, including those known not to exist. Limited because a caller
+may try any number of names."""
 
 _CHUNK = 500  # SQLite limits the parameters of one statement
 _FETCH = "SELECT digest, body FROM held WHERE name = ?"
@@ -25,7 +26,7 @@ _STORE = "INSERT OR REPLACE INTO held (name, digest, body) VALUES (?, ?, ?)"
 
 
 class HeldDocument(NamedTuple):
-    """A document: its digest and body, or "" and None if it does not exist."""
+    """A document in the working set: its digest and body, or "" and None if it does not exist."""
 
     digest: str
     body: bytes | None
@@ -35,7 +36,8 @@ ABSENT = HeldDocument("", None)
 
 
 class WorkingSet(PolicyStore):
-    """The documents in use. `required` names are never trimmed; the list may change."""
+    """The documents that decisions have used, in a SQLite file. Names in `required` are never
+    removed to make room; the list may change."""
 
     _PREFIX = "held_"
 
@@ -48,16 +50,17 @@ class WorkingSet(PolicyStore):
         self._count = _count(self._file.connection)
 
     def fetch(self, name: str) -> bytes | None:
-        """Like `PolicyStore.fetch`, but raises `MissingDocument` if it is not known whether the
-        document exists."""
+        """Return the body in force, or None if the tenant has no such document. Raises
+        `MissingDocument` if it is not known whether the document exists, and the errors of
+        `PolicyStore.fetch`."""
         found = self._find(name, _FETCH, name)
         if found is None:
             raise MissingDocument(name)
         return found[1]
 
     def digests(self, among: Sequence[str] | None = None) -> dict[str, str]:
-        """Return the digests of the documents held, by name: all of them, or those in `among`. ""
-        stands for a document that is known not to exist."""
+        """Return the digests of the documents held, by name: of all, or of those named in `among`.
+        The digest "" stands for a document that is known not to exist."""
         execute = self._file.connection.execute
         if among is None:
             return dict(execute("SELECT name, digest FROM held"))
@@ -71,9 +74,9 @@ class WorkingSet(PolicyStore):
     def put_in_force(
         self, position: Position, documents: Mapping[str, HeldDocument], *, alone: bool = False
     ) -> None:
-        """Store these documents; everything held is then at this position. Everything else is
-        removed if the epoch is new (it is another store's), or if `alone` says that nothing else is
-        known at this position."""
+        """Store these documents, and move the whole set to `position`. All other documents are
+        removed if the epoch is new, since they are another store's, or if `alone` says that nothing
+        else is known at this position."""
         former = self.position
         other = alone or (bool(former.epoch) and former.epoch != position.epoch)
         count = len(documents) if other else self._count + len(documents)
@@ -90,7 +93,7 @@ class WorkingSet(PolicyStore):
         self.position, self._count = position, count
 
     def _trim(self, connection: sqlite3.Connection) -> int:
-        """Trim if there are too many documents. Returns how many are left."""
+        """Delete documents if there are too many. Returns how many are left."""
         # Counted again, since the caller's count includes replaced documents twice.
         if _count(connection) > MAX_DOCUMENTS:
             # A tenth at a time, so that not every new document causes a trim.
@@ -104,22 +107,23 @@ def _count(connection: sqlite3.Connection) -> int:
 
 
 def _marks(names: Sequence[str]) -> str:
-    """Return a parameter mark per name, for a statement: a name never becomes part of the statement
-    itself."""
+    """Return one SQL parameter mark per name: a name never becomes part of the statement itself."""
     return ",".join("?" * len(names))
 
 
 @dataclass(frozen=True, slots=True)
 class PartialState(ReplicaState):
-    """`required` are the documents that every decision of this sidecar needs. `blocked`
-    returns why, according to the documents held, this sidecar may not decide; None if it may."""
+    """The state of a partial replica. `required` are the documents that every decision of this
+    sidecar needs. `blocked` returns the reason why this sidecar may not decide according to the
+    documents held; None if it may decide."""
 
     working_set: WorkingSet
     required: Sequence[str]
     blocked: Callable[[], str | None]
 
     def require_unblocked(self) -> None:
-        """Raise `FeedFailed` if this sidecar may not decide, and have the set count as stale."""
+        """Raise `FeedFailed` if this sidecar may not decide, and treat the policy set as stale
+        then."""
         # Redis does not check our API key. So the sidecar itself looks in the documents that
         # arrive whether its key is still live.
         if (why := self.blocked()) is not None:
