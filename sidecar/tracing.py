@@ -1,13 +1,13 @@
 """Decides which requests are traced, makes the spans of one request, and keeps finished spans until
-they are exported. A caller's `traceparent` counts (W3C Trace Context, section 3.2); requests
-without it are sampled at the configured ratio.
+they are exported. A caller's `traceparent` header decides (W3C Trace Context, section 3.2);
+requests without it are sampled at the configured ratio.
 
-Names and attributes follow OpenTelemetry's GenAI conventions. Holds no query, no user and no
+Names and attributes follow OpenTelemetry's GenAI conventions. Spans hold no query, no user and no
 header: a collector may be read by more people than the audit trail.
 
 Sends finished spans to the collector, in batches, as the JSON of OTLP over HTTP
-(`ExportTraceServiceRequest`). What the collector does not take is dropped and counted: traces
-explain, they prove nothing, so they never hold up a request or fill memory.
+(`ExportTraceServiceRequest`). Spans that the collector does not take are dropped and counted:
+traces explain, they prove nothing, so they never hold up a request or fill memory.
 """
 
 import asyncio
@@ -40,11 +40,12 @@ _SAMPLED = 0x01
 _SPAN_BYTES = 8
 
 MAX_SPANS = 2048
-"""Finished spans kept for the collector; further ones are dropped and counted."""
+"""The most finished spans kept for the collector; further ones are dropped and counted."""
 
 
 class TraceContext(NamedTuple):
-    """The position of a request in a trace. Ids in lower-case hex."""
+    """The place of a request in a trace: the trace, the current span, and whether the trace is
+    sampled. Ids are in lower-case hex."""
 
     trace_id: str
     span_id: str
@@ -55,8 +56,8 @@ class TraceContext(NamedTuple):
 
 
 def parse_traceparent(values: Sequence[bytes]) -> TraceContext | None:
-    """Return the context in a request's `traceparent` headers. None without exactly one that is
-    valid: then the request starts a trace of its own, as the specification asks."""
+    """Return the context in a request's `traceparent` headers; None unless there is exactly one and
+    it is valid. The request then starts a trace of its own, as the specification asks."""
     found = _FORM(values[0]) if len(values) == 1 else None
     if found is None:
         return None
@@ -70,23 +71,23 @@ def parse_traceparent(values: Sequence[bytes]) -> TraceContext | None:
 
 
 def with_traceparent(lines: bytes, context: TraceContext) -> bytes:
-    """Return the header lines of a request, each ended by CRLF, with `context` in place of the
-    caller's own."""
+    """Return a request's header lines, each ended by CRLF, with `context` as `traceparent` in place
+    of the caller's own."""
     named = ((line.partition(b":")[0].lower(), line) for line in lines.split(b"\r\n"))
     kept = [line for name, line in named if line and name != HEADER]
     return b"\r\n".join([*kept, HEADER + b": " + context.header(), b""])
 
 
 class SpanKind(IntEnum):
-    """The numbers of OTLP."""
+    """The kinds of spans, with the numbers that OTLP gives them."""
 
     internal = 1
     client = 3
 
 
 class Span(NamedTuple):
-    """One finished span. Times in microseconds. `error` is the type of what failed, if anything
-    did."""
+    """One finished span. Times are in microseconds. `error` is the type of the failure; None if
+    nothing failed."""
 
     name: str
     kind: SpanKind
@@ -99,8 +100,9 @@ class Span(NamedTuple):
 
 
 class Trace:
-    """One request that is sampled. `context` is the position that its own requests take: that of
-    the request's span if it has one (`proxied`), otherwise its caller's."""
+    """The trace of one sampled request. `context` goes into the requests that this one causes: it
+    names the request's own span if there is one (`proxied`, or no caller's span), otherwise the
+    caller's span."""
 
     __slots__ = ("_finished", "_now", "_parent", "_random", "_sources", "_started", "context")
 
@@ -137,8 +139,8 @@ class Trace:
         self._finished(span)
 
     def responded(self, status: int, decision: str) -> None:
-        """End the span of a proxied request. `status` is the one that the agent got, 0 if none;
-        `decision` the label of the metrics."""
+        """Finish the span of a proxied request. `status` is the HTTP status that the agent got, 0
+        if it got none; `decision` is the decision as the metrics label it."""
         attributes: dict[str, str | int] = {"sluice.decision": decision}
         name = "retrieval"
         if self._sources:
@@ -157,7 +159,7 @@ class Trace:
 
 _current: ContextVar[Trace | None] = ContextVar("trace", default=None)
 current_trace = _current.get
-"""The trace of the request that this task works on; None if it is not sampled."""
+"""Returns the trace of the request that this task works on; None if the request is not sampled."""
 
 
 @contextmanager
@@ -184,7 +186,8 @@ def _about(retrieval: Retrieval) -> dict[str, str | int]:
 
 
 class Tracer:
-    """`ratio`, 0 to 1, is the share of requests to sample among those that bring no decision."""
+    """Samples requests, and keeps their finished spans for the exporter. `ratio`, from 0 to 1, is
+    the share to sample among requests whose `traceparent` does not decide it."""
 
     def __init__(self, ratio: float, clock: Clock, random_bytes: Callable[[int], bytes]) -> None:
         self._ratio = ratio
@@ -193,17 +196,18 @@ class Tracer:
         self._spans: list[Span] = []
         self._left = self._draw()
         self.dropped = 0
-        """Spans dropped because the collector took none."""
+        """The number of spans dropped because `MAX_SPANS` were waiting for the collector."""
 
     def begin(self, traceparent: Sequence[bytes], *, proxied: bool) -> Trace | None:
-        """Return the trace of a request with these headers; None if it is not sampled."""
+        """Return the trace of a request with these `traceparent` headers; None if the request is
+        not sampled."""
         parent = parse_traceparent(traceparent)
         if not (self._sample() if parent is None else parent.sampled):
             return None
         return Trace(parent, self._now, self._random, self._finished, proxied=proxied)
 
     def take(self, most: int) -> list[Span]:
-        """Return the oldest finished spans, which are then the caller's."""
+        """Remove the oldest finished spans, at most `most`, and return them."""
         taken, self._spans = self._spans[:most], self._spans[most:]
         return taken
 
@@ -219,7 +223,7 @@ class Tracer:
         return self._ratio > 0
 
     def _draw(self) -> int:
-        """Return the number of requests until the next sampled one: random for each, so that a
+        """Return the number of requests until the next sampled one. It is random, so that a
         client's rhythm can't fall in step with it, but far cheaper than a draw for each request."""
         if self._ratio >= 1:
             return 1
@@ -246,7 +250,7 @@ _PATH = "/v1/traces"
 
 
 def encoded(spans: Sequence[Span], instance: str) -> bytes:
-    """Return the body of one export. `instance` names this sidecar."""
+    """Return the body of one export request for these spans. `instance` names this sidecar."""
     resource = {"service.name": "sluice-sidecar", "service.version": __version__}
     resource["service.instance.id"] = instance
     scope = {"scope": {"name": "sluice", "version": __version__}, "spans": [*map(_span, spans)]}
@@ -283,7 +287,7 @@ def _attributes(values: Mapping[str, str | int]) -> list[dict[str, Any]]:
 
 
 class SpanExporter:
-    """Exports the spans of `tracer`. Enter its context before use."""
+    """Sends the finished spans of `tracer` to the collector. Enter its context before use."""
 
     def __init__(self, tracer: Tracer, settings: TraceSettings, instance: str) -> None:
         self.tracer = tracer
@@ -293,7 +297,7 @@ class SpanExporter:
         self._failing = False
         self.exported = 0
         self.failed = 0
-        """Spans that the collector did not take."""
+        """The number of spans that the collector did not take."""
 
     async def __aenter__(self) -> "SpanExporter":
         # No cookies, no redirects and no proxy from the environment, as for the control API.
@@ -311,13 +315,13 @@ class SpanExporter:
             await self._session.close()
 
     async def run(self) -> None:
-        """Never returns."""
+        """Export finished spans at intervals, until cancelled."""
         while True:
             await asyncio.sleep(INTERVAL_SECONDS)
             await self.flush()
 
     async def flush(self) -> None:
-        """Export everything that is finished. Stops at the first batch that fails."""
+        """Export all finished spans. Stops at the first batch that fails."""
         while self.tracer.waiting and await self._export():
             pass
 

@@ -1,12 +1,12 @@
-"""Describes a well-formed question from which no retrieval can be made, and finds whom a key stands
-for where a request names no agent and no role.
+"""Handles well-formed requests from which no retrieval can be made, and requests that can't be
+read.
 
-Doors read other shapes of the question, and may find that something is missing. That is a denial
-like any other, and `Enforcer.deny` records it. What a key fills in is judged like what the request
-said.
+Describes the missing part, so that `Enforcer.deny` can record the denial like any other. Finds the
+agent and the role that a key stands for if a request names none; they are then judged as if the
+request had named them.
 
-Logs the paths of requests that can't be read. A record has no place for one: it would stay in
-the audit trail for good, and may name a person. Decides and records nothing.
+Logs the paths of requests that can't be read. A record has no place for one: it would stay in the
+audit trail for good, and may name a person. Decides and records nothing.
 """
 
 import logging
@@ -21,14 +21,15 @@ from policies.retrieval import Retrieval
 from policies.sets.policy_set import PolicySet
 
 UNMAPPED = "unmapped_request"
-"""The policy name of the denial."""
+"""The policy name of denials of requests from which no retrieval can be made."""
 UNKNOWN = "unknown"
-"""Stands for a name that could not be read."""
+"""The text recorded in place of a name that could not be read."""
 
 
 class Unmapped(ValueError):
-    """The message says what is missing, and which setting or field supplies it. The names are those
-    that could be read, None for the others."""
+    """Raised for a request from which no retrieval can be made. The message says what is missing,
+    and which setting or field supplies it. The names are those that could be read; the others are
+    None."""
 
     def __init__(
         self,
@@ -43,7 +44,8 @@ class Unmapped(ValueError):
         self._names = (agent_role, user_id, agent_id)
 
     def retrieval(self, door: str) -> Retrieval:
-        """Return the retrieval that is recorded; `door` is the source type of its events."""
+        """Return the retrieval to record with the denial. `door` is the source type that its events
+        show."""
         role, user, agent = map(_readable, self._names)
         # The highest level: what could not be read is not known to be harmless.
         return Retrieval(
@@ -52,12 +54,12 @@ class Unmapped(ValueError):
 
 
 def _readable(name: str | None) -> str:
-    """Return `name` if a record may hold it, else `UNKNOWN`."""
+    """Return `name` if a record may hold it, otherwise `UNKNOWN`."""
     return UNKNOWN if name is None or identifier_fault(name) else name
 
 
 def agent_of(key: Key) -> str | None:
-    """Return the agent that the key is bound to, None if it is bound to none."""
+    """Return the id of the agent that the key is bound to; None if it is bound to none."""
     return key.bound_agent_id
 
 
@@ -67,9 +69,12 @@ def role_of(
     policy_set: PolicySet,
     speaks_for: Callable[[str | None], bool],
 ) -> str | None:
-    """Return the registered agent's own role, else the one role that the key permits; None if there
-    is neither. Raises `MissingDocument` while the agent's document is not here. For an agent that
-    the sidecar's own key does not speak for: the key's one role, or `UNKNOWN`."""
+    """Return the role to use for a request that names none: the registered agent's own role, or
+    else the only role that the key permits; None if there is neither. Raises `MissingDocument`
+    while the agent's document is not here.
+
+    If the sidecar's own key does not speak for the agent, return the key's only role, or `UNKNOWN`.
+    """
     if not speaks_for(agent_id):
         # Such a call is denied in any case. The agent's document may not be here.
         return key.permitted_roles[0] if len(key.permitted_roles) == 1 else UNKNOWN
@@ -80,15 +85,16 @@ def role_of(
 
 
 SECONDS = 1.0
-"""The least seconds between two lines: an agent chooses how many such requests it sends."""
+"""The minimum seconds between two log lines, because an agent may send any number of such
+requests."""
 LONGEST = 200
-"""The most characters of a path in a line, before they are escaped."""
+"""The most characters of a path in a log line, counted before escaping."""
 log = logging.getLogger(__name__)
 
 
 class UnreadableRequests:
-    """Writes at most one line in `SECONDS`, and counts what it leaves out. `masks` says whether to
-    mask personal data now."""
+    """Logs requests that can't be read: at most one line in `SECONDS`, with the number of requests
+    left out before it. `masks` returns whether to mask personal data now."""
 
     def __init__(
         self, monotonic: Callable[[], float], masks: Callable[[], bool], masking: MaskingTurns
@@ -100,8 +106,8 @@ class UnreadableRequests:
         self._left_out = 0
 
     async def note(self, method: str, target: str, event_id: str) -> None:
-        """Log a refused request. `target` is its target as it arrived; the query, which may hold
-        keys and texts, is left out."""
+        """Log a refused request. `target` is the request target as it arrived; its query, which may
+        hold keys and texts, is left out."""
         now = self._monotonic()
         if now < self._next:
             self._left_out += 1
@@ -127,8 +133,8 @@ class UnreadableRequests:
 
 
 def _path(target: str) -> str:
-    """Return the path of a target, without the authority, which may contain a password, and without
-    the query."""
+    """Return the path of a request target, without the authority, which may contain a password, and
+    without the query."""
     before = target.partition("?")[0]
     _, mark, rest = before.partition("://")
     return "/" + rest.partition("/")[2] if mark and not before.startswith("/") else before

@@ -1,5 +1,6 @@
-"""Audit records on local disk, between a decision and the control API's log (`FORMAT.md`,
-Enforcement points). `README.md` in this folder follows one record through it."""
+"""Keeps audit records on local disk, from the decision until the control API has them in its log
+(`FORMAT.md`, Enforcement points). `README.md` in this folder follows one record through the
+spool."""
 
 from sidecar.settings.sections import SpoolSettings
 from sidecar.spool.errors import SpoolError, SpoolFull, SpoolSlow, SpoolUnwritable, State

@@ -1,5 +1,6 @@
-"""The reasons why a record was not stored, or the spool not opened. A request whose record is not
-stored gets a 503 with that message, so it shows no path; operators find the details in the log."""
+"""The errors raised if a record is not stored, or if the spool can't be opened. A request whose
+record is not stored gets a 503 with the error's message, so the message shows no path; operators
+find the details in the log."""
 
 from enum import StrEnum
 
@@ -34,8 +35,9 @@ class SpoolLocked(SpoolError):
 
 
 class State(StrEnum):
-    """`denials_only`: only the reserve is left. `full`: a large denial might not fit; smaller
-    ones are recorded until one does not."""
+    """The kinds of records that the spool accepts at the moment. `denials_only`: only the reserve
+    is left. `full`: the largest denial might not fit; smaller ones are recorded until one does not
+    fit."""
 
     OPEN = "open"
     DENIALS_ONLY = "denials_only"

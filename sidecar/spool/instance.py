@@ -7,7 +7,7 @@ order, so nothing after a missing record could ever be shipped. Hence the rule o
 # record that the control API refuses) ends the instance; another begins, in which a `gap` record
 # says what was lost.
 
-The objects and figures that the parts of a spool share.
+Also holds the objects that the parts of a spool share.
 """
 
 from collections import deque
@@ -30,8 +30,9 @@ class Segment:
 
 
 class RecordPosition(NamedTuple):
-    """Record `n` lies at `offset` in the segment whose first record is `first`. At the segment's
-    end it lies at the start of the next one. Offset 0 is the header, which a reader skips."""
+    """The place of record `n` on disk: at `offset` in the segment whose first record is `first`. If
+    `offset` is the segment's end, the record is the first of the next segment. If it is 0, the
+    header lies there, which a reader skips."""
 
     first: int
     offset: int
@@ -43,13 +44,15 @@ _START = RecordPosition(0, 0, 0)
 
 @dataclass(slots=True)
 class Instance:
-    """`source` is the sidecar id under which its records were made.
+    """One spool instance: an unbroken chain of records in a directory of its own. `source` is the
+    sidecar id under which its records were made.
 
     `acked`: every record below this number is in the control API's log. `end`: every record below
-    is on disk and may ship. `begun`: the number of the first record, there or yet to come, of the
-    newest segment whose header is on disk. `retained`: the number of first segments with nothing
-    left to ship; they stay for a control API that comes back with less than it signed for. `gaps`:
-    the number of gap records that it begins with, if this process began it.
+    this number is on disk and may ship. `begun`: the number of the first record, written or still
+    to come, of the newest segment whose header is on disk. `retained`: how many of the first
+    segments have nothing left to ship; they stay for a control API that comes back with fewer
+    records than it signed for. `gaps`: the number of gap records at the start of the instance, if
+    this process began it.
     """
 
     ordinal: int
@@ -67,18 +70,19 @@ class Instance:
 
     @property
     def unshipped(self) -> int:
-        """The number of records left to ship; also 0 if the rest was set aside."""
+        """The number of records left to ship; 0 also if the remaining records were set aside."""
         return max(0, self.end - self.acked)
 
     def start(self) -> RecordPosition:
-        """Return a position at or before the first unacknowledged record."""
+        """Return a position at or before the first unacknowledged record, where reading for
+        shipping begins."""
         first = self.segments[self.retained].first
         # The cursor may lie in a segment that has since been deleted or is only retained.
         return self.cursor if self.cursor.first >= first else RecordPosition(first, 0, first)
 
     def before(self, n: int) -> RecordPosition | None:
-        """Return a position at or before record `n`, acknowledged or not; None if it is no longer
-        on disk."""
+        """Return a position at or before record `n`, whether acknowledged or not; None if the
+        record is no longer on disk."""
         found = [segment.first for segment in self.segments if segment.first <= n]
         return RecordPosition(found[-1], 0, found[-1]) if found and n <= self.end else None
 
@@ -91,9 +95,9 @@ class Instance:
 
 @dataclass(frozen=True, slots=True)
 class SpoolResources:
-    """`source` is the sidecar id under which records are made. `executor` runs file operations that
-    are neither the writer's nor the segment pool's. `in_loop`: the event loop itself may wait for a
-    disk that is fast."""
+    """The resources that the parts of a spool share. `source` is the sidecar id under which records
+    are made. `executor` runs the file operations that belong neither to the writer nor to the
+    segment pool. `in_loop`: the event loop itself may write and wait if the disk is fast."""
 
     root: Path
     source: str

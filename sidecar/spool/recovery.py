@@ -1,7 +1,8 @@
-"""Reads what the previous process left in the directory, and decides where to continue.
+"""Reads the files that the previous process left in the spool's directory, and decides where to
+continue.
 
 The newest instance continues if its chain is whole to the end. Recovery reads its last segment and
-judges what follows the last good frame:
+judges the bytes after the last good frame:
 
     only zeros                     nothing to do: everything was synced
     no good frame                  a torn write that was never acknowledged: overwritten with zeros
@@ -13,8 +14,8 @@ After a power cut the last batch may lack one page and hold a later one. That lo
 case and is treated as such: this declares records lost that were never acknowledged, but treating
 it as the second case could silently lose acknowledged ones.
 
-Older segments and instances are checked when they are read back for shipping. Blocks; runs before
-the spool takes records.
+Older segments and instances are checked when they are read back for shipping. Recovery blocks, and
+runs before the spool takes records.
 """
 
 import logging
@@ -45,8 +46,8 @@ log = logging.getLogger(__name__)
 
 
 class Resumed(NamedTuple):
-    """The segment to continue in: the offset after the last frame, the next number, and the base64
-    hash of the record before it."""
+    """The place where writing continues: the segment, the offset after its last frame, the number
+    of the next record, and the base64 hash of the record before that."""
 
     instance: Instance
     segment: Segment
@@ -57,8 +58,9 @@ class Resumed(NamedTuple):
 
 @dataclass(slots=True)
 class Recovered:
-    """`undeclared` instances ended without a gap record on disk; `held` counts the bytes of all
-    segments; `waiting` says since when unacknowledged records wait."""
+    """What recovery found on disk. `undeclared` are the instances that have ended, but have no gap
+    record on disk that says so. `held` is the bytes of all segments. `waiting` has the times since
+    when unacknowledged records have waited."""
 
     instances: list[Instance] = field(default_factory=list)
     undeclared: list[Instance] = field(default_factory=list)
@@ -77,7 +79,8 @@ class _LastSegment(NamedTuple):
 
 
 def recover(disk: Disk, root: Path, source: str, segment_bytes: int) -> Recovered:
-    """Read `root`, and remove files that were never used. Raises `OSError` if the disk fails."""
+    """Read the spool's directory `root`, and remove files that were never used. Raises `OSError` if
+    the disk fails."""
     found = Recovered()
     last: _LastSegment | None = None
     for path in disk.list(root):

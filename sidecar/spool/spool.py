@@ -1,4 +1,5 @@
-"""The spool's public interface: a record goes in before its answer leaves, and ships from here.
+"""The spool's public interface. A record is put in before the request is answered, and is read back
+from here to be shipped.
 
 spool = await Spool.open(settings, source_id, clock, os.urandom)
 group.create_task(spool.run())
@@ -32,14 +33,14 @@ from sidecar.spool.writing.instance_rotation import InstanceRotation
 from sidecar.spool.writing.maintenance import QUIET_SECONDS, Maintenance
 
 RETAINED_FRACTION = 8
-"""The fraction of `max_bytes` (one in this many) that acknowledged segments may take."""
+"""The share of `max_bytes` that acknowledged segments may take: one byte in this many."""
 
 _NOT_STORED = bytes(32)
 
 
 class SpoolComponents(NamedTuple):
-    """The parts of an open spool. `executor` is its one thread besides those of the writer and the
-    segment pool; `lock` is the descriptor that holds the directory."""
+    """The parts of an open spool. `executor` is the one thread besides the writer's and the segment
+    pool's. `lock` is the file descriptor that holds the lock on the directory."""
 
     maintenance: Maintenance
     rotation: InstanceRotation
@@ -57,8 +58,9 @@ async def open_components(
     disk: Disk | None,
     quiet_seconds: float,
 ) -> SpoolComponents:
-    """Build the parts. Raises `SpoolLocked` if another process holds the directory,
-    `SpoolUnwritable` if it can't be made or read, or takes no new files."""
+    """Lock the directory, recover its state, and build the parts of a spool. Raises `SpoolLocked`
+    if another process holds the directory, and `SpoolUnwritable` if it can't be created or read, or
+    accepts no new files."""
     disk = disk or Disk()
     # One thread, so that file operations on the backlog never overtake each other.
     executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="spool-executor")
@@ -110,8 +112,9 @@ def _lock_directory(disk: Disk, root: Path) -> int:
 
 
 class Deadlines:
-    """Mode `strict`: fails a future with `SpoolSlow` if it is not done within `seconds`. All have
-    the same, so they fall due in the order in which they came."""
+    """Limits the wait for the disk in mode `strict`: a future that is not done within `seconds`
+    fails with `SpoolSlow`. The limit is the same for all, so futures fall due in the order in which
+    they came."""
 
     def __init__(self, monotonic: Callable[[], float], seconds: float) -> None:
         self._monotonic = monotonic
@@ -143,8 +146,8 @@ class Deadlines:
 
 
 class PlacedRecord(NamedTuple):
-    """The result of `put`. `stored` is false for a record that mode `best_effort` had to drop; its
-    `core_hash` is then 32 zeros, and nothing may cite it."""
+    """The result of `Spool.put`. `stored` is False for a record that mode `best_effort` had to
+    drop; its `core_hash` is then 32 zero bytes, and nothing may cite it."""
 
     core_hash: bytes
     durable: asyncio.Future[None]
@@ -161,10 +164,10 @@ class Spool:
         self._executor = components.executor
         self._lock = components.lock
         self.run = components.maintenance.run
-        """Keeps the spool writable; run this for as long as the spool is open. Raises if the writer
-        died of a bug: then nothing can be recorded."""
+        """Keeps the spool writable; run this coroutine for as long as the spool is open. Raises if
+        a bug has ended the writer: then nothing can be recorded."""
         self.wait_unshipped = components.backlog.wait
-        """Seconds since the oldest unshipped record reached the disk; 0 without any."""
+        """Waits until at least one record on disk is not acknowledged."""
         self._best_effort = settings.mode == "best_effort"
         self._memory_bytes = settings.memory_bytes
         self._done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -182,27 +185,27 @@ class Spool:
         disk: Disk | None = None,
         quiet_seconds: float = QUIET_SECONDS,
     ) -> "Spool":
-        """Lock the directory and continue where the previous process stopped. Raises `SpoolLocked`
-        if another process holds it, `SpoolUnwritable` if it can't be made or read, or
-        takes no new files."""
+        """Lock the directory, and continue where the previous process stopped. Raises `SpoolLocked`
+        if another process holds the directory, and `SpoolUnwritable` if it can't be created or
+        read, or accepts no new files."""
         parts = await open_components(settings, source_id, clock, random_bytes, disk, quiet_seconds)
         return cls(settings, parts, clock)
 
     def put(self, record: Record, *, denial: bool, urgent: bool = True) -> PlacedRecord:
-        """Number and chain the record, and send it on its way to the disk.
+        """Number and chain the record, and queue it for the disk.
 
-        Raises a `SpoolError` if it does not fit, before it has a number. `durable` raises one if
-        the disk does not take it. In mode `best_effort` neither raises. Without `urgent`, the
-        record goes to disk with the next urgent one, or a moment later, and `durable` is done at
-        once.
+        Raises a `SpoolError` if the record does not fit; it then has no number. `durable` raises a
+        `SpoolError` if the disk does not take the record. In mode `best_effort` neither raises.
+        Without `urgent`, the record goes to disk with the next urgent one, or a moment later, and
+        `durable` is done at once.
         """
         return self.put_together((record,), denial=denial, urgent=urgent)[0]
 
     def put_together(
         self, records: Sequence[Record], *, denial: bool, urgent: bool = True
     ) -> list[PlacedRecord]:
-        """Like `put`, for the records of one request: either all are stored and become durable, or
-        none is. They share one future."""
+        """Put the records of one request like `put`, but either all of them are stored and become
+        durable, or none is. They share one future."""
         appender = self._appender
         try:
             if self._rotation.refusal is not None:
@@ -227,8 +230,8 @@ class Spool:
         return [PlacedRecord(digest, durable) for digest in digests]
 
     async def close(self, seconds: float) -> None:
-        """Refuse new records, wait up to `seconds` for those already taken, release the directory.
-        What has not shipped ships after the next start."""
+        """Refuse new records, wait up to `seconds` for those already taken, and release the
+        directory. Records that have not shipped ship after the next start."""
         stopped = await self._maintenance.close(seconds)
         self._executor.shutdown(wait=False)
         # On a disk that hangs a write may still happen: keep the lock until the process ends, or
@@ -237,8 +240,9 @@ class Spool:
             os.close(self._lock)
 
     async def batch(self, max_bytes: int, max_records: int = 512) -> RecordBatch | None:
-        """Return the oldest unacknowledged records of one instance: at least one, otherwise at most
-        `max_bytes`; None without any. Raises `OSError` if the disk fails to read."""
+        """Return the oldest unacknowledged records of one instance, of at most `max_bytes` unless
+        the first record alone is larger; None if all are acknowledged. Raises `OSError` if the disk
+        fails to read."""
         while True:
             try:
                 return await self._backlog.read(max_bytes, max_records)
@@ -248,8 +252,8 @@ class Spool:
                 await self._backlog.retire()
 
     async def hash_of(self, instance: str, n: int) -> bytes | None:
-        """Return the core hash of a record that is still on disk, acknowledged or not, else None.
-        Raises `OSError` if the disk fails to read."""
+        """Return the core hash of a record that is still on disk, whether acknowledged or not; None
+        if it is not on disk or is damaged. Raises `OSError` if the disk fails to read."""
         try:
             return await self._backlog.hash_of(instance, n)
         except UnreadableRecord as damage:
@@ -257,26 +261,26 @@ class Spool:
             return None
 
     async def acknowledge(self, instance: str, n: int) -> None:
-        """Note that everything up to record `n` of the instance is in the control API's log."""
+        """Note that all records of the instance up to `n` are in the control API's log."""
         # Room was freed: a spare can be made, and a full spool takes ALLOWs again.
         if await self._backlog.acknowledge(instance, n):
             self._maintenance.wake()
 
     async def rewind(self, instance: str, n: int) -> bool:
-        """Ship again from record `n` on: the control API has lost what it had of the instance.
-        Returns False if the records are no longer on disk, or not acknowledged yet."""
+        """Ship again from record `n` on, because the control API has lost records of the instance.
+        Returns False if the records are no longer on disk, or were not acknowledged yet."""
         if done := self._backlog.rewind(instance, n):
             await self._backlog.trim()
         return done
 
     async def trim(self) -> None:
-        """Delete acknowledged segments that were retained long enough."""
+        """Delete the acknowledged segments that were retained for long enough."""
         if await self._backlog.trim():
             self._maintenance.wake()
 
     async def set_aside(self, instance: str, reason: str) -> None:
-        """Keep what is left of a refused instance in a directory whose name says so, and declare it
-        lost."""
+        """End an instance that the control API refuses. Its remaining files stay in a directory
+        named `conflict-…`, and its remaining records are declared lost."""
         refused = self._backlog.find(instance)
         if refused is not None:
             self._rotation.end(refused, reason, refused.acked, CONFLICT)
@@ -292,8 +296,8 @@ class Spool:
 
     @property
     def state(self) -> State:
-        """The kinds of records that the spool takes at the moment. It is full once the largest
-        denial might not fit; smaller ones may still."""
+        """The kinds of records that the spool accepts at the moment. It is full once the largest
+        denial might not fit; smaller ones may still fit."""
         appender = self._appender
         if self._rotation.refusal is not None:
             return State.UNWRITABLE
@@ -304,13 +308,13 @@ class Spool:
 
     @property
     def refusal(self) -> str | None:
-        """The reason why the spool takes no records; None if it takes some."""
+        """The reason why the spool accepts no records; None if it accepts some."""
         return self._rotation.refusal
 
     @property
     def disk_fault(self) -> str | None:
-        """The fault of the disk, such as `ENOSPC (no space left on device)`; None if the disk takes
-        records and has room for more."""
+        """The fault of the disk, such as `ENOSPC (no space left on device)`; None if the disk
+        accepts records and has room for more."""
         return self._rotation.disk_fault or self._maintenance.spares.disk_fault
 
     @property
@@ -320,35 +324,35 @@ class Spool:
 
     @property
     def depth(self) -> int:
-        """The number of records on disk that the control API is not known to have."""
+        """The number of records on disk that are not acknowledged, so far as is known."""
         return self._backlog.depth
 
     @property
     def bytes_held(self) -> int:
-        """The bytes of all segment files, including spares and what was set aside."""
+        """The bytes of all segment files, including spares and directories that were set aside."""
         return self._quota.held
 
     @property
     def bytes_waiting(self) -> int:
-        """Bytes in memory on their way to the disk."""
+        """The bytes of records in memory that are on their way to the disk."""
         return self._appender.waiting
 
     def oldest_age(self) -> float:
-        """Return the seconds that the oldest unshipped record has been on disk, also under a former
-        process; 0 if all are shipped."""
+        """Return the seconds that the oldest unshipped record has been on disk, including the time
+        before this process started; 0 if all records are shipped."""
         return self._backlog.oldest_age()
 
     @property
     def gaps(self) -> int:
-        """Gap records written since the start."""
+        """The number of gap records written since the start."""
         return self._rotation.losses.gaps
 
     @property
     def lost(self) -> int:
-        """Records known to be lost to the log since the start."""
+        """The number of records since the start that are known to be missing from the log."""
         return self._rotation.losses.records
 
     @property
     def sync_failures(self) -> int:
-        """Failed writes and syncs since the start."""
+        """The number of failed writes and syncs since the start."""
         return self._rotation.sync_failures

@@ -1,1 +1,2 @@
-"""The reading side of the spool: what is on disk, in order, until it is acknowledged and gone."""
+"""The reading side of the spool: reads the records on disk in order, until they are acknowledged
+and removed."""

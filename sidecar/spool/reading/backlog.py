@@ -1,5 +1,5 @@
-"""The records on disk that are not yet acknowledged, read in order. Older instances come before the
-current one. `retention` says which acknowledged segments stay."""
+"""Reads the records on disk that are not yet acknowledged, in order. Older instances come before
+the current one. `retention` decides which acknowledged segments stay."""
 
 import asyncio
 from collections import deque
@@ -16,16 +16,17 @@ from sidecar.spool.storage.layout import Ending, Quota
 T = TypeVar("T")
 
 MARK_SECONDS = 0.25
-"""The spacing of the first marks."""
+"""The minimum seconds between two marks of `OldestAge`, before the limit `MARKS` is reached."""
 
 MARKS = 512
-"""The most marks that are kept; one more doubles the spacing."""
+"""The most marks that `OldestAge` keeps. One more drops every other mark and doubles the
+spacing."""
 
 
 class OldestAge:
-    """The age of the oldest item in a queue, without a time for each: positions count every item
-    that ever arrived, and a mark records when the items from one position on did. The age errs
-    upward, by at most the spacing of the marks."""
+    """Measures the age of the oldest item in a queue, without keeping a time for each item. Every
+    item that ever arrived has a position; a mark says when the items from one position on arrived.
+    The reported age may be too high, by at most the spacing of the marks."""
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
         self._monotonic = monotonic
@@ -35,8 +36,8 @@ class OldestAge:
         self._reached = 0
 
     def restore(self, depth: int, ages: Iterable[tuple[int, float]]) -> None:
-        """Begin with `depth` items that are there already. `ages` has, in order, positions and the
-        age in seconds of the items from each on."""
+        """Begin with `depth` items that are already in the queue. `ages` has pairs, in order: a
+        position, and the age in seconds of the items from that position on."""
         now = self._monotonic()
         self._marks.extend((position, now - age) for position, age in ages)
         # Without any age, they count as arriving when `grow_to` first tells of them.
@@ -64,7 +65,7 @@ class OldestAge:
             self._spacing = MARK_SECONDS
 
     def seconds(self) -> float:
-        """Return the age of the oldest item; 0 without items."""
+        """Return the age of the oldest item in seconds; 0 if the queue is empty."""
         if not self._marks:
             return 0.0
         # The second mark is at or before the oldest item left: the first describes none any more.
@@ -74,7 +75,8 @@ class OldestAge:
 
 
 class Reusable(NamedTuple):
-    """A segment with `used` written bytes, and the name that it gets as a spare."""
+    """A shipped segment that can be emptied and used again: `used` bytes of it are written, and
+    `spare` is its path as a spare."""
 
     segment: Segment
     used: int
@@ -82,9 +84,9 @@ class Reusable(NamedTuple):
 
 
 class Backlog:
-    """The instances of a spool; the last may be the one being written (`current`). One reader at a
-    time: `read`, then `acknowledge`. `waiting` says since when those wait that were there at the
-    start."""
+    """The records of all instances that are not yet acknowledged. The last instance may be the one
+    being written (`current`). There may be only one reader: it calls `read`, then `acknowledge`.
+    `waiting` has the times since when the records found at the start have waited."""
 
     def __init__(
         self,
@@ -121,13 +123,14 @@ class Backlog:
 
     @property
     def largest(self) -> int:
-        """The bytes of the largest segment that was not set aside; 0 without any."""
+        """The bytes of the largest segment that was not set aside; 0 if there is no segment."""
         sizes = (segment.size for each in self.instances for segment in each.segments)
         return max(sizes, default=0)
 
     def occupied_by(self, spare_bytes: int) -> str:
-        """Return what fills the room up to `max_bytes`, besides `spare_bytes` of segments that are
-        ready. The text has no numbers, which would change it each second."""
+        """Return a description of what fills the room up to `max_bytes`, besides the `spare_bytes`
+        of segments that are ready for use. The text has no numbers, which would change it each
+        second."""
         own = sum(segment.size for each in self.instances for segment in each.segments)
         parts = []
         if self.depth:
@@ -140,12 +143,12 @@ class Backlog:
         return "; ".join(parts) or "the segments in use and those that are ready take it"
 
     def oldest_age(self) -> float:
-        """Return the seconds since the oldest unacknowledged record reached the disk, before the
-        start by the record's own time; 0 if nothing waits."""
+        """Return the seconds since the oldest unacknowledged record reached the disk; for records
+        from before the start, since the time in the record. 0 if every record is acknowledged."""
         return self._oldest.seconds()
 
     def quiet_seconds(self) -> float:
-        """Return the seconds since records became durable, were receipted or had to be sent
+        """Return the seconds since records last became durable, were acknowledged or had to be sent
         again."""
         return self._monotonic() - self._touched
 
@@ -172,7 +175,7 @@ class Backlog:
 
     async def read(self, max_bytes: int, max_records: int) -> RecordBatch | None:
         """Return the oldest unacknowledged records; None if there are none. Raises
-        `UnreadableRecord`, or `OSError` if the disk fails to read."""
+        `UnreadableRecord` if a record is damaged, and `OSError` if the disk fails to read."""
         for instance in self.instances:
             if instance.unshipped:
                 reader = InstanceReader.of(self._disk, instance, instance.start())
@@ -182,8 +185,8 @@ class Backlog:
         return None
 
     async def hash_of(self, instance_id: str, n: int) -> bytes | None:
-        """Return the core hash of a record that is still on disk, acknowledged or not, else None.
-        Raises the same errors as `read`."""
+        """Return the core hash of a record that is still on disk, whether acknowledged or not; None
+        if it is not on disk. Raises the same errors as `read`."""
         instance = self.find(instance_id)
         cursor = None if instance is None or n >= instance.end else instance.before(n)
         if instance is None or cursor is None:
@@ -191,8 +194,8 @@ class Backlog:
         return await self._in_thread(InstanceReader.of(self._disk, instance, cursor).read_hash, n)
 
     def rewind(self, instance_id: str, n: int) -> bool:
-        """Ship again from record `n` on. Returns False if that isn't possible: the records are no
-        longer on disk, or not acknowledged yet."""
+        """Ship again from record `n` on. Returns False if that isn't possible, because the records
+        are no longer on disk or were not acknowledged yet."""
         instance = self.find(instance_id)
         cursor = None if instance is None else instance.before(n)
         if instance is None or cursor is None or n >= instance.acked:
@@ -205,7 +208,7 @@ class Backlog:
         return True
 
     async def trim(self, *, everything: bool = False) -> int:
-        """Delete retained segments that are old enough or take too much room, or all if
+        """Delete the retained segments that are old enough or take too much room; all of them with
         `everything`. Returns the bytes freed."""
         freed = 0
         while (instance := self._retained.pop_expired(everything=everything)) is not None:
@@ -215,8 +218,8 @@ class Backlog:
         return freed
 
     async def drop(self, instance: Instance, reusable: Reusable | None) -> bool:
-        """Delete all retained segments, but turn `reusable` into a spare. Returns whether it became
-        one."""
+        """Delete all retained segments, but turn `reusable` into a spare segment. Returns whether
+        it became a spare."""
         self._retained.retain(instance)
         reused = False
         # Removed from the list in the same step in which the thread gets its work: a read that was
@@ -232,7 +235,7 @@ class Backlog:
         return reused
 
     async def acknowledge(self, instance_id: str, n: int) -> int:
-        """Note that all up to record `n` is in the control API's log. Returns the bytes freed."""
+        """Note that all records up to `n` are in the control API's log. Returns the bytes freed."""
         instance = self.find(instance_id)
         if instance is None:
             return 0
@@ -250,8 +253,8 @@ class Backlog:
         return freed + await self.trim() + await self.retire()
 
     async def retire(self) -> int:
-        """Remove instances that have nothing left to ship or to declare. One that can't be moved
-        or removed is tried again next time. Returns the bytes freed."""
+        """Remove the instances that have nothing left to ship or to declare. An instance that can't
+        be moved or removed is tried again at the next call. Returns the bytes freed."""
         total = 0
         # One at a time: `ShippedFiles.retire` must not run twice for one directory.
         async with self._retiring:

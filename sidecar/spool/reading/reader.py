@@ -1,5 +1,5 @@
 """Reads records back from the segment files, never from memory, and only as far as they are synced:
-a record that is not on disk must not get into the log. Blocks."""
+a record that is not on disk must not get into the log. All reads block."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -14,19 +14,20 @@ from sidecar.spool.storage.disk import Disk
 from sidecar.spool.storage.frames import FRAME, payloads, read_header
 
 WINDOW = 1024 * 1024
-"""The most bytes read at once. Any frame fits."""
+"""The most bytes read at once. A frame of any size fits."""
 
 _LIKELY = 2048
-"""The bytes to read at first for each record asked for: most frames are smaller."""
+"""The bytes to read at first for each requested record: most frames are smaller."""
 
 RUN = 512
-"""The records handled in one step."""
+"""The most records handled in one step."""
 
 _MAX_HEADER = 4096
 
 
 class RecordBatch(NamedTuple):
-    """Records of one instance, in order and without a hole; `hash` is the last one's core hash."""
+    """A batch of records to ship: records of one instance, in order and without a hole. `hash` is
+    the core hash of the last record."""
 
     source: str
     instance: str
@@ -45,16 +46,17 @@ class UnreadableRecord(Exception):
         self.n = n
 
     def not_before(self, n: int) -> "UnreadableRecord":
-        """Return the same damage, reported at record `n` if it lies before it."""
+        """Return this error with the number `n` if its own record number is lower."""
         return UnreadableRecord(self.instance, max(self.n, n), str(self))
 
 
 @dataclass(frozen=True, slots=True)
 class InstanceReader:
-    """Reads one instance from `start` on, a position at or before the first record asked for.
+    """Reads the records of one instance. `start` is a position at or before the first record to
+    read.
 
-    A record that can't be read back raises `UnreadableRecord`, and a disk that fails to read
-    `OSError`: damage is final, a bad disk may recover.
+    A damaged record raises `UnreadableRecord`, and a disk that fails to read raises `OSError`:
+    damage is final, but a bad disk may recover.
     """
 
     disk: Disk
@@ -70,7 +72,8 @@ class InstanceReader:
     def read_batch(
         self, first: int, end: int, max_bytes: int, max_records: int
     ) -> tuple[RecordBatch, RecordPosition]:
-        """Read records from `first` on, at least one; also return the position after them."""
+        """Read records from number `first` on, and at least one. Also returns the position after
+        the last of them."""
         found: list[bytes] = []
         size, after = 0, self.start
         try:
@@ -109,8 +112,8 @@ class InstanceReader:
         return None
 
     def _runs(self, end: int, limit: int) -> Iterator[tuple[RecordPosition, list[bytes]]]:
-        """Yield the payloads up to record `end`, in runs of at most `limit`, each with the position
-        of its first."""
+        """Yield the payloads of the records below number `end`, in runs of at most `limit`, each
+        with the position of its first record."""
         by_first = {segment.first: segment for segment in self.segments}
         first, offset, n = self.start
         while n < end:
@@ -168,15 +171,17 @@ class InstanceReader:
 
 
 class WaitingSince(NamedTuple):
-    """The time of an unacknowledged record, in microseconds; `position` counts those before it."""
+    """The time of one unacknowledged record, in microseconds. `position` is the number of
+    unacknowledged records before it."""
 
     position: int
     time: int
 
 
 def waiting_since(disk: Disk, instances: Iterable[Instance]) -> list[WaitingSince]:
-    """Return the time of the first unacknowledged record, and of the first of each later segment:
-    to read every record would delay the start by the size of the spool."""
+    """Return the times of some unacknowledged records: of the first in each instance, and of the
+    first in each later segment. To read every record would delay the start by the size of the
+    spool."""
     found, before = [], 0
     for instance in instances:
         later = [each.first for each in instance.segments if each.first > instance.acked]
@@ -200,11 +205,11 @@ def _time_of(disk: Disk, instance: Instance, n: int) -> int | None:
 
 
 def payload_hash(payload: bytes) -> bytes:
-    """Return the core hash of a record as it was spooled. Trusts the payload, whose frame had the
-    right checksum."""
+    """Return the core hash of a record from its payload in the spool. Trusts the payload, since the
+    checksum of its frame was right."""
     return core_hash(encode(orjson.loads(payload)["core"]))
 
 
 def _span(run: list[bytes]) -> int:
-    """Return the bytes that these payloads take in their segment."""
+    """Return the bytes that the frames with these payloads take in a segment."""
     return FRAME * len(run) + sum(map(len, run))

@@ -1,7 +1,9 @@
-"""Remembers which acknowledged segments stay on disk, since a control API restored to an older copy
-of its database holds less than it signed for; and removes what is shipped from the disk.
+"""Decides which acknowledged segments stay on disk for a while: a control API restored from a
+backup of its database holds fewer records than it signed for. Removes shipped segments from the
+disk.
 
-A segment that can't be removed keeps its room, and is tried again at the next acknowledgement.
+A segment that can't be removed still counts against the limit, and is tried again at the next
+acknowledgement.
 """
 
 import logging
@@ -17,7 +19,7 @@ from sidecar.spool.storage.disk import Disk
 from sidecar.spool.storage.layout import aside_directory, reuse, write_acked
 
 RETAIN_SECONDS = 900.0
-"""The seconds for which an acknowledged segment, perhaps with personal data, stays."""
+"""The seconds for which an acknowledged segment stays on disk. It may contain personal data."""
 
 log = logging.getLogger(__name__)
 
@@ -29,8 +31,9 @@ class _RetainedSegment(NamedTuple):
 
 
 class RetainedInstances:
-    """Retained segments in the order in which they were acknowledged. Of each instance these are
-    the first `Instance.retained` segments. At most `limit` bytes stay."""
+    """The acknowledged segments that stay on disk, in the order in which they were acknowledged. In
+    each instance these are the first `Instance.retained` segments. They take at most `limit`
+    bytes."""
 
     def __init__(self, monotonic: Callable[[], float], limit: int) -> None:
         self._monotonic = monotonic
@@ -47,7 +50,8 @@ class RetainedInstances:
             self._bytes += segment.size
 
     def retain_again(self, instance: Instance) -> None:
-        """Start over with an instance that now has fewer acknowledged records than before."""
+        """Build the list again for an instance that now has fewer acknowledged records than
+        before."""
         # Its segments now stay longer: the control API is about to take them again.
         self.drop(instance)
         instance.retained = 0
@@ -58,8 +62,9 @@ class RetainedInstances:
         self._retained = deque(each for each in self._retained if each.instance is not instance)
 
     def pop_expired(self, *, everything: bool) -> Instance | None:
-        """Stop retaining the oldest segment if it is due. Returns the instance that it is the first
-        segment of, or None if no segment is due."""
+        """Stop retaining the oldest segment if its time is up, if the segments take too much room,
+        or with `everything`. Returns the instance whose first segment is then free to be deleted;
+        None if there is no such segment."""
         if not self._retained:
             return None
         # In order of acknowledgement, so the first is the oldest over all instances.
@@ -73,7 +78,8 @@ class RetainedInstances:
 
 
 class ShippedFiles:
-    """`monotonic` is a clock in seconds, for the pauses between log lines."""
+    """Removes or empties the files of shipped segments. `monotonic` is a clock in seconds, for the
+    pauses between log lines."""
 
     def __init__(self, disk: Disk, monotonic: Callable[[], float]) -> None:
         self._disk = disk
@@ -90,8 +96,8 @@ class ShippedFiles:
         self._retiring = logger("finished instances are removed")
 
     def remove(self, instance: Instance, acked: int, finished: Iterable[Segment]) -> int:
-        """Delete segments and note how far the instance is acknowledged. Returns the bytes freed,
-        including those of segments that could not be removed earlier."""
+        """Delete these segments, and note on disk how far the instance is acknowledged. Returns the
+        bytes freed, including those of segments that could not be removed earlier."""
         # Delete first: a full disk may have no room for the note.
         freed = self._remove(finished)
         try:
@@ -119,7 +125,8 @@ class ShippedFiles:
         return freed
 
     def reuse(self, segment: Segment, used: int, spare: Path) -> bool:
-        """Turn a segment with `used` written bytes into a spare. Returns whether it became one."""
+        """Turn a segment with `used` written bytes into a spare segment. Returns whether that
+        succeeded."""
         try:
             reuse(self._disk, segment.path, used, spare)
         except OSError as error:
@@ -129,7 +136,8 @@ class ShippedFiles:
         return True
 
     def retire(self, instance: Instance) -> int | None:
-        """Remove the directory, or set it aside. Returns the bytes freed; None on failure."""
+        """Remove the instance's directory, or set it aside if an operator should look at it.
+        Returns the bytes freed; None on failure."""
         try:
             if instance.ending is not None and instance.ending.aside:
                 aside = aside_directory(instance.path, instance.ending.aside)

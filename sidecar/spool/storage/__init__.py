@@ -1,1 +1,2 @@
-"""The spool's files: operations, byte formats and names. Knows nothing of shipping."""
+"""The spool's files: the operations on them, their byte formats and their names. Knows nothing of
+shipping."""

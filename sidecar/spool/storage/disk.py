@@ -1,5 +1,5 @@
 """All file operations of the spool in one class, so that a test can make any of them fail. Each
-blocks, raises `OSError` unchanged and retries nothing."""
+operation blocks, raises `OSError` unchanged and retries nothing."""
 
 import contextlib
 import errno
@@ -13,7 +13,7 @@ _FILE_MODE = 0o600
 
 
 def takes_new_files(path: Path) -> bool:
-    """Return whether this process may make files in the directory."""
+    """Return whether this process may create files in the directory."""
     return os.access(path, os.W_OK | os.X_OK, effective_ids=True)
 
 
@@ -23,13 +23,13 @@ class Disk:
         self.sync_directory(path.parent)
 
     def require_new_files(self, path: Path) -> None:
-        """Raise `PermissionError` if this process may make no files in the directory."""
+        """Raise `PermissionError` if this process may not create files in the directory."""
         # Asked, not tried: a disk that is full has its own way to be told, and takes files later.
         if not takes_new_files(path):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
 
     def sync_directory(self, path: Path) -> None:
-        """Sync the names of the files in the directory."""
+        """Sync the directory itself, so that the names of its files survive a power cut."""
         # fsync(2): syncing a file does not sync the directory entry that names it.
         directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
         try:
@@ -38,8 +38,8 @@ class Disk:
             os.close(directory)
 
     def lock(self, path: Path) -> int | None:
-        """Return a descriptor that holds the lock until it is closed or the process ends; None if
-        another process holds it."""
+        """Lock the file at `path`. Returns a descriptor that holds the lock until it is closed or
+        the process ends; None if another process holds the lock."""
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _FILE_MODE)
         try:
             # The kernel releases it however the process ends: no stale lock to clean up.
@@ -52,8 +52,8 @@ class Disk:
         return descriptor
 
     def create_zeroed(self, path: Path, size: int) -> None:
-        """Make a synced file of `size` zeros. Its blocks and length are then allocated, so writing
-        into it needs no room and syncing it no journal. On failure, leaves no file."""
+        """Create a synced file of `size` zeros. Its blocks and length are then allocated, so
+        writing into it needs no room, and syncing it no journal. On failure, no file is left."""
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, _FILE_MODE)
         try:
             try:
@@ -82,7 +82,7 @@ class Disk:
         return os.open(path, os.O_WRONLY | os.O_CLOEXEC)
 
     def write(self, descriptor: int, data: bytes, offset: int) -> None:
-        """Write all of `data`. The kernel may take less per call, which is no error."""
+        """Write all of `data` at `offset`, in several calls if the kernel takes less at a time."""
         written = os.pwrite(descriptor, data, offset)
         while written < len(data):
             step = os.pwrite(descriptor, memoryview(data)[written:], offset + written)
@@ -106,7 +106,7 @@ class Disk:
             os.close(descriptor)
 
     def read(self, path: Path, offset: int = 0, length: int | None = None) -> bytes:
-        """Read from `offset` to the end, or at most `length` bytes."""
+        """Read the file from `offset` to its end, or at most `length` bytes."""
         with path.open("rb", buffering=0) as file:
             size = os.fstat(file.fileno()).st_size
             wanted = max(0, size - offset) if length is None else length
@@ -120,8 +120,8 @@ class Disk:
         self.sync_directory(path.parent)
 
     def note(self, path: Path, data: bytes, *, sync: bool = False) -> None:
-        """Overwrite the start of a small file. Without `sync` the kernel writes it to disk whenever
-        it likes."""
+        """Overwrite the start of a small file. Without `sync`, the kernel decides when to write it
+        to disk."""
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, _FILE_MODE)
         try:
             self.write(descriptor, data, 0)

@@ -1,4 +1,5 @@
-"""The bytes of a segment file: a header, then frames, then zeros. Knows neither files nor records.
+"""Defines the bytes of a segment file: a header, then frames, then zeros. Knows neither files nor
+records.
 
     header   magic, 8 bytes | u32 length | u32 crc32c | JSON {first, instance, prev, source}
     frame    u32 length | u32 crc32c of the rest | u64 n | payload, `length` bytes of JSON
@@ -6,8 +7,8 @@
 Numbers are big-endian. `first` is the number of the first frame, `prev` the base64 hash of the
 record before it. A frame whose `n` is not the next number is as bad as one whose checksum is wrong.
 
-Records that are stored together or not at all are consecutive frames in one segment. The highest
-bit of `n` is set in each of them but the last; the checksum covers it.
+Records that are stored together or not at all are a group: consecutive frames in one segment. The
+highest bit of `n` is set in each frame of a group but the last; the checksum covers it.
 """
 
 from struct import Struct
@@ -31,13 +32,14 @@ _NUMBER = _MORE - 1
 _OPENS = b'{"'  # every payload is a JSON object with members
 
 FRAME = _FRAME.size
-"""The bytes of a frame without its payload."""
+"""The bytes of a frame besides its payload."""
 
 crc32c = google_crc32c.value
 
 
 class Header(NamedTuple):
-    """The header of a segment: the instance it belongs to, and its place in the chain."""
+    """The header of a segment: the instance that the segment belongs to, and its place in the
+    chain."""
 
     source: str
     instance: str
@@ -46,7 +48,7 @@ class Header(NamedTuple):
 
 
 class Frame(NamedTuple):
-    """A good frame in a buffer: its number, where its payload lies, and whether the next frame
+    """A valid frame in a buffer: its number, the offsets of its payload, and whether the next frame
     belongs to the same group."""
 
     n: int
@@ -56,10 +58,10 @@ class Frame(NamedTuple):
 
 
 class Scan(NamedTuple):
-    """The findings in one segment: `end` is the offset after the last good frame, `next` the number
-    that follows it, `last` its payload; a torn group does not count. `beyond` is one more than the
-    highest number of a good frame after a bad one, if any. `clean`: everything after `end` is
-    zeros."""
+    """The result of scanning one segment. `end` is the offset after the last good frame, `next` the
+    number after that frame's, and `last` its payload; a group whose last frame is missing does not
+    count. `beyond` is one more than the highest number of a good frame after a bad one; None if
+    there is no such frame. `clean`: everything after `end` is zeros."""
 
     end: int
     next: int
@@ -69,8 +71,8 @@ class Scan(NamedTuple):
 
 
 def frame_bytes(n: int, payload: bytes, *, more: bool) -> tuple[bytes, bytes]:
-    """Build a frame in two parts, to be written one after the other. `more`: the next frame belongs
-    to the same group."""
+    """Build a frame in two parts, to be written one after the other. `more` means that the next
+    frame belongs to the same group."""
     body = (n | _MORE if more else n).to_bytes(8, "big") + payload
     return _FRAME_HEAD(len(payload), crc32c(body)), body
 
@@ -81,7 +83,7 @@ def header_bytes(header: Header) -> bytes:
 
 
 def read_header(data: bytes) -> tuple[Header, int] | None:
-    """Return the header and the offset after it; None if it is missing or bad."""
+    """Return the header and the offset after it; None if the header is missing or bad."""
     if len(data) < _HEADER.size:
         return None
     magic, length, checksum = _HEADER.unpack_from(data)
@@ -108,8 +110,8 @@ def frame_at(data: bytes, offset: int) -> Frame | None:
 
 
 def payloads(data: bytes, offset: int, n: int, limit: int) -> list[bytes]:
-    """Return the payloads of the frames from `offset` on, at most `limit`. The first must be
-    number `n`. Stops at a frame that is bad or incomplete."""
+    """Return the payloads of the frames from `offset` on, at most `limit`. The first frame must
+    have the number `n`. Stops at a bad or incomplete frame."""
     # Duplicates `frame_at` for speed: this runs for every record that ships.
     found: list[bytes] = []
     size = len(data)
@@ -126,7 +128,7 @@ def payloads(data: bytes, offset: int, n: int, limit: int) -> list[bytes]:
 
 
 def scan(data: bytes, offset: int, n: int) -> Scan:
-    """Scan the frames from `offset` on. The first must be number `n`."""
+    """Scan the frames from `offset` on, where the first must have the number `n`."""
     first = n
     whole, last = offset, None
     group: list[Frame] = []
@@ -148,7 +150,8 @@ def scan(data: bytes, offset: int, n: int) -> Scan:
 
 
 def _highest_beyond(data: bytes, offset: int, n: int) -> int | None:
-    """Return one more than the highest number of a good frame after `offset`, if there is one."""
+    """Return one more than the highest number of a good frame after `offset`; None if there is no
+    such frame."""
     # Search wherever a payload may begin: the length in a bad frame can't be trusted to lead to the
     # next frame.
     beyond: int | None = None

@@ -1,4 +1,5 @@
-"""The names in a spool's directory, the two small files beside the segments, and spare segments.
+"""Defines the names in a spool's directory, the two small files beside the segments, and spare
+segments.
 
     lock                                       held by the one process that uses the directory
     spare-00000007.seg                         a segment of zeros, ready for use
@@ -50,9 +51,10 @@ _ACKED = struct.Struct(">QI")
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """The reason why an instance takes no more records. Those from number `first` on are lost to
-    the log, `lost` of them (None: not known). `aside` names the directory that keeps its files once
-    the rest has shipped, if any. `declared`: a gap record that says so is on disk."""
+    """How an instance ended. `reason` says why it takes no more records. The records from number
+    `first` on are missing from the log, and `lost` counts them (None: not known). `aside` is the
+    prefix of the directory that keeps its files once the rest has shipped; empty if none are kept.
+    `declared`: a gap record that says so is on disk."""
 
     reason: str
     first: int
@@ -66,7 +68,8 @@ def instance_directory(root: Path, ordinal: int, instance: str) -> Path:
 
 
 def parse_instance(path: Path) -> tuple[int, str] | None:
-    """Return the ordinal and id of an instance in use."""
+    """Return the ordinal and the id of the instance in this directory; None if its name is not that
+    of an instance in use."""
     found = _INSTANCE.match(path.name)
     return (int(found[1]), found[2]) if found else None
 
@@ -95,7 +98,7 @@ spare_ordinal = partial(_number, _SPARE)
 
 
 def write_acked(disk: Disk, directory: Path, acked: int) -> None:
-    """Note how far the instance is acknowledged."""
+    """Save the number of acknowledged records of the instance."""
     # Only a hint that saves resending: the control API skips what it already has. So it costs no
     # sync. If it is missing or half written, the first record of the oldest segment counts.
     number = acked.to_bytes(8, "big")
@@ -103,7 +106,7 @@ def write_acked(disk: Disk, directory: Path, acked: int) -> None:
 
 
 def read_acked(disk: Disk, directory: Path) -> int:
-    """Return the number that was noted; 0 if it is unknown."""
+    """Return the number of acknowledged records that was saved; 0 if it is unknown."""
     try:
         data = disk.read(directory / "acked")
         acked, checksum = _ACKED.unpack(data)
@@ -125,7 +128,8 @@ def read_ending(disk: Disk, directory: Path) -> Ending | None:
 
 
 class Quota:
-    """Counts the bytes of all segment files. A segment counts in full before it is written."""
+    """Counts the bytes of all segment files against a limit. A segment counts in full even before
+    it is written."""
 
     def __init__(self, limit: int, held: int) -> None:
         self.held = held
@@ -142,7 +146,8 @@ class Quota:
 
 
 class SegmentPool:
-    """Makes spares of `size` bytes in `root`, one at a time."""
+    """Makes spare segments of `size` bytes in the directory `root`, one at a time. A spare is a
+    file of zeros, ready for use."""
 
     def __init__(
         self,
@@ -170,9 +175,9 @@ class SegmentPool:
         self._outage = RepeatingOutageLogger(log, what, back, monotonic)
 
     async def make(self, occupied_by: Callable[[], str], *, denials_only: bool) -> Path | None:
-        """Make one spare. Returns None if `max_bytes` or the disk leaves no room; `occupied_by`
-        says what fills it up to `max_bytes`. The log then also says if ALLOWs are refused already
-        (`denials_only`)."""
+        """Make one spare segment. Returns None if `max_bytes` or the disk leaves no room. The log
+        then says why: `occupied_by` returns what fills the room up to `max_bytes`, and
+        `denials_only` means that ALLOWs are already refused."""
         self._consequence = "; only denials are recorded" if denials_only else ""
         if not self._quota.fits(self.size):
             self.disk_fault = None  # the disk is not asked
@@ -181,7 +186,8 @@ class SegmentPool:
         return await self.make_beyond()
 
     async def make_beyond(self) -> Path | None:
-        """Make one spare, beyond `max_bytes` too. Returns None if the disk leaves no room."""
+        """Make one spare segment even if that exceeds `max_bytes`. Returns None if the disk leaves
+        no room."""
         path = self.next_name()
         # Reserved before the file exists: the limit holds even while it is being written.
         self._quota.reserve(self.size)
@@ -204,8 +210,8 @@ class SegmentPool:
         return spare_file(self._root, self._last_ordinal)
 
     async def close(self, seconds: float) -> None:
-        """Wait for a spare in the making: the directory's next owner must not find a file that is
-        still being written."""
+        """Wait up to `seconds` for a spare that is being made: the directory's next owner must not
+        find a file that is still being written."""
         if self._pending is not None:
             await asyncio.wait([self._pending], timeout=seconds)
         self._thread.shutdown(wait=False)
@@ -218,8 +224,9 @@ class SegmentPool:
 
 
 def reuse(disk: Disk, segment: Path, used: int, spare: Path) -> None:
-    """Turn a segment whose first `used` bytes were written into a spare. Blocks. Raises `OSError`;
-    then neither file is left, unless the disk can't even remove them."""
+    """Turn a segment whose first `used` bytes were written into the spare segment `spare`, by
+    overwriting them with zeros. Blocks. Raises `OSError`; then neither file is left, unless the
+    disk can't even remove them."""
     unfinished = _unfinished(spare)
     try:
         disk.rename(segment, unfinished)

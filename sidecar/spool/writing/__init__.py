@@ -1,1 +1,1 @@
-"""The writing side of the spool: from a new record to a synced segment."""
+"""The writing side of the spool: takes new records, and writes them into synced segments."""

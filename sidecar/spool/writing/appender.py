@@ -1,6 +1,6 @@
-"""Numbers, chains and frames records for the current instance, gathers them into batches for the
-writer, and reports what becomes of them. Records gather while the writer syncs the previous batch:
-under load one sync serves many."""
+"""Numbers, chains and frames records for the current instance, collects them into batches for the
+writer, and reports whether they were written. Records collect while the writer syncs the previous
+batch: under load one sync serves many."""
 
 import asyncio
 from collections import deque
@@ -18,22 +18,27 @@ from sidecar.spool.storage.layout import segment_file
 from sidecar.spool.writing.writer import Start, WriteJob
 
 MAX_TURNS = 64
-"""Turns of the event loop for which a batch may keep growing, as long as each turn adds records. A
-sync costs more than a record: under load one sync serves many; a lone record waits one turn."""
+"""The most turns of the event loop for which a batch may keep growing, as long as each turn adds
+records. A sync costs more than a record: under load one sync serves many; a lone record waits one
+turn."""
 
 LAZY_SECONDS = 0.02
-"""The seconds that a record that is not urgent may wait for an urgent one."""
+"""The seconds that a non-urgent record may wait for an urgent one."""
 
 RESERVE_FRACTION = 8
-"""The fraction of a segment (one byte in this many) that is kept for denials."""
+"""The share of a segment that is kept for denials: one byte in this many."""
 
 _HEADER_BYTES = 4096
-"""A segment header is smaller than this."""
+"""The bytes reckoned for a segment's header. A header is always smaller."""
 
 
 class Batcher:
-    """Set before use: `submit` hands a job to the writer; `write_at_once` returns whether it has
-    written the job and called `written`. Records go into `current`."""
+    """Collects write jobs into batches, and hands them to the writer. Records go into the job
+    `current`.
+
+    Set two callables before use. `submit` hands a job to the writer's thread. `write_at_once` tries
+    to write a job in the calling thread; if it has, it has called `written` and returns True.
+    """
 
     submit: Callable[[WriteJob], None]
     write_at_once: Callable[[WriteJob], bool]
@@ -53,7 +58,8 @@ class Batcher:
         self._batch.append(job)
 
     def grow(self, *, urgent: bool) -> None:
-        """Note that the current job has grown. Unless `urgent`, it may wait for more."""
+        """Note that a record was added to the current job. Unless it is `urgent`, it may wait for
+        more."""
         self._grown += 1
         self._urgent = self._urgent or urgent
         # Otherwise the batch goes when its turn of the loop comes or the previous batch is synced.
@@ -70,7 +76,8 @@ class Batcher:
         return dropped
 
     def schedule(self) -> None:
-        """Have the batch submitted: soon if any of it is urgent, otherwise a moment later."""
+        """Schedule the batch for the writer: soon if any record in it is urgent, otherwise a moment
+        later."""
         if self._urgent:
             # Not at once: other work that is ready on the loop may join this batch.
             if not self._scheduled:
@@ -87,7 +94,7 @@ class Batcher:
             self.schedule()
 
     def _coalesce(self, before: int, turns: int) -> None:
-        """Submit the batch once a turn of the loop adds no further record."""
+        """Submit the batch once a turn of the event loop adds no further record."""
         # Bounded: under constant load every turn adds a record, and all would wait forever.
         if turns and self._grown > before:
             self._loop.call_soon(self._coalesce, self._grown, turns - 1)
@@ -113,8 +120,9 @@ class Batcher:
 
 
 class Appender:
-    """`batches` hands jobs to the writer, which calls `on_written`. The callbacks report that
-    records became durable, that a write failed, and that a spare segment was taken."""
+    """Numbers and chains new records of the current instance. `batches` hands them to the writer,
+    which calls `on_written` for each job. The callbacks report that records became durable, that a
+    write failed, and that a spare segment was taken."""
 
     def __init__(
         self,
@@ -128,13 +136,13 @@ class Appender:
         self.spares: deque[Path] = deque()
         """Segments of zeros, ready for use."""
         self.starved = False
-        """True if no spare can be made. All room left is then for denials."""
+        """True if no spare segment can be made. All remaining room is then for denials."""
         self.n = 0
-        """The next record's number."""
+        """The number of the next record."""
         self.room = 0
-        """Bytes left in the current segment."""
+        """The bytes left in the current segment."""
         self.waiting = 0
-        """Bytes gathered or being synced."""
+        """The bytes that are collected or being synced, so not on disk yet."""
         self.batches = Batcher()
         self._loop = asyncio.get_running_loop()
         self._now = clock.now
@@ -145,13 +153,15 @@ class Appender:
         self._idle: asyncio.Future[None] | None = None
 
     def resume(self, instance: Instance, n: int, prev: str, room: int) -> None:
-        """Continue after record `n` - 1, whose base64 hash is `prev`."""
+        """Continue after record `n` - 1, whose base64 hash is `prev`, in a segment with `room`
+        bytes left."""
         self.instance, self.n, self._prev, self.room = instance, n, prev, room
         self.batches.open(WriteJob(instance, None, n))
 
     def begin(self, instance: Instance, gaps: Sequence[Record]) -> asyncio.Future[None]:
-        """Begin a new instance, whose first records are `gaps`. What was gathered for the previous
-        one goes to disk before it. The future is done once the header and the gaps are on disk."""
+        """Begin a new instance, whose first records are `gaps`. Records collected for the previous
+        instance go to disk before it. The future is done once the header and the gap records are on
+        disk."""
         self.instance, self.n, self._prev = instance, 0, ""
         # At once, even without a gap: no record is taken until the header is on disk.
         self.batches.grow(urgent=True)
@@ -161,21 +171,21 @@ class Appender:
         return self.durable()
 
     def roll(self) -> asyncio.Future[None]:
-        """Continue in a spare segment. The future is done once its header is on disk."""
+        """Continue in a spare segment. The future is done once the segment's header is on disk."""
         self.batches.grow(urgent=True)
         self._open_segment()
         return self.durable()
 
     def durable(self) -> asyncio.Future[None]:
         """Return a future that is done once everything added so far is on disk. It fails with
-        `SpoolUnwritable` if that won't happen."""
+        `SpoolUnwritable` if that can't happen any more."""
         future: asyncio.Future[None] = self._loop.create_future()
         self.batches.current.waiters.append(future)
         return future
 
     def add(self, records: Sequence[Record], *, denial: bool, urgent: bool = True) -> list[bytes]:
-        """Number, chain and gather records that are stored together or not at all. Returns their
-        core hashes. Unless `urgent`, they may wait for later ones."""
+        """Number and chain records that are stored together or not at all, and add them to the
+        batch. Returns their core hashes. Unless `urgent`, they may wait for later records."""
         n, prev, size = self.n, self._prev, 0
         source, instance = self.instance.source, self.instance.id
         t = rfc3339(self._now())
@@ -209,13 +219,15 @@ class Appender:
         return digests
 
     def discard(self) -> None:
-        """Fail all waiters for what was gathered: its instance takes no more records."""
+        """Drop the collected records, since their instance accepts no more, and fail the futures
+        that wait for them."""
         for job in self.batches.discard():
             self.waiting -= job.size
             _fail(job)
 
     def on_written(self, job: WriteJob, error: OSError | None) -> None:
-        """Note that the writer has finished a job."""
+        """Handle the writer's report that it has finished a job: `error` is None if the job is on
+        disk."""
         self.waiting -= job.size
         if error is None:
             if job.start is not None:
@@ -237,14 +249,14 @@ class Appender:
             self._idle = None
 
     async def idle(self) -> None:
-        """Return once nothing is gathered and nothing is being synced."""
+        """Return once no record is collected and none is being synced."""
         while self.waiting:
             self._idle = self._idle or self._loop.create_future()
             await asyncio.shield(self._idle)
 
     @property
     def reserve(self) -> int:
-        """The bytes of `room` kept for denials while there is no spare."""
+        """The bytes of `room` that are kept for denials while there is no spare segment."""
         # Usually a fraction of a segment: a disk that is only slow to make a spare must not deny
         # requests, but allowed requests must not take the last room before a new segment is
         # certain. Once it is certain that there is none, all that is left is for denials.
@@ -252,7 +264,7 @@ class Appender:
 
     @property
     def denials_only(self) -> bool:
-        """Whether all room left is for denials."""
+        """True if all remaining room is kept for denials."""
         return not self.spares and self.room <= self.reserve
 
     def _make_room(self, size: int, *, denial: bool) -> None:

@@ -1,11 +1,12 @@
-"""Ends one instance, begins the next, and declares what was lost.
+"""Ends one instance, begins the next, and declares which records were lost.
 
 After a failed write or sync, in this order:
 
 1. All waiters for records that are not on disk get an error, and every new record is refused.
-2. The instance ends after its last synced record. What is synced still ships.
+2. The instance ends after its last synced record. Synced records still ship.
 3. A new instance begins in its own directory, with a `gap` record that names the old instance, the
-   first lost number and how many are lost. Once that is on disk, records are taken again.
+first lost number and how many records are lost. Once the gap record is on disk, records are
+accepted again.
 4. While the disk stays bad, `maintenance` retries step 3 indefinitely, with growing pauses.
 
 A loss is declared at least once: if the process dies between the gap record and the saved ending,
@@ -37,7 +38,7 @@ from sidecar.spool.writing.writer import Writer
 log = logging.getLogger(__name__)
 
 _GAP_BYTES = 4096
-"""The bytes that must be free for each gap record if no spare is ready."""
+"""The bytes that must be free for each gap record if no spare segment is ready."""
 
 
 class Declaration(NamedTuple):
@@ -47,7 +48,8 @@ class Declaration(NamedTuple):
 
 
 class Losses:
-    """`gaps` counts declarations on disk, `records` the records known to be lost."""
+    """Collects lost records until gap records declare them. `gaps` counts the gap records on disk,
+    and `records` the records known to be lost."""
 
     def __init__(self, clock: Clock, random_bytes: Callable[[int], bytes]) -> None:
         self.gaps = 0
@@ -62,7 +64,8 @@ class Losses:
         return len(self._instances) + len(self._dropped)
 
     def ended(self, instance: Instance, ending: Ending) -> None:
-        """Note that the instance ended, or that it ended at an earlier record than was known."""
+        """Note that the instance ended, or that it ended at an earlier record than was known
+        before."""
         # An ending that recovery found has not been counted yet, so all of its loss counts.
         former = None if instance.ending is ending else instance.ending
         self.records += (ending.lost or 0) - (0 if former is None else former.lost or 0)
@@ -75,7 +78,8 @@ class Losses:
         self._dropped[reason] = self._dropped.get(reason, 0) + 1
 
     def take(self) -> Declaration:
-        """Take everything that is to be declared. Follow with `confirmed` or `failed`."""
+        """Take all losses that are to be declared, with the gap records that declare them. Call
+        `confirmed` or `failed` with the result afterwards."""
         endings = [(each, each.ending) for each in self._instances if each.ending is not None]
         # Taken, not copied: what is lost from now on goes into the next declaration.
         dropped = self._dropped
@@ -94,7 +98,8 @@ class Losses:
                 instance.ending = replace(ending, declared=True)
 
     def failed(self, declaration: Declaration) -> None:
-        """Note that the gap records are not on disk, so that the losses are declared again."""
+        """Note that these gap records did not reach the disk, so that the losses are declared
+        again."""
         again = [instance for instance, _ in declaration.endings]
         self._instances = again + [each for each in self._instances if each not in again]
         for reason, count in declaration.dropped.items():
@@ -108,8 +113,9 @@ class Losses:
 
 
 class InstanceRotation:
-    """Owns the appender and the writer. `refusal` says why no record is taken, None if records are
-    taken; `closed` means that none ever will be again. `wake` asks `maintenance` to run."""
+    """Replaces an instance whose chain is broken by a new one; owns the appender and the writer.
+    `refusal` is the reason why no record is accepted, None if records are accepted. `closed` means
+    that no record will be accepted ever again. `wake` asks `maintenance` to run."""
 
     def __init__(
         self, resources: SpoolResources, backlog: Backlog, wake: Callable[[], None]
@@ -119,7 +125,8 @@ class InstanceRotation:
         self.fault: BaseException | None = None
         self.sync_failures = 0
         self.disk_fault: str | None = None
-        """The last failed write in words, without its path; None once records are taken again."""
+        """A description of the last failed write, without its path; None once records are accepted
+        again."""
         self.losses = Losses(resources.clock, resources.random_bytes)
         self.appender = Appender(
             resources.clock,
@@ -144,8 +151,8 @@ class InstanceRotation:
         self._ordinal = 0
 
     def resume(self, found: Recovered) -> None:
-        """Continue where the previous process stopped. If it left nothing to continue in, call
-        `begin` next."""
+        """Continue where the previous process stopped. If `found` has no segment to continue in,
+        call `begin` next."""
         self._ordinal, self.appender.spares = found.ordinal, deque(found.spares)
         for instance in found.undeclared:
             assert instance.ending is not None
@@ -157,8 +164,8 @@ class InstanceRotation:
             self.refusal = None
 
     def begin(self) -> asyncio.Future[None]:
-        """Begin a new instance in a spare segment; its first records declare the losses. Records
-        are taken once it is on disk, when the future is done."""
+        """Begin a new instance in a spare segment; its first records declare the losses. The future
+        is done once they are on disk, and records are accepted from then on."""
         # An ordinal is never reused, not even after a failure: its directory may be half made.
         self._ordinal += 1
         name = self._resources.random_bytes(16).hex()
@@ -173,7 +180,7 @@ class InstanceRotation:
         return future
 
     def declare(self) -> None:
-        """Declare losses in the current instance, whose own chain is whole."""
+        """Declare the losses by gap records in the current instance, whose own chain is whole."""
         # All of them or none: `take` hands them over together. A later round tries again.
         if not self.appender.spares and self.appender.room < _GAP_BYTES * len(self.losses):
             return
@@ -184,7 +191,8 @@ class InstanceRotation:
         future.add_done_callback(partial(self._on_declared, self.appender.instance, declaration))
 
     def end(self, instance: Instance, reason: str, first: int, aside: Aside = "") -> None:
-        """End the instance: it takes no more records, and ships none from number `first` on."""
+        """End the instance, so that it accepts no more records and ships none from number `first`
+        on. The other arguments are those of `Ending`."""
         current = instance is self._backlog.current
         if instance.ending is not None:
             self._end_earlier(instance, instance.ending, reason, first, aside)
@@ -208,7 +216,8 @@ class InstanceRotation:
     def _end_earlier(
         self, instance: Instance, former: Ending, reason: str, first: int, aside: Aside
     ) -> None:
-        """End an instance that has already ended, at an earlier record than was known then."""
+        """End an instance once more that has already ended, if `first` is earlier than its end so
+        far."""
         if first < former.first:
             lost = None if former.lost is None else former.lost + former.first - first
             self._record_loss(instance, Ending(reason, first, lost, aside or former.aside))
@@ -258,8 +267,9 @@ class InstanceRotation:
         self._wake()
 
     def _save_ending(self, instance: Instance) -> None:
-        """Save the ending beside the instance, for the next start. On a bad disk this may fail:
-        then the next start ships what it can read, although the gap record declares it lost."""
+        """Save the ending in the instance's directory, for the next start. On a bad disk this may
+        fail: then the next start ships the records that it can read, although the gap record
+        declares them lost."""
         assert instance.ending is not None
         with contextlib.suppress(RuntimeError):  # already closed: the next start saves it
             ending = self._resources.disk, instance.path, instance.ending

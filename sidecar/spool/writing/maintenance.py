@@ -1,11 +1,11 @@
 """Keeps the spool writable: makes spare segments, begins a new instance after a disk failure, and
 declares losses.
 
-Takes what was receipted off the disk of a quiet spool, so that a value that is erased from the log
-does not stay there. Once nothing was written or receipted for a while, a new segment begins, whose
-header says all that the chain needs; retained segments are deleted; and the segment before the new
-one becomes a spare, overwritten with zeros. A segment from before `segment_bytes` was lowered,
-which leaves no room for another, is replaced in the same way, and at once.
+Removes acknowledged records from the disk of a quiet spool, so that a value that is erased from the
+log does not stay there. Once nothing was written or acknowledged for a while, a new segment begins,
+whose header says all that the chain needs; retained segments are deleted; and the segment before
+the new one becomes a spare, overwritten with zeros. A segment from before `segment_bytes` was
+lowered, which leaves no room for another, is replaced in the same way, and at once.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ from sidecar.spool.writing.appender import Appender
 from sidecar.spool.writing.instance_rotation import InstanceRotation
 
 QUIET_SECONDS = 60.0
-"""The seconds during which nothing may have been written or receipted for the spool to be quiet."""
+"""The seconds without a write or an acknowledgement after which the spool counts as quiet."""
 
 log = logging.getLogger(__name__)
 
@@ -33,16 +33,18 @@ T = TypeVar("T")
 
 FIRST_PAUSE = 0.2
 MAX_PAUSE = 5.0
-"""Seconds before the first retry, and the most between two."""
+"""The most seconds between two retries; the first retry comes after `FIRST_PAUSE`."""
 SPARE_SEGMENTS = 2
-"""The number of spares to hold. One alone would run out on a disk that is slow to make more."""
+"""The number of spare segments to hold. One alone would run out on a disk that is slow to make
+more."""
 DECLARE_AFTER_SECONDS = 1.0
-"""The seconds for which dropped records are counted before a gap record declares them."""
+"""The seconds for which dropped records are counted before one gap record declares them."""
 
 
 @dataclass(frozen=True, slots=True)
 class QuietSpool:
-    """Call `drop` every `pause` seconds, while the spool takes records."""
+    """Removes acknowledged records from a spool in which nothing happens. Call `drop` every `pause`
+    seconds, while the spool accepts records."""
 
     spares: SegmentPool
     backlog: Backlog
@@ -50,14 +52,14 @@ class QuietSpool:
     seconds: float
 
     def pause(self) -> float:
-        """Return the seconds until `drop` may have something to do."""
+        """Return the seconds until the next call of `drop` may be useful."""
         left = self.seconds - self.backlog.quiet_seconds()
         # Due already, and `drop` could do nothing: records wait for their receipt, or for room.
         return left if left > 0 else self.seconds
 
     async def drop(self) -> bool:
-        """Drop all receipted records, if the spool is quiet or needs the room of a segment that is
-        larger than new ones. Returns whether a new segment was begun."""
+        """Remove all acknowledged records, if the spool is quiet or needs the room of a segment
+        that is larger than new ones. Returns whether a new segment was begun."""
         appender, backlog = self.appender, self.backlog
         instance, last = appender.instance, appender.instance.segments[-1]
         outgrown = appender.starved and last.size > self.spares.size
@@ -85,7 +87,7 @@ class QuietSpool:
 
 
 class Maintenance:
-    """The loop beside the writer. Call `wake` after any change."""
+    """The loop that keeps the spool writable, beside the writer. Call `wake` after any change."""
 
     def __init__(
         self, spares: SegmentPool, backlog: Backlog, resources: SpoolResources, quiet_seconds: float
@@ -97,15 +99,16 @@ class Maintenance:
         self._loop = asyncio.get_running_loop()
         self._woken = asyncio.Event()
         self.wake = self._woken.set
-        """Runs the loop again: there may be something to do, or something may now succeed."""
+        """Makes the loop run again at once: there may be something to do, or something may now
+        succeed."""
 
     def occupied_by(self) -> str:
-        """Return what fills the room up to `max_bytes`."""
+        """Return a description of what fills the room up to `max_bytes`."""
         return self._backlog.occupied_by(len(self._appender.spares) * self.spares.size)
 
     async def start(self, rotation: InstanceRotation, found: Recovered) -> None:
-        """Begin with the results of recovery. A disk that takes nothing does not prevent the start:
-        the spool then refuses every record, and `run` retries."""
+        """Begin with the results of recovery. A disk that accepts no writes does not prevent the
+        start: the spool then refuses every record, and `run` retries."""
         self._rotation = rotation
         self._appender = rotation.appender
         self._quiet = QuietSpool(self.spares, self._backlog, self._appender, self._quiet_seconds)
@@ -117,7 +120,8 @@ class Maintenance:
         await self._do_pending_work()
 
     async def run(self) -> None:
-        """Never returns. Raises if the writer died for any reason other than the disk."""
+        """Do the pending work whenever the loop is woken or a timer ends, until cancelled. Raises
+        if the writer died for any reason other than the disk."""
         backoff = Backoff(FIRST_PAUSE, MAX_PAUSE)
         while True:
             self._woken.clear()
@@ -141,7 +145,7 @@ class Maintenance:
         losses.dropped(reason)
 
     async def close(self, seconds: float) -> bool:
-        """Refuse records from now on, and wait up to `seconds` for those already taken. Returns
+        """Refuse records from now on, and wait up to `seconds` for those already accepted. Returns
         whether the writer has stopped: on a disk that hangs it has not."""
         rotation = self._rotation
         # The counts of mode `best_effort` are only in memory: this is their last chance.
@@ -196,7 +200,7 @@ class Maintenance:
             appender.spares.append(spare)
 
     def _outgrown(self) -> bool:
-        """Whether everything is shipped, and a segment is larger than new ones."""
+        """Return whether everything is shipped, and some segment is larger than new ones are."""
         idle = self._backlog.depth == 0 and self._appender.waiting == 0
         return idle and self._backlog.largest > self.spares.size
 

@@ -1,4 +1,4 @@
-"""Writes records to disk: each job is one write and one sync, in a thread, in order.
+"""Writes records to disk. Each job is one write and one sync; a thread does the jobs in order.
 
 A lone request waits longer for the way to the thread and back than the disk's own time, so while
 the disk is fast its job may be written without the thread (`write_at_once`).
@@ -18,12 +18,13 @@ from sidecar.spool.storage.disk import Disk
 
 FAST_SECONDS = 0.001
 FAST_SYNCS = 16
-"""The disk is fast if each of the last `FAST_SYNCS` syncs took less than `FAST_SECONDS`."""
+"""The number of recent syncs that decide whether the disk is fast: it is if each of them took less
+than `FAST_SECONDS`."""
 
 
 class Start(NamedTuple):
-    """The segment that a job opens, and the file of zeros that becomes it. The header is the first
-    of the job's bytes."""
+    """The segment that a job opens, and the spare file of zeros that becomes it. The segment's
+    header is at the start of the job's bytes."""
 
     segment: Segment
     spare: Path
@@ -31,8 +32,8 @@ class Start(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class WriteJob:
-    """Bytes for one segment of `instance`, the futures waiting for them, and the number after the
-    last record among them."""
+    """One write to disk: bytes for one segment of `instance`, the futures that wait for them, and
+    (`end`) the number after the last record among them."""
 
     instance: Instance
     start: Start | None
@@ -43,8 +44,9 @@ class WriteJob:
 
 
 class Writer:
-    """Calls `on_written(job, error)` on the loop for each job, and `on_crashed(error)` if the
-    thread itself dies, which is a bug and fatal."""
+    """Writes jobs to the current segment and syncs them. Calls `on_written(job, error)` on the
+    event loop for each job, and `on_crashed(error)` if the thread itself dies, which is a bug and
+    fatal."""
 
     def __init__(
         self,
@@ -67,25 +69,26 @@ class Writer:
         # A daemon thread: a disk that hangs must not keep the process from exiting.
         self._thread = Thread(target=self._run, name="spool-writer", daemon=True)
         self.submit = self._jobs.put
-        """Queues a job; returns at once."""
+        """Queues a job for the thread, and returns at once."""
 
     def resume(self, path: Path, offset: int) -> None:
-        """Call before `start` to continue in a recovered segment."""
+        """Continue in a recovered segment, from `offset` on. Call this before `start`."""
         self._file, self._offset = self._disk.open_to_write(path), offset
 
     def start(self) -> None:
         self._thread.start()
 
     def stop(self, seconds: float) -> bool:
-        """Stop the thread after the jobs it has. Returns whether it stopped in time. Blocks."""
+        """Stop the thread after its queued jobs. Returns whether it stopped within `seconds`.
+        Blocks."""
         self._jobs.put(None)
         self._thread.join(seconds)
         return not self._thread.is_alive()
 
     def write_at_once(self, job: WriteJob) -> bool:
-        """Write the job in the caller's thread, if the disk is fast, and report it before
-        returning. Returns whether it was written. Call only while no submitted job is unreported:
-        the thread then touches nothing."""
+        """Write the job in the caller's thread and report it, if the disk is fast. Returns whether
+        it was written. Call this only while every submitted job has been reported: the thread then
+        touches nothing."""
         if self._fast_syncs < FAST_SYNCS:
             return False
         try:
@@ -140,8 +143,8 @@ class Writer:
         self._fast_syncs = self._fast_syncs + 1 if fast else 0
 
     def _begin(self, instance: Instance, start: Start) -> None:
-        """Turn a spare into the current segment. Recovery understands the directory after each
-        step: a segment without a header is empty, and nothing in it was acknowledged."""
+        """Turn a spare segment into the current segment. Recovery understands the directory after
+        each step: a segment without a header is empty, and nothing in it was acknowledged."""
         segment = start.segment
         if segment.first == 0:
             self._disk.make_directory(instance.path)
