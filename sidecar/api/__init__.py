@@ -1,1 +1,1 @@
-"""The sidecar's own ports: `/v1/context/*`, the list of sources, health and metrics."""
+"""Serves the sidecar's own ports: `/v1/context/*`, the list of sources, health and metrics."""

@@ -1,5 +1,5 @@
-"""Dispatches a request to the handler of its path, by `CONTRACT.md`: which
-paths need a key, in which order faults are reported, and what an error looks like.
+"""Dispatches each request to the handler of its path, by the rules of `CONTRACT.md`: which paths
+need a key, in which order faults are reported, and what an error looks like.
 
 Knows no particular route and no decision.
 """
@@ -42,12 +42,12 @@ from sidecar.policy_cache.policy_view import DocumentFetcher, FetchFailed, Missi
 log = logging.getLogger(__name__)
 
 _MAX_RESTARTS = 8
-"""The number of times that a handler may ask to be called again."""
+"""The number of times that a handler may ask to be called again (`StartAgain`) for one request."""
 
 
 class Dispatcher:
-    """Answers requests to `port` by its table of exact paths. The request ids that it makes start
-    with `prefix`."""
+    """Answers requests to `port` with the handlers in its table of exact paths. New request ids
+    start with `prefix`."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class Dispatcher:
         self._numbers = itertools.count(1)
 
     async def serve(self, request: HttpRequest) -> Answer:
-        """Answer any request, within the body budget."""
+        """Answer any request, within the memory budget for bodies."""
         if request.fault or not (request.known or trusted_framing(request)):
             return self._render_unread(Malformed("the request is not valid HTTP/1.1"))
         if request.offers_upgrade:
@@ -116,8 +116,8 @@ class Dispatcher:
     def _find_foreign(
         self, request: HttpRequest, names: PortNames, *, keyless: bool
     ) -> SluiceError | None:
-        """Return the error for a request that is not for this port, None if it is; `keyless` if its
-        path asks for no key."""
+        """Return the error for a request that is meant for another host or comes from a web page;
+        None if it is meant for this port. `keyless` means that its path needs no key."""
         try:
             names.check_host(request.fields, request.local_host)
             if keyless:
@@ -131,7 +131,7 @@ class Dispatcher:
         return None
 
     def failed(self, _request: HttpRequest) -> RenderedResponse:
-        """Return the response to a request where `serve` itself failed."""
+        """Return the response to a request for which `serve` itself has failed."""
         return self._render_unread(SluiceError())
 
     async def _reply(self, request: HttpRequest, head: ApiHead, lease: Lease) -> ApiReply:
@@ -181,8 +181,8 @@ class Dispatcher:
     def _complete(
         self, head: ApiHead, reply: ApiReply, failure: BaseException | None
     ) -> RenderedResponse:
-        """Render the response once the record, if there is one, is on disk, or has failed to get
-        there: then its decision must not take effect."""
+        """Render the response once the decision's record is on disk, if there is a record.
+        `failure` means that it did not get there: then the decision must not take effect."""
         if failure is None:
             return self._respond(head, reply)
         if isinstance(failure, SluiceError):
@@ -197,13 +197,13 @@ class Dispatcher:
         return self._respond(head, ApiReply(body, extra_lines=lines, status=status))
 
     def _render_unread(self, error: SluiceError) -> RenderedResponse:
-        """Render the response to a request with an unknown head. It echoes nothing of the
-        request."""
+        """Render the response to a request whose head could not be read. The response repeats
+        nothing from the request."""
         self._responses.add("none", str(error.status))
         return self._renderer.render(error.status, error.encoded(), self._make_id(), close=True)
 
     def _admit(self, head: ApiHead) -> Key | None:
-        """Return the caller's key, None if the path needs none. Raises a `SluiceError` if the
+        """Return the caller's key; None if the path needs no key. Raises a `SluiceError` if the
         request is not allowed."""
         # INVARIANT: key, path, method, scope, in the order of `CONTRACT.md`, Errors. A caller
         # without a valid key learns nothing about the paths, and a page of another site nothing at
@@ -252,7 +252,7 @@ class Dispatcher:
 
     def _render_failure(self, head: ApiHead, failure: BaseException) -> RenderedResponse:
         """Render the response for an unexpected exception. The log gets the details; the caller
-        gets the request id that the log names with them."""
+        gets the request id under which the log has them."""
         head = self._with_id(head)
         log.error("a request failed", exc_info=failure, extra=about(head.request_id))
         error = SluiceError(f"internal error in request `{head.request_id}`")
@@ -267,7 +267,8 @@ class Dispatcher:
 
 
 async def fetch_missing(fetcher: DocumentFetcher, missing: MissingDocument) -> None:
-    """Fetch the document of the policy set that a caller's key needs. Raises `Unavailable`."""
+    """Fetch the document of the policy set that is needed to judge a caller's key. Raises
+    `Unavailable`."""
     await eager.within_task()
     try:
         await fetcher.fetch([missing.name])

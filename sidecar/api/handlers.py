@@ -1,7 +1,9 @@
 """Answers requests to the sidecar's own ports: `POST /v1/context/evaluate`, `GET /v1/sources`,
-health, readiness, metrics; and the one that stops the sidecar, for a Job whose sidecar is an
-ordinary container and would otherwise outlive the Job's own work. That one is served on a port of
-loopback alone, if at all; what stops the process is an argument.
+health, readiness and metrics.
+
+Also the route that stops the sidecar, for a Job whose sidecar is an ordinary container and would
+otherwise outlive the Job's own work. If it is served at all, it has a port on loopback to itself;
+the callback that stops the process is an argument.
 
 A handler parses, calls one use case and renders. Knows neither how a decision is made nor how HTTP
 is spoken (`dispatch`, `http_server`).
@@ -70,7 +72,8 @@ class Api:
         return ApiReply(orjson.dumps(members), durable=durable, extra_lines=lines)
 
     async def _evaluate_batch(self, request: ApiRequest, body: bytes) -> ApiReply:
-        """Decide and record each item by itself; the response waits until all are on disk."""
+        """Decide and record each item by itself. The response waits until all records are on
+        disk."""
         batch = parse_batch(parse_object(body, request.content_type, unique=False))
         way = WayIn("evaluate_batch", request.watch_client)
         decided: list[RecordedDecision] = []
@@ -86,8 +89,8 @@ class Api:
         return ApiReply(orjson.dumps({"results": [recorded.evaluation() for recorded in decided]}))
 
     async def sources(self, request: ApiRequest, _body: bytes) -> ApiReply:
-        """List the sources. Leaves no record, since it reads no data. Raises `MissingDocument`
-        while a needed document is missing."""
+        """List the sources that the caller may read. Leaves no record, since it reads no data.
+        Raises `MissingDocument` while a document that it needs is missing."""
         assert request.key is not None  # the route requires one
         role = _parameter(request.query, "agent_role")
         return ApiReply(orjson.dumps(self._catalog.snapshot(request.key, role)))
@@ -119,8 +122,8 @@ def _wants_explanation(query: str) -> bool:
 
 
 def _parameter(query: str, name: str) -> str | None:
-    """Return the query's value for `name`, or None if it has none. Raises `Invalid` if it has
-    two."""
+    """Return the query's value for the parameter `name`; None if it is not given. Raises `Invalid`
+    if it is given twice, and `Malformed` if there are too many parameters."""
     try:
         # Limited, because a query that fills the request line could hold thousands.
         fields = parse_qsl(query, True, max_num_fields=64)
@@ -138,7 +141,7 @@ log = logging.getLogger(__name__)
 
 
 def stop_routes(stop: Callable[[], None]) -> Mapping[str, ApiRoute]:
-    """Return the table of the route that stops the sidecar. `stop` has the effect of SIGTERM, and
+    """Return the table with the route that stops the sidecar. `stop` has the effect of SIGTERM, and
     returns at once."""
 
     async def handle(_request: ApiRequest, _body: bytes) -> ApiReply:

@@ -1,11 +1,12 @@
-"""Opens one of the sidecar's own ports, limits its connections, and keeps a few places for probes
+"""Opens one of the sidecar's own ports and limits its connections. Keeps a few places for probes
 beyond that limit: an agent that holds all places must not get the sidecar restarted by the kubelet,
 nor hide it from Prometheus.
 
-Each connection of a probe gets one answer, if it asks for one of the paths of probes. If all places
-are taken, the oldest is ended for the next one, so connections that are only held can't keep a
-probe out. A connection's protocol is chosen when it is made, and not when it is accepted: the event
-loop accepts many at once, and each choice depends on the places that the others have taken.
+Each probe connection gets one answer, if it asks for one of the paths of probes. If all places for
+probes are taken, the oldest connection is ended for the next one, so connections that are only held
+can't keep a probe out. A connection's protocol is chosen when the connection is made, and not when
+it is accepted: the event loop accepts many at once, and each choice depends on the places that the
+others have taken.
 """
 
 import asyncio
@@ -35,7 +36,8 @@ from sidecar.http.tls_layer import TlsLayer
 
 
 class Arrival(asyncio.Protocol):
-    """Gives a new connection to the protocol that `choose` returns."""
+    """A protocol for new connections, which hands each one over to the protocol that `choose`
+    returns."""
 
     __slots__ = ("_choose",)
 
@@ -53,11 +55,12 @@ PROBE_PLACES = 32
 PROBE_PATHS = frozenset(("/health", "/health/ready", "/metrics", "/quitquitquit"))
 
 _PROBE_HEAD_SECONDS = 5.0
-"""The seconds that the head of a probe may take to arrive."""
+"""The seconds within which the head of a probe's request must arrive."""
 
 
 class ProbeBudget(ConnectionBudget):
-    """The budget for `places` connections of probes, beyond those of `all_ports`."""
+    """The budget for probe connections: `places` of them, besides the connections in
+    `all_ports`."""
 
     __slots__ = ("all_ports", "taken")
 
@@ -65,7 +68,7 @@ class ProbeBudget(ConnectionBudget):
         super().__init__(places, places * HEAD_BYTES)
         self.all_ports = all_ports
         self.taken: dict[_ProbeSlot, Callable[[], None]] = {}
-        """The callbacks that end each connection, the oldest first."""
+        """The callbacks that end each open probe connection, the oldest first."""
 
     def slot(self) -> Slot:
         return _ProbeSlot(self)
@@ -95,7 +98,7 @@ class _ProbeSlot(Slot):
 
 
 def probe_connections(service: Service) -> Connections:
-    """Return the connections that the port of `service` accepts beyond its limit, for probes
+    """Return the connections that the port of `service` accepts beyond its limit. They serve probes
     only."""
 
     def serve(request: HttpRequest) -> Coroutine[Any, Any, Answer]:
@@ -117,7 +120,7 @@ async def _ended() -> Answer:
 log = logging.getLogger(__name__)
 
 KEEPALIVE_SECONDS = 60.0
-"""The limit on how long a connection stays idle, and on how long a head takes to arrive."""
+"""The most seconds that a connection may be idle, and that a request's head may take to arrive."""
 
 _HANDSHAKE_SECONDS = 10.0
 _MAX_LINE = 8190
@@ -127,15 +130,15 @@ _MAX_FIELDS = 128
 class Answering(Protocol):
     @property
     def serve(self) -> Serve:
-        """Answers one request."""
+        """Answer one request."""
 
     def failed(self, request: HttpRequest, /) -> Response:
-        """Return the response to a request where `serve` itself failed."""
+        """Return the response to a request for which `serve` itself has failed."""
 
 
 class HttpServer:
-    """A listening port whose requests `dispatcher` answers, within the `budget` of all ports, and
-    beyond it probes. With `tls` it serves HTTPS alone."""
+    """A listening port whose requests `dispatcher` answers. Accepts connections within the `budget`
+    that all ports share, and probes beyond it. With `tls` it serves HTTPS only."""
 
     def __init__(
         self,
@@ -186,7 +189,7 @@ class HttpServer:
         log.info("a connection to %s was ended: %s", self._listen, reason)
 
     async def start(self) -> None:
-        """Open the port. Raises `OSError` if it is taken."""
+        """Open the port. Raises `OSError` if the port is taken."""
         self._listening = await asyncio.get_running_loop().create_server(
             self, hosts_to_bind(self._listen), self._listen.port, backlog=1024
         )
@@ -203,7 +206,7 @@ class HttpServer:
         return ListenAddress(host, port)
 
     async def close(self, seconds: float) -> None:
-        """Stop accepting, give open requests `seconds` to finish, then end them."""
+        """Stop accepting connections, give open requests `seconds` to finish, then end them."""
         if self._listening is not None:
             self._listening.close()
         await asyncio.gather(self._connections.close(seconds), self._probes.close(seconds))

@@ -1,6 +1,6 @@
-"""Parses the head of an API request: its route, key and request id, and what is wrong with it.
+"""Parses the head of an API request: its route, key and request id, and any fault in it.
 
-Keeps only the digest of a key, and checks none: `dispatch` does that.
+Keeps only the digest of a key, and verifies no key: `dispatch` does that.
 """
 
 import re
@@ -33,7 +33,7 @@ _OWN_HOST = re.compile(
     r"(?:127(?:\.[0-9]{1,3}){3}|\[::1\]|localhost)(?::[0-9]{1,5})?", re.IGNORECASE
 ).fullmatch
 Values = dict[bytes, list[bytes]]
-"""The values of the fields that are read, by lower-case name."""
+"""The values of the header fields that are used, by lower-case name."""
 
 
 class ApiHead(NamedTuple):
@@ -44,7 +44,7 @@ class ApiHead(NamedTuple):
     needs_key: bool
     key_digest: bytes | None
     key_fault: SluiceError | None
-    """The error if the presented key is ambiguous."""
+    """The error if the request presents two different keys."""
     request_id: str | None
     content_type: str | None
     query: str
@@ -53,8 +53,8 @@ class ApiHead(NamedTuple):
     """The stated length of the body in bytes; 0 if none is stated."""
     waits_for_continue: bool
     foreign: SluiceError | None = None
-    """The error if the request isn't for this port, or was sent by a page of another site; reported
-    before the key check."""
+    """The error if the request isn't meant for this port, or was sent by a page of another site;
+    reported before the key check."""
 
 
 def parse_head(message: RequestMessage, routes: Mapping[str, ApiRoute]) -> ApiHead:
@@ -87,7 +87,7 @@ def parse_head(message: RequestMessage, routes: Mapping[str, ApiRoute]) -> ApiHe
 
 
 def echoed_id(stated: str | None) -> str | None:
-    """Return the client's request id, None if it can't be echoed."""
+    """Return the client's request id; None if it is missing or not fit to be sent back."""
     return stated if stated and _REQUEST_ID(stated) else None
 
 
@@ -116,7 +116,8 @@ def _text(value: bytes) -> str:
 
 
 def _presented(values: Values) -> tuple[str | None, SluiceError | None]:
-    """Return the key that a request presents, or why it is ambiguous."""
+    """Return the key that a request presents, None if it presents none; or the error if it presents
+    different keys."""
     keys = [_text(each) for each in values.get(_KEY, ())]
     try:
         return presented_key(keys, [_text(each) for each in values.get(_AUTHORIZATION, ())]), None
@@ -140,8 +141,7 @@ def _fault(message: RequestMessage, route: ApiRoute | None, values: Values) -> S
 
 def _of_program(values: Values) -> bool:
     """Return whether the request was sent by a program, not by a page in a browser: neither by a
-    page from elsewhere, nor by one with a name that was made to resolve to this host (DNS
-    rebinding)."""
+    page from elsewhere, nor by one whose name was made to resolve to this host (DNS rebinding)."""
     hosts = values.get(_HOST, ())
     return (
         len(hosts) == 1

@@ -1,6 +1,5 @@
-"""Declares the types of a route and of its handler's arguments and result, and has a handler make
-spans of its decisions (`traced`). Knows no path and no HTTP.
-"""
+"""Declares the types of a route and of its handler's arguments and result. `traced` extends a
+handler to make spans of its decisions. Knows no path and no HTTP."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
@@ -21,9 +20,9 @@ class StartAgain(Exception):
 
 
 class ApiReply(NamedTuple):
-    """A handler's result. A reply with `durable` is sent once that future is done, or becomes an
-    error if it fails. Each header line in `extra_lines` ends with its line break. `cache` is the
-    value of `Cache-Control`."""
+    """A handler's result. With `durable`, the reply is sent once that future is done; if the future
+    fails, an error is sent instead. Each header line in `extra_lines` ends with its line break.
+    `cache` is the value of `Cache-Control`."""
 
     body: bytes
     media: bytes = JSON
@@ -40,12 +39,13 @@ _DECISION_LINES = {
 
 
 def decision_lines(recorded: RecordedDecision) -> bytes:
-    """Return the header lines of the response to a decision (`CONTRACT.md`, Evaluation)."""
+    """Return the header lines that the response to a decision has (`CONTRACT.md`, Evaluation)."""
     return _DECISION_LINES[recorded.decision.decision] % recorded.event_id.encode()
 
 
 class ErrorReply(NamedTuple):
-    """The response to an error, as a caller gets it. Each header line ends with its line break."""
+    """An error in the form in which the caller gets it. Each header line ends with its line
+    break."""
 
     status: int
     body: bytes
@@ -53,10 +53,10 @@ class ErrorReply(NamedTuple):
 
 
 class ApiRequest(NamedTuple):
-    """A handler's argument besides the body. `key` is None on paths that need no key; `query` is
-    still percent-encoded. `client_left` says whether the client has left, for work in many steps,
-    which then ends. `watch_client` reports the moment when it leaves, for a single step that takes
-    long."""
+    """The request as a handler gets it, besides the body. `key` is None on paths that need no key;
+    `query` is still percent-encoded. `client_left` returns whether the client has left, so that
+    work in many steps can end. `watch_client` reports the moment when the client leaves, for a
+    single step that takes long."""
 
     key: Key | None
     content_type: str | None
@@ -71,7 +71,7 @@ DescribeError = Callable[[SluiceError], ErrorReply]
 
 
 def describe_error(error: SluiceError) -> ErrorReply:
-    """Render the error (`CONTRACT.md`, Errors)."""
+    """Return the error's status, body and headers (`CONTRACT.md`, Errors)."""
     lines = b""
     if isinstance(error, BodyBudgetExceeded):
         lines = b"Retry-After: %d\r\n" % error.retry_after
@@ -79,8 +79,8 @@ def describe_error(error: SluiceError) -> ErrorReply:
 
 
 class ApiRoute(NamedTuple):
-    """One path. `name` is its label in metrics; `scopes` lists the key scopes that may call it, or
-    is None if it needs no key."""
+    """The route for one path. `name` is its label in metrics. `scopes` lists the scopes of keys
+    that may call it; None if it needs no key."""
 
     name: str
     methods: tuple[str, ...]
@@ -90,20 +90,21 @@ class ApiRoute(NamedTuple):
     """True if requests from browsers are refused, since any web page can make a browser send one to
     this host."""
     describe_error: DescribeError = describe_error
-    """Renders errors on this route. An API with another form of request may give them other
+    """Renders the errors of this route. An API that follows another standard may use other
     statuses."""
 
 
 class ApiPort(NamedTuple):
-    """The routes of a port by their paths. It serves only requests to one of the host `names`,
-    which is None if the routes check the host themselves."""
+    """The routes of a port, by path. The port serves only requests whose host is among `names`;
+    None if the routes check the host themselves."""
 
     routes: Mapping[str, ApiRoute]
     names: PortNames | None
 
 
 def traced(handle: Handler, tracer: Tracer | None) -> Handler:
-    """Return `handle`, extended to make a span of each decision if the request is traced."""
+    """Return a handler that works like `handle`, and makes a span of each decision if the request
+    is traced."""
     if tracer is None:
         return handle
 

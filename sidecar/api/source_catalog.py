@@ -1,4 +1,5 @@
-"""Lists what an agent may read through this sidecar, so that it need not learn that by trial.
+"""Lists the sources that an agent may read through this sidecar, so that the agent need not find
+out by trial.
 
 The list combines the configured sources with the policies of the caller's own role. It grants
 nothing and leaves no record: every retrieval is decided when it is made.
@@ -35,7 +36,8 @@ class _Caller(NamedTuple):
 
 
 class SourceCatalog:
-    """Makes the list. `agent` is the sidecar's own agent, or None if the settings name none."""
+    """Lists the sources that a caller may read. `agent` is the sidecar's own agent; None if the
+    settings name none."""
 
     def __init__(
         self, sources: tuple[Source, ...], agent: AgentIdentity | None, outlook: Outlook
@@ -46,8 +48,8 @@ class SourceCatalog:
         self._outlook = outlook
 
     def snapshot(self, key: Key, role: str | None) -> dict[str, Any]:
-        """Return `{agent_id, agent_role, items}` for the holder of `key`, in `role` if its key
-        permits several.
+        """Return the list `{agent_id, agent_role, items}` for the holder of `key`. `role` selects
+        the role if the key permits several.
 
         Raises `Forbidden` for a key that has no role of its own here, `Invalid` if one of several
         roles must be named, `Unavailable` if the policy set is too old, and `MissingDocument` if a
@@ -150,9 +152,9 @@ def _admits(clause: Clause, agent_id: str | None) -> bool:
 
 
 def source_refs(source: Source) -> list[SourceRef]:
-    """Return the sources that the configuration names, the whole source first. Leaves out routes
-    that deny, and templates with a `{name}`, which can't be decided before a request fills it
-    in."""
+    """Return the source ids that the configuration of this source names, the whole source first.
+    Leaves out routes that deny, and templates with a `{name}`, which can't be decided before a
+    request fills it in."""
     naming = SourceNames(source)
     refs = [naming.whole, *map(naming.named, source.names)]
     for route in source.routes:
@@ -163,7 +165,7 @@ def source_refs(source: Source) -> list[SourceRef]:
 
 
 def _concerns(source: Source) -> Callable[[str], bool]:
-    """Returns a test of whether a policy's pattern can match anything in the source."""
+    """Return a function that tests whether a policy's pattern can match anything in the source."""
     # Match by prefix what exists only at run time (collections, templates filled in), and by name
     # what the configuration names.
     root = f"{source.kind}://{source.alias}"

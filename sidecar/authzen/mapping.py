@@ -1,6 +1,5 @@
-"""Maps an AuthZEN question to a retrieval, or to the reason why it makes none; and a source back to
-the ids of resources that may be it, which are only proposed: whether the first rule that matches an
-id leads to the source is for `ResourceRules.target` to say.
+"""Maps an AuthZEN question to a retrieval, or to the reason why that is impossible. The members of
+the retrieval come from these places, in this order:
 
     agent_id           subject.id of an agent, context, subject.properties, the key's
     agent_role         subject.properties, context, the agent's, the key's
@@ -9,8 +8,11 @@ id leads to the source is for `ResourceRules.target` to say.
     task_type          the first rule of `authzen.actions` that matches; without one, unmapped
 
 The first place that has a value counts, even if the value can't be used: taking the next one
-instead would decide for somebody else. Pure. Each step can be used alone, so that a search maps
-what its candidates share only once.
+instead would decide for somebody else.
+
+Also maps a source back to ids of resources that may stand for it. These are only proposals:
+`ResourceRules.target` says whether the first rule that matches an id leads to the source. Pure.
+Each step can be used alone, so that a search maps what its candidates share only once.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -44,7 +46,7 @@ _TAKEN_FROM = {
 
 
 PLAIN_TYPE = "source"
-"""The type of a resource whose id is a source id."""
+"""The type of a resource whose id is itself a source id."""
 
 _ABSENT = object()
 _LEVEL_MEMBERS = ("sensitivity_level", "sensitivity")
@@ -52,15 +54,15 @@ _LEVELS = ", ".join(f"`{level}`" for level in SENSITIVITIES)
 
 
 class Target(NamedTuple):
-    """The source and level that policies judge a resource by."""
+    """The source and the sensitivity level by which policies judge a resource."""
 
     source_id: str
     sensitivity: Sensitivity
 
 
 class _Prepared(NamedTuple):
-    """A rule. `source` has the parts of the source id between which the resource's id stands; None
-    stands for the default."""
+    """A rule of `authzen.resources`, prepared for matching. `source` has the parts of the source id
+    between which the resource's id is inserted; None stands for the default."""
 
     matches_id: Callable[[str], bool]
     when: Mapping[str, Scalar]
@@ -69,7 +71,8 @@ class _Prepared(NamedTuple):
 
 
 class ResourceRules:
-    """The rules in their order; the first that matches holds."""
+    """The rules of `authzen.resources`, in order. The first rule that matches a resource
+    applies."""
 
     def __init__(self, rules: Iterable[ResourceRule]) -> None:
         self._rules: dict[str, list[_Prepared]] = {}
@@ -83,7 +86,7 @@ class ResourceRules:
             )
 
     def target(self, resource: Entity) -> Target:
-        """Return the source, and its level. Raises `Unmapped`."""
+        """Return the source that the resource stands for, and its level. Raises `Unmapped`."""
         kind, id_, properties = resource
         source_id, level = "", None
         for rule in self._rules.get(kind, ()):
@@ -113,7 +116,7 @@ def holds(when: Mapping[str, Scalar], properties: Properties) -> bool:
 
 
 def _higher(level: Sensitivity | None, properties: Properties) -> Sensitivity:
-    """Return the highest of a rule's level and of those that the properties name."""
+    """Return the highest of a rule's level and the levels that the properties name."""
     for member in _LEVEL_MEMBERS:
         if member in properties:
             stated = properties[member]
@@ -127,9 +130,9 @@ def _higher(level: Sensitivity | None, properties: Properties) -> Sensitivity:
 
 
 class Mapper:
-    """Maps questions by the operator's settings. Each method raises `Unmapped`, which names the
-    setting or the field that supplies what is missing. `speaks_for` says whether the sidecar's own
-    key speaks for an agent."""
+    """Maps questions to retrievals by the operator's settings. Each method raises `Unmapped` with a
+    message that names the setting or the field to add. `speaks_for` returns whether the sidecar's
+    own key speaks for an agent."""
 
     def __init__(
         self,
@@ -146,8 +149,8 @@ class Mapper:
             self._actions.setdefault(action.name, []).append((action.when, action.task))
 
     def retrieval(self, question: Question, key: Key, policy_set: PolicySet) -> Retrieval:
-        """Return the whole retrieval. Raises `MissingDocument` if the agent's document is not here
-        yet and the question names no role."""
+        """Return the retrieval that the question stands for. Raises `MissingDocument` if the
+        question names no role and the agent's document is not here yet."""
         subject, action, resource, context = question
         get = context.get
         try:
@@ -176,7 +179,8 @@ class Mapper:
         return retrieval
 
     def agent_id(self, subject: Entity, context: Properties, key: Key) -> Any:
-        """Return the agent, None without one. It may have any type: `retrieval` checks it."""
+        """Return the agent's id; None if there is none. The value may be of any type: `retrieval`
+        checks it."""
         if subject.type in self._subject_types:
             return subject.id
         for member in ("agent_id", "agent"):
@@ -194,8 +198,9 @@ class Mapper:
         agent_id: Any,
         policy_set: PolicySet,
     ) -> Any:
-        """Return the role. It may have any type: `retrieval` checks it. Raises `MissingDocument` if
-        the role comes from the agent's document, and that is not here yet."""
+        """Return the role. The value may be of any type: `retrieval` checks it. Raises
+        `MissingDocument` if the role must be read from the agent's document, which is not here
+        yet."""
         role = self.claimed_role(subject, context)
         if role is not None:
             return role
@@ -219,7 +224,8 @@ class Mapper:
         return _optional(context, "agent_role")
 
     def user_id(self, subject: Entity, context: Properties) -> Any:
-        """Return the user that the agent acts for. It may have any type: `retrieval` checks it."""
+        """Return the user that the agent acts for. The value may be of any type: `retrieval` checks
+        it."""
         if "user_id" in context:
             return _no_null(context["user_id"], "user_id")
         if "user_id" in subject.properties:
@@ -230,7 +236,8 @@ class Mapper:
         return self._resources.target(resource)
 
     def task(self, action: Action, context: Properties) -> Any:
-        """Return the task, None without one. It may have any type: `retrieval` checks it."""
+        """Return the task; None if there is none. The value may be of any type: `retrieval` checks
+        it."""
         name, properties = action
         for when, task in self._actions.get(name, ()):
             if holds(when, properties):
@@ -241,7 +248,8 @@ class Mapper:
         )
 
     def _names(self, question: Question, key: Key, policy_set: PolicySet) -> dict[str, Any]:
-        """Return the names that can be read from a question that maps to no retrieval."""
+        """Return the names that could be read from a question that maps to no retrieval, for the
+        record of its denial."""
         subject, _, _, context = question
         agent_id, found = None, {}
         with suppress(Unmapped):
@@ -276,7 +284,8 @@ def _no_null(value: Any, member: str) -> Any:
 
 
 def _quoted(name: str) -> str:
-    """Quote a name from a request for a reason, which is recorded for good."""
+    """Return a name from a request, quoted for a reason, if it is short and fit to be recorded for
+    good; otherwise return other words."""
     return f"`{name}`" if len(name) <= 64 and identifier_fault(name) is None else "of this name"
 
 
@@ -284,7 +293,7 @@ _SEPARATOR = "://"
 
 
 def proposed_ids(source_id: str, kind: str, rules: tuple[ResourceRule, ...]) -> Iterator[str]:
-    """Yield ids of resources of the type `kind` that may be the source, some more than once.
+    """Yield ids of resources of the type `kind` that may stand for the source, some more than once.
 
     A rule that maps any number of ids to one source (a pattern in `id`, and no `{id}` in
     `source_id`) proposes none: its resources can't be listed.
@@ -304,7 +313,8 @@ def proposed_ids(source_id: str, kind: str, rules: tuple[ResourceRule, ...]) -> 
 
 
 def _between(parts: list[str], source_id: str) -> Iterator[str]:
-    """Yield the text that stands between all neighbouring parts alike, if there is one."""
+    """Yield the text that, put between all neighbouring `parts`, gives `source_id`; nothing if
+    there is no such text."""
     length, uneven = divmod(len(source_id) - sum(map(len, parts)), len(parts) - 1)
     begin = len(parts[0])
     found = source_id[begin : begin + length]

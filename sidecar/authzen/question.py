@@ -1,8 +1,10 @@
-"""Reads AuthZEN questions (Authorization API 1.0, section 5): who wants to do what with what; also
-several in one request (section 7), completed by its defaults, and which answer is the last.
+"""Reads AuthZEN questions (Authorization API 1.0, section 5): who wants to do what with what. Also
+reads several questions in one request (section 7): each is completed by the request's defaults, and
+the request says after which answer to stop.
 
-Raises `Malformed`, naming the field, for another form. Members that are not listed here are
-ignored, at every level. Null is another form. Knows no meaning, and not how one is decided.
+Raises `Malformed`, naming the field, for any other form; null counts as another form. Members that
+are not listed here are ignored, at every level. Knows no meaning, and not how a question is
+decided.
 """
 
 from collections.abc import Mapping
@@ -14,7 +16,7 @@ Properties = Mapping[str, Any]
 
 
 class Entity(NamedTuple):
-    """A subject or a resource."""
+    """A subject or a resource of a question."""
 
     type: str
     id: str
@@ -38,8 +40,9 @@ _ANY_ACTION = Action("", _NOTHING)
 
 
 def read_question(body: Properties, *, sought: str = "") -> Question:
-    """Return the question in a request's body, or in an item of it. A search leaves out the member
-    that is `sought`: the id of a subject or resource, or the whole action. It is empty here."""
+    """Return the question in a request's body, or in an item of it. `sought` is the member that a
+    search asks for, and so leaves out: the id of the subject or resource, or the whole action. The
+    result has an empty value there."""
     return Question(
         read_entity(body, "subject", identified=sought != "subject"),
         _ANY_ACTION if sought == "action" else read_action(body),
@@ -49,7 +52,8 @@ def read_question(body: Properties, *, sought: str = "") -> Question:
 
 
 def read_entity(body: Properties, member: str, *, identified: bool = True) -> Entity:
-    """Return the subject or resource. Unless `identified`, its id is ignored, and empty here."""
+    """Return the subject or resource under `member`. Unless `identified`, its id is ignored, and
+    empty in the result."""
     entity = body.get(member)
     if type(entity) is not dict:
         raise _fault(body, member, member, "an object")
@@ -98,16 +102,16 @@ _DEFAULTS = ("subject", "action", "resource", "context")
 
 
 class Evaluations(NamedTuple):
-    """The questions in order; an item that has another form is the fault. The first answer that
-    equals `stop_on` is the last; None answers all."""
+    """The questions of one request, in order. In place of a malformed item stands its error. The
+    first answer equal to `stop_on` is the last one given; None means that all are answered."""
 
     items: list[Question | Malformed]
     stop_on: bool | None
 
 
 def read_evaluations(body: dict[str, Any]) -> Evaluations | None:
-    """Return the questions; None if the request has no items, and so is a single question itself.
-    Raises `Malformed` for a fault of the request as a whole."""
+    """Return the questions; None if the request has no items, so that it is a single question
+    itself. Raises `Malformed` if the request as a whole has a fault."""
     items = body.get("evaluations", [])
     if type(items) is not list:
         raise Malformed("`evaluations` must be an array")

@@ -1,8 +1,9 @@
-"""Puts the routes of AuthZEN together, from the settings, and handles those of evaluation:
-`POST /access/v1/evaluation` and `/access/v1/evaluations`.
+"""Builds the table of AuthZEN's routes from the settings, and handles those of evaluation: `POST
+/access/v1/evaluation` and `/access/v1/evaluations`.
 
-A handler reads the question, maps it, has it decided as `/v1/context/evaluate` does, and renders
-the decision as the standard has it. Knows neither how a decision is made nor how HTTP is spoken.
+A handler reads the question, maps it to a retrieval, has that decided like one of
+`/v1/context/evaluate`, and renders the decision in the standard's form. Knows neither how a
+decision is made nor how HTTP is spoken.
 """
 
 from collections.abc import Mapping
@@ -60,7 +61,8 @@ class Authzen:
         )
 
     async def _evaluations(self, request: ApiRequest, body: bytes) -> ApiReply:
-        """Decide and record each item by itself; the response waits until all are on disk."""
+        """Decide and record each item by itself. The response waits until all records are on
+        disk."""
         assert request.key is not None  # the route requires one
         key = request.key
         evaluations = read_evaluations(read_body(body, request.content_type))
@@ -90,7 +92,8 @@ class Authzen:
         return ApiReply(orjson.dumps({"evaluations": answers}))
 
     def _map(self, question: Question, key: Key) -> Retrieval | Unmapped:
-        """Raises `MissingDocument` before anything is recorded."""
+        """Return the retrieval that the question stands for, or the error if there is none. Raises
+        `MissingDocument` before anything is recorded."""
         try:
             return self._mapper.retrieval(question, key, self._enforcer.policies.policy_set)
         except Unmapped as fault:

@@ -1,7 +1,8 @@
-"""The key that signs the metadata: a PEM file, the public half as a JSON Web Key, and signed tokens
-in the compact form of JSON Web Signature (RFC 7515). Knows no metadata.
+"""The key that signs the metadata. It is read from a PEM file, gives its public half as a JSON Web
+Key, and signs tokens in the compact form of JSON Web Signature (RFC 7515). Knows no metadata.
 
-Import it only where there is a key: the library takes megabytes, and most sidecars sign nothing.
+Import this module only if there is a key: the library takes megabytes, and most sidecars sign
+nothing.
 """
 
 import hashlib
@@ -30,7 +31,8 @@ PrivateKey = Ed25519PrivateKey | EllipticCurvePrivateKey
 
 
 class SigningKey:
-    """An Ed25519 or P-256 key. `jwk` is its public half, with its RFC 7638 thumbprint as `kid`."""
+    """A private key for signatures, Ed25519 or P-256. `jwk` is its public half, with its RFC 7638
+    thumbprint as `kid`."""
 
     def __init__(self, private: PrivateKey) -> None:
         self._private = private
@@ -43,8 +45,8 @@ class SigningKey:
 
     @classmethod
     def load(cls, path: Path) -> "SigningKey":
-        """Read a PEM file (PKCS 8, not encrypted). Raises `ValueError` with a message that never
-        shows the file's content."""
+        """Read the key from a PEM file (PKCS 8, not encrypted). Raises `ValueError` with a message
+        that never shows the file's content."""
         try:
             with path.open("rb") as file:
                 pem = file.read(_MAX_BYTES)
@@ -80,7 +82,7 @@ class SigningKey:
 
 
 def _public_members(private: PrivateKey) -> dict[str, str]:
-    """Return the members of a public key that RFC 8037 and RFC 7518 require."""
+    """Return the members that RFC 8037 and RFC 7518 require of a public key as a JSON Web Key."""
     if isinstance(private, Ed25519PrivateKey):
         return {
             "crv": "Ed25519",

@@ -1,9 +1,10 @@
-"""Speaks the form of AuthZEN (Authorization API 1.0): the bodies and errors of `/access/v1/*`
-(section 10), and the metadata (section 9), which name the endpoints, signed if there is a key.
+"""Reads and writes the formats of AuthZEN (Authorization API 1.0): the bodies and errors of
+`/access/v1/*` (section 10), and the metadata (section 9), which name the endpoints and are signed
+if there is a key.
 
-Where bodies and errors differ from the rest of the API, the standard's clients expect it so. The
+Bodies and errors differ from the rest of the API where the standard's clients expect it. The
 metadata are made once, from the settings: nothing in them comes from a request, which could name
-another host (`Host`, `X-Forwarded-Host`) and so have a client take one decision point for another.
+another host (`Host`, `X-Forwarded-Host`) and so make a client take one decision point for another.
 Base64 is the alphabet that is safe in URLs, without padding (RFC 7515, section 2).
 """
 
@@ -32,14 +33,14 @@ def base64url_decode(text: str) -> bytes:
 
 
 MAX_DEPTH = 64
-"""The most levels of a body (`INTEGRATIONS.md`, Rules for every door)."""
+"""The most nested levels in a body (`INTEGRATIONS.md`, Rules for every door)."""
 
 _NO_KEY = b'WWW-Authenticate: Bearer realm="sluice"\r\n'
 _BAD_KEY = b'WWW-Authenticate: Bearer realm="sluice", error="invalid_token"\r\n'
 
 
 def read_body(raw: bytes, content_type: str | None) -> dict[str, Any]:
-    """Return the JSON object in the body. Raises `Malformed` for one that two readers could
+    """Return the JSON object in the body. Raises `Malformed` for a body that two readers could
     understand differently."""
     if content_type != "application/json":  # nearly every request: no parsing
         media = (content_type or "").partition(";")[0].strip()
@@ -49,8 +50,8 @@ def read_body(raw: bytes, content_type: str | None) -> dict[str, Any]:
 
 
 def describe(error: SluiceError) -> ErrorReply:
-    """Render the error as a client of the standard expects it: 401 for every key that is not valid,
-    with the challenge of RFC 6750."""
+    """Return the error in the form that a client of the standard expects: status 401 for every key
+    that is not valid, with the challenge of RFC 6750."""
     if isinstance(error, InvalidKey | KeysDiffer):
         return ErrorReply(401, Unauthorized(error.message).encoded(), _BAD_KEY)
     reply = describe_error(error)
@@ -77,7 +78,7 @@ _CACHED = b"max-age=300"
 
 
 class Signer(Protocol):
-    """A `SigningKey`, whose library is loaded only where there is a key."""
+    """The interface of `SigningKey`, so that its library is loaded only if there is a key."""
 
     @property
     def jwk(self) -> dict[str, str]: ...
@@ -85,8 +86,8 @@ class Signer(Protocol):
 
 
 def metadata_routes(url: str, key: Signer | None, now: int) -> Mapping[str, ApiRoute]:
-    """Return the routes of the metadata, and of the key set if there is a key. `now` is the time of
-    the signature, in microseconds since 1970."""
+    """Return the routes of the metadata, and that of the key set if there is a key. `now` is the
+    time of the signature, in microseconds since 1970."""
     documents: dict[str, object] = {CONFIGURATION + urlsplit(url).path: _metadata(url, key, now)}
     if key is not None:
         documents[KEY_SET] = {"keys": [key.jwk]}

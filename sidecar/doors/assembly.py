@@ -1,4 +1,4 @@
-"""Assembles the check doors: a judgement for each, and the ports that lead to them."""
+"""Builds the check doors: a `Judgement` for each, and the ports that lead to them."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 
 class Doors:
-    """The doors of `settings`. The request ids that they make start with `prefix`; `make_heads`
-    makes the memory of one port; `ready` says whether the sidecar is."""
+    """All check doors of `settings`. New request ids start with `prefix`. `make_heads` makes the
+    cache of request heads for one port. `ready` returns whether the sidecar is ready."""
 
     def __init__(
         self,
@@ -55,13 +55,13 @@ class Doors:
         """The doors with a port of their own."""
 
     def beside(self, api: Dispatcher) -> Answering:
-        """Return the handler of requests on the sidecar's own port: the API, and the doors without
-        a port."""
+        """Return the handler of all requests to the sidecar's own port: `api`, and the doors that
+        have no port of their own."""
         here = [each for each in self._over_http() if each.door.listen is None]
         return SharedPort(api, self._http(here)) if here else api
 
     def close(self) -> None:
-        """Call after the last check."""
+        """Close the doors' connections and threads. Call this after the last check."""
         for judgement in self.judgements:
             judgement.close()
         self._shared.worker.close()

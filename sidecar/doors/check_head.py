@@ -1,8 +1,9 @@
-"""Reads the head of a check over HTTP, once for all checks that have the same one: which door it is
-for, with which key, and which request it asks about, in each of the protocols.
+"""Reads the head of a check over HTTP: which door it is for, with which key, and which request it
+asks about, in the format of each gateway. A head is read once for all checks that have the same
+head.
 
-What can't be read becomes a fault of that request, which is then denied. Keeps only the digest of
-the key, and checks none. Knows no decision.
+If the checked request can't be read, that is noted as its fault, and the request is denied. Keeps
+only the digest of the key, and verifies no key. Knows no decision.
 """
 
 import re
@@ -27,24 +28,26 @@ _ABSOLUTE = re.compile(r"https?://([A-Za-z0-9._~\[\]:-]+)(.*)", re.IGNORECASE | 
 
 
 class Question(NamedTuple):
-    """The request that a check asks about, without its body. `fields` have no key of ours."""
+    """The request that a check asks about, without its body. `fields` does not include the key for
+    this door."""
 
     method: str
     target: str
     fields: list[tuple[bytes, bytes]]
     fault: str = ""
-    """The reason why the request can't be read; empty if it can."""
+    """The reason why the request can't be read; empty if it can be read."""
     partial: str = ""
-    """The reason why the body in the check can't be used; empty if it can."""
+    """The reason why the body in the check can't be used; empty if it can be used."""
 
 
 ReadQuestion = Callable[[str, str, Fields], Question]
-"""Takes the check's own method, the part of its target after the door's name, and its fields."""
+"""A function that reads the request that a check asks about. It takes the check's own method, the
+rest of its target after the door's name, and its fields."""
 
 
 def question_reader(door: Door, *, uses_host: bool) -> ReadQuestion:
-    """Return the function that reads the checks of this door. `uses_host` says whether `Host` names
-    part of the requested source."""
+    """Return the function that reads the checks of this door. `uses_host` is True if `Host` is part
+    of the name of the requested source."""
     if door.protocol == "envoy_http":
         return _read_envoy
     family = "forwarded" if door.request_from == "forwarded" else "original"
@@ -70,8 +73,9 @@ def _read_envoy(method: str, rest: str, fields: Fields) -> Question:
 
 
 def _read_forwarded(family: str, fields: Fields, *, uses_host: bool) -> Question:
-    """Read the request from the header fields of one family. The other family's are ignored: the
-    gateway overwrites one family, and the client may send the other."""
+    """Read the request from the header fields of one family, `x-forwarded-` or `x-original-`. The
+    other family is ignored: the gateway overwrites only one of them, and the client may send the
+    other."""
     prefix = f"x-{family}-".encode()
     kept: list[tuple[bytes, bytes]] = []
     stated: dict[str, list[str]] = {}
@@ -113,8 +117,8 @@ _UNREAD = RequestHead({}, b"", None)
 
 
 class HttpDoor(NamedTuple):
-    """A door on an HTTP port. `allow_lines` are the header lines of every ALLOW besides those about
-    the decision; `whole` is true if nothing may follow the door's name in the path."""
+    """A check door on an HTTP port. `allow_lines` are the header lines that every ALLOW has besides
+    those about the decision. `whole` is True if nothing may follow the door's name in the path."""
 
     judgement: Judgement
     read: ReadQuestion
@@ -124,15 +128,15 @@ class HttpDoor(NamedTuple):
 
 
 class CheckHead(NamedTuple):
-    """A head that was read. It may be remembered, and so holds no credential."""
+    """The head of a check, read. It may be remembered, so it holds no credential."""
 
     door: HttpDoor | None
     key_digest: bytes | None
     request_id: str | None
     question: Question
-    """The question, without its fields, which hold credentials."""
+    """The request that the check asks about, without its fields, which may hold credentials."""
     head: RequestHead | None
-    """The fields of the request in question; None if `template` has them."""
+    """The header fields of the request that the check asks about; None if `template` has them."""
     template: HeadTemplate | None
     length: int
     waits_for_continue: bool
@@ -140,8 +144,8 @@ class CheckHead(NamedTuple):
 
 
 def read_head(request: HttpRequest, doors: dict[str, HttpDoor]) -> CheckHead:
-    """Read the head of `request`, and have the connection remember it if other checks may have the
-    same head."""
+    """Read the head of the check `request`, and let the connection remember it if other checks may
+    have the same head."""
     door, rest = _door(request.target, doors)
     keys: list[str] = []
     ids: list[bytes] = []
@@ -193,8 +197,8 @@ def _remember(request: HttpRequest, read: CheckHead, head: RequestHead) -> None:
 
 
 def _door(target: str, doors: dict[str, HttpDoor]) -> tuple[HttpDoor | None, str]:
-    """Return the door that a target names, exactly as spelt, and the rest of the target after the
-    name."""
+    """Return the door that a target names, spelt exactly, and the rest of the target after the
+    name. The door is None if there is no such door."""
     if not target.startswith(PREFIX):
         return None, ""
     end = len(PREFIX)

@@ -1,6 +1,6 @@
-"""Answers checks over HTTP: reads the request in question, has it judged, and answers once the
-record is on disk. Only a request that may pass gets a status that gateways take for permission.
-Decides nothing.
+"""Answers checks over HTTP: reads the request that the check asks about, has it judged, and answers
+once the record is on disk. Gateways take some statuses for permission; only a request that may pass
+gets one of these. Decides nothing.
 
 A door answers only 200, 401, 403, 404 and 413, and 400 for anything that is not HTTP: gateways that
 fail open take a 5xx for permission (`INTEGRATIONS.md`, Check doors over HTTP).
@@ -47,17 +47,18 @@ class BrokenHttp(Malformed):
 
 
 class CheckAnswer(NamedTuple):
-    """Each header line ends with its line break."""
+    """The answer to a check over HTTP: its status, header lines and body. Each header line ends
+    with its line break."""
 
     status: int
     lines: bytes
     body: bytes
     close: bool = False
-    """True if the connection ends after this answer."""
+    """True if the connection is closed after this answer."""
 
 
 def answer_to_outcome(outcome: Outcome, allow_lines: bytes) -> CheckAnswer:
-    """Return the answer to an outcome. Call it once every decision is durable."""
+    """Return the answer to a judged check. Call this once every decision is durable."""
     shown = outcome.shown
     if shown is None:
         return CheckAnswer(200, _OPEN + allow_lines, b"")
@@ -69,7 +70,7 @@ def answer_to_outcome(outcome: Outcome, allow_lines: bytes) -> CheckAnswer:
 
 
 def answer_to_error(error: SluiceError) -> CheckAnswer:
-    """Return the answer to an error, which means that nothing was decided."""
+    """Return the answer to a check about which nothing was decided because of `error`."""
     if isinstance(error, BrokenHttp):
         return CheckAnswer(400, b"", error.encoded(), close=True)
     if isinstance(error, _PASSED_ON):
@@ -89,7 +90,7 @@ _ENVOY_REMOVES = (
 
 
 class HttpDoors:
-    """The doors of one port. The request ids that it makes start with `prefix`."""
+    """The check doors of one HTTP port. New request ids start with `prefix`."""
 
     def __init__(
         self,
@@ -131,7 +132,7 @@ class HttpDoors:
             return self._render_error(head, error)
 
     def failed(self, _request: HttpRequest) -> RenderedResponse:
-        """Return the response to a check where `serve` itself failed."""
+        """Return the response to a check for which `serve` itself has failed."""
         return self._render(answer_to_error(SluiceError()), None)
 
     async def _judge(
@@ -178,8 +179,8 @@ class HttpDoors:
     def _complete(
         self, head: CheckHead, door: HttpDoor, outcome: Outcome, failure: BaseException | None
     ) -> RenderedResponse:
-        """Render the response once the record is on disk, or has failed to get there: then its
-        decision must not take effect."""
+        """Render the response once the record is on disk. `failure` means that it did not get
+        there: then its decision must not take effect."""
         if failure is not None:
             return self._render_error(head, failure)
         return self._render(answer_to_outcome(outcome, door.allow_lines), head.request_id)
@@ -208,7 +209,8 @@ class HttpDoors:
 
 
 class SharedPort:
-    """The sidecar's own port: checks are led to the doors, everything else to the API."""
+    """Serves the sidecar's own port: sends checks to the doors, and every other request to the
+    API."""
 
     def __init__(self, api: Dispatcher, doors: HttpDoors) -> None:
         self._api = api
@@ -220,7 +222,7 @@ class SharedPort:
         return self._api.serve(request)
 
     def failed(self, request: HttpRequest) -> RenderedResponse:
-        """Return the response to a request where `serve` itself failed."""
+        """Return the response to a request for which `serve` itself has failed."""
         doors = request.target.startswith(PREFIX)
         return self._doors.failed(request) if doors else self._api.failed(request)
 

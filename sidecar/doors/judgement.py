@@ -1,12 +1,12 @@
-"""Judges the requests that a gateway asks about, for one door: finds the agent and its key, makes
-the record if the agent can't be told, and judges the request by the tables, checks and records of
-the proxy. Says why a check has no body that can be judged, and which setting of the gateway would
-bring it.
+"""Judges the requests that a gateway asks about, for one check door. Finds the agent and its key,
+and judges the request by the protocol tables, checks and records of the proxy. If the agent is
+unknown, records a denial. If a check has no body that can be judged, says why, and which setting of
+the gateway would send it.
 
-A check can change neither the request nor the response. So whatever the proxy would narrow, sieve
-or compose is judged as reading the whole data source too, at its highest level; documents with
-levels of their own count as `critical`; a continuation that came through the gateway is not known
-here, and denied; and no lineage is written.
+A check can change neither the request nor the response. So if the proxy would narrow or filter a
+request, or split it into several, it is judged here as reading the whole data source too, at the
+source's highest level; documents with levels of their own count as `critical`; a continuation that
+came through the gateway is not known here, and denied; and no lineage is written.
 
 Knows keys. Knows neither HTTP nor gRPC.
 """
@@ -54,13 +54,14 @@ _RESERVED = (
     *(b"x-api-key", b"x-envoy-original-", b"x-forwarded-", b"x-host", b"x-http-", b"x-original-"),
     *(b"x-override-", b"x-sluice-"),
 )
-"""Prefixes of header names that have a meaning to the check, or to programs behind it."""
+"""Prefixes of names of headers that have a meaning for the check, or for programs behind it."""
 # Programs behind CGI and WSGI read an underscore as a dash, and some any other mark too.
 _READ = bytes(
     ord(chr(each).lower()) if chr(each).isalnum() and each < 128 else ord("-")
     for each in range(256)
 )
-"""For each byte of a header's name, the byte that the least careful program takes it for."""
+"""Maps each byte of a header's name to the byte that a very lenient program would read it as:
+letters in lower case, and `-` for anything but a letter or digit."""
 _ATTRIBUTED = ("user", "session", "task")
 
 
@@ -88,41 +89,42 @@ PARTIAL_BODY = (
 
 
 class CheckedRequest(NamedTuple):
-    """A request that a gateway asks about. `head` is made by `Judgement.head_of`."""
+    """The request that a gateway asks about. `head` is made by `Judgement.head_of`."""
 
     method: str
     target: str
-    """The target as the client wrote it."""
+    """The request target as the client wrote it."""
     head: RequestHead
     body: bytes | None
-    """The whole body, None if it isn't here."""
+    """The whole body; None if it isn't here."""
     missing: str
-    """The reason why there is no body, and the gateway's setting that would bring it."""
+    """The reason why the body is not here, and the gateway's setting that would send it."""
     fault: str = ""
-    """The reason why the request can't be read at all; empty if it can."""
+    """The reason why the request can't be read at all; empty if it can be read."""
     template: HeadTemplate | None = None
-    """The template of the head, if it is remembered."""
+    """The template that `head` was made from; None if the head is not remembered."""
     traceparent: tuple[bytes, ...] = ()
     watch_client: Watch = unwatched
-    """Says when the gateway leaves: then nothing more is looked up, and the check is denied."""
+    """Reports when the gateway leaves: then nothing more is looked up, and the check is denied."""
 
 
 class Outcome(NamedTuple):
-    """The decisions about a checked request. The request may pass only once each decision is
-    durable."""
+    """The result of judging a checked request: the decisions about it. The request may pass only
+    once each decision is durable."""
 
     passes: bool
     decisions: list[RecordedDecision]
-    """The decisions, in the order of the sources. Empty if there was nothing to decide, else at
-    least one."""
+    """The decisions, in the order of the sources that the request reads. Empty if it reads none, so
+    that there was nothing to decide."""
     routed: RoutedRequest | None = None
-    """The request as far as it was read."""
+    """The checked request, so far as it was read; None if it was not read."""
     status: int = 403
-    """The status that a proxy would answer a denial with."""
+    """The HTTP status with which a proxy would answer the denial."""
 
     @property
     def shown(self) -> RecordedDecision | None:
-        """The decision that the gateway hears about: a denial first, in mode `report` too."""
+        """The decision that the gateway is told: the first denial if there is one, in mode `report`
+        too."""
         for recorded in self.decisions:
             if recorded.decision.decision != "ALLOW":
                 return recorded
@@ -130,8 +132,8 @@ class Outcome(NamedTuple):
 
 
 class Judgement:
-    """Judges for one door. `source` is the source that the door names; `keys` are the tenant's
-    keys."""
+    """Judges checks for one door. `source` is the data source that the door names; `keys` looks up
+    the tenant's keys."""
 
     def __init__(self, door: Door, source: Source, shared: SharedParts, keys: LiveKeys) -> None:
         self.door = door
@@ -148,16 +150,16 @@ class Judgement:
         self._upstream = upstream_client(source, shared)
         self._sender = UpstreamSender(self.protocol, self._upstream, shared.limits)
         self._judged: dict[tuple[bytes | None, str | None, str], JudgedSource] = {}
-        """The source, by who asks about it."""
+        """The door's source, prepared for each caller: by key digest, agent id and role."""
         self._renamed = _renamed(door)
 
     def close(self) -> None:
-        """Call after the last check."""
+        """Close the connections to the data source. Call this after the last check."""
         self._upstream.close()
 
     def head_of(self, fields: list[tuple[bytes, bytes]]) -> RequestHead:
-        """Return the head of a request with these fields, without any that carries the door's own
-        key. Raises `Malformed`."""
+        """Return the head of a request with these fields, without any field that carries the door's
+        own key. Raises `Malformed`."""
         for name, _ in fields:
             # The proxy would not forward them. The gateway does, and a data source that believed
             # them would act on another method or path than the one judged (`proxy/RULES.md`, B25).
@@ -174,9 +176,9 @@ class Judgement:
         return sort_request_fields(fields)
 
     async def judge(self, check: CheckedRequest, digest: bytes | None) -> Outcome:
-        """Decide about a request, asked with the key of this `digest`; None if the check carries no
-        key. Raises `Unauthorized`, `Forbidden` for a key that is not valid, and any other
-        `SluiceError` if nothing could be decided or recorded."""
+        """Judge a request about which a gateway asks with the key of this `digest`; None if the
+        check carries no key. Raises `Unauthorized`, `Forbidden` for a key that is not valid, and
+        any other `SluiceError` if nothing could be decided or recorded."""
         tracer = self._enforcer.tracer
         if tracer is None:
             return await self._judge(check, digest)
@@ -186,14 +188,14 @@ class Judgement:
     def in_protocol_format(
         self, outcome: Outcome, decision: dict[str, str]
     ) -> FetchedResponse | None:
-        """Return the denial in the format of the source's protocol; None if it has none. `decision`
-        are the four fields of an evaluation."""
+        """Return the denial in the format of the source's protocol; None if the protocol has none.
+        `decision` are the four fields of an evaluation."""
         denial = RefusalResponse.of(outcome.status, decision["reason"], decision)
         return self.protocol.render_refusal(outcome.routed, denial)
 
     def admit(self, digest: bytes | None) -> None:
-        """Raise what `judge` would raise for this key, as far as that is known without waiting.
-        Call it before waiting for a body."""
+        """Raise the error that `judge` would raise for this key, if that is known without waiting.
+        Call this before waiting for a body."""
         if self.door.key == "none":
             return
         try:
@@ -235,15 +237,15 @@ class Judgement:
         return Outcome(passes, [denied.recorded], context.routed, denied.status)
 
     def _passed(self, route: ProtocolRoute | None) -> None:
-        """Note that a request which changes the meaning of names is about to be forwarded. Answers
-        that are cached until it takes effect are forgotten by age (`protocols/RULES.md`,
-        Precedence)."""
+        """Tell the protocol that a request is about to be forwarded that may change the meaning of
+        names. Answers that are cached until it takes effect are forgotten by age
+        (`protocols/RULES.md`, Precedence)."""
         if route is not None and route.before_forward is not None:
             route.before_forward(self.protocol)
 
     def _source_of(self, digest: bytes | None) -> JudgedSource:
-        """Return the source, for the agent that makes the request. Raises `Unmapped` if the agent
-        can't be told."""
+        """Return the door's source, prepared for the agent that makes the request. Raises
+        `Unmapped` if the agent or its role is unknown."""
         agent = self.door.agent
         if self.door.key == "none":
             assert agent is not None  # the settings require it
@@ -325,8 +327,8 @@ class Judgement:
 def _read(
     check: CheckedRequest, context: RequestContext, source: JudgedSource
 ) -> tuple[ProtocolRoute, RoutedRequest]:
-    """Find the route of a check, and give `context` its body if the route needs it. Raises
-    `Refused`."""
+    """Return the route of a check and the request as it was read, and give `context` the body if
+    the route needs it. Raises `Refused`."""
     if check.fault:
         raise Refused(400, UNREADABLE, check.fault, source.rules.default)
     context.head = check.head
@@ -345,7 +347,8 @@ def _read(
 
 
 class _SpeaksWith(AgentIdentity):
-    """An agent that uses the sidecar's own key."""
+    """The agent of a door that needs no key. Decisions about it use the key of `holder`, the
+    sidecar's own agent."""
 
     def __init__(self, holder: AgentIdentity, agent: DoorAgent, keys: LiveKeys) -> None:
         super().__init__(agent.id, agent.role, b"", keys)
@@ -361,8 +364,8 @@ def _uncheckable(error: Exception) -> Unavailable:
 
 
 def _renamed(door: Door) -> dict[bytes, bytes]:
-    """Return the header names that attribution reads, by the lower-case name that the door reads
-    instead. A name that is no longer read is mapped to an empty one."""
+    """Return the header names to use for attribution, by the lower-case name that the client sends.
+    An empty name means that the header is to be removed."""
     named = {short: getattr(door.headers, short).lower().encode() for short in _ATTRIBUTED}
     ours = {short: b"x-sluice-" + short.encode() for short in _ATTRIBUTED}
     if named == ours:

@@ -1,11 +1,10 @@
-"""The callers that a search judges: an agent, or a call without an agent, in each role that it may
-claim.
+"""Defines the callers that a search judges: an agent, or a call without an agent, in each role that
+it may claim.
 
-Keeps searches from slowing decisions: they run on the same event loop, and a search may judge
-thousands of candidates.
-
-A search works in slices of a fraction of a millisecond. While decisions are made, all searches
-together get a small share of the time; while none are, a search only yields between its slices.
+Also keeps searches from slowing decisions: they run on the same event loop, and a search may judge
+thousands of candidates. A search works in slices of a fraction of a millisecond. While decisions
+are made, all searches together get a small share of the time; while none are, a search only yields
+between its slices.
 """
 
 import asyncio
@@ -30,21 +29,23 @@ from sidecar.authzen.question import Question
 from sidecar.unmapped import Unmapped
 
 SHARE = 0.03
-"""The share of the time that searches get while decisions are made, so that these keep nine tenths
-with room to spare."""
+"""The share of the time that all searches together get while decisions are made. Low enough that
+decisions keep nine tenths of the time, with room to spare."""
 SLICE_SECONDS = 0.0002
 BURST_SECONDS = 0.2
-"""The seconds of unused time that are saved up, so that a small search after a pause need not
-wait."""
+"""The most seconds of unused search time that are saved up, so that a small search after a pause
+need not wait."""
 FIXED_SECONDS = 0.0005
-"""The seconds that a search costs besides its slices: reading the request, writing the answer."""
+"""The seconds counted for each search besides its slices: for reading the request and writing the
+answer."""
 BUSY_SECONDS = 0.1
-"""The seconds after a decision during which the sidecar still counts as deciding."""
+"""The seconds after a decision for which the sidecar counts as busy with decisions."""
 MAX_SEARCHES = 16
 
 
 class SearchPace:
-    """Shared by all searches. `decided` counts the decisions so far; `monotonic` is the clock."""
+    """Divides the time among decisions and all searches, which share this object. `decided` returns
+    the number of decisions so far; `monotonic` is the clock."""
 
     def __init__(self, monotonic: Callable[[], float], decided: Callable[[], int]) -> None:
         self._monotonic = monotonic
@@ -56,8 +57,8 @@ class SearchPace:
 
     @contextmanager
     def search(self) -> Iterator["PacedSearch"]:
-        """Begin one search, which ends with the block. Raises `Unavailable` if too many are under
-        way."""
+        """Begin one search, which ends with the block. Raises `Unavailable` if too many searches
+        are running."""
         if self._under_way >= MAX_SEARCHES:
             raise Unavailable(f"{MAX_SEARCHES} searches are under way; try again in a second")
         self._under_way += 1
@@ -67,7 +68,7 @@ class SearchPace:
             self._under_way -= 1
 
     async def pay(self, used: float) -> None:
-        """Wait until other work has had its share of time for `used` seconds of searching."""
+        """Wait until other work has had its share of time, after `used` seconds of searching."""
         # Decisions that wait in the loop are made now, and counted below.
         await asyncio.sleep(0)
         now = self._monotonic()
@@ -82,7 +83,7 @@ class SearchPace:
 
 
 class PacedSearch:
-    """The slices of one search. Its time counts from when this object is made."""
+    """One search, divided into slices. Its time counts from when this object is made."""
 
     def __init__(self, pace: SearchPace, monotonic: Callable[[], float]) -> None:
         self._pace = pace
@@ -90,8 +91,8 @@ class PacedSearch:
         self._resumed = monotonic() - FIXED_SECONDS
 
     async def rest(self, *, last: bool = False) -> None:
-        """Call after each small step, and with `last` at the end: returns at once until a slice is
-        used up."""
+        """Wait for the search's next slice if the current one is used up; otherwise return at once.
+        Call this after each small step, and with `last` at the end."""
         used = self._monotonic() - self._resumed
         if last or used >= SLICE_SECONDS:
             await self._pace.pay(used)
@@ -102,10 +103,11 @@ log = logging.getLogger(__name__)
 
 
 class Caller(NamedTuple):
-    """The facts that all claimants of a search share: the key of the request, and the tenant's
-    settings and levels, at one revision of the policy set. `answers` remembers what policies
-    answered in this search. `speaks_for` says whether the sidecar's own key speaks for an agent,
-    and `at_configured_level` raises a retrieval to the level in the sidecar's settings."""
+    """The caller of a search, with the facts that all its claimants share: the key of the request,
+    and the tenant's settings and levels at one revision of the policy set. `answers` remembers the
+    policies' answers within this search. `speaks_for` returns whether the sidecar's own key speaks
+    for an agent, and `at_configured_level` raises a retrieval to the level in the sidecar's
+    settings."""
 
     key: Key
     settings: TenantSettings
@@ -117,8 +119,8 @@ class Caller(NamedTuple):
 
 
 class Claimant(NamedTuple):
-    """An agent, or None for the call without one, and the policies of the roles that it may claim.
-    `claims` is False if the question itself names the role."""
+    """One agent that a search judges, with the policies of the roles that it may claim. `agent` is
+    None for a call without an agent. `claims` is False if the question itself names the role."""
 
     caller: Caller
     agent: Agent | None
@@ -126,7 +128,8 @@ class Claimant(NamedTuple):
     claims: bool
 
     def allowed(self, question: Question, mapper: Mapper, policy_set: PolicySet) -> bool:
-        """Return whether an evaluation of the question would be allowed, without its session."""
+        """Return whether an evaluation of the question would be allowed in one of the roles. The
+        question's session is ignored."""
         for role in self.roles:
             asked = _in_role(question, role) if self.claims else question
             try:
@@ -140,7 +143,7 @@ class Claimant(NamedTuple):
 
     def _passes(self, retrieval: Retrieval, facts: Facts) -> bool:
         """Return whether the ten checks pass. The checks of the caller run for each claimant; those
-        of the policies run once for all claimants that the policies treat alike."""
+        of the policies run only once for all claimants that the policies treat alike."""
         role = facts.role
         # Without a session, check 5 is skipped.
         if role is None or not admitted(retrieval, facts):
@@ -161,13 +164,13 @@ class Claimant(NamedTuple):
         return answers[question]
 
     def named_sources(self) -> set[str]:
-        """Return the sources that the policies of the roles allow by name. The claimant may still
-        be denied some of them."""
+        """Return the sources that the policies of the roles allow by name, without wildcards. The
+        claimant may still be denied some of them."""
         clauses = [clause for role in self.roles.values() if role for clause in role.clauses]
         return {e for clause in clauses for e in clause.allowed_sources if not is_pattern(e)}
 
     def patterns(self) -> list[str]:
-        """Return the source patterns in the policies that apply to the claimant."""
+        """Return the source patterns with wildcards in the policies that apply to the claimant."""
         agent_id = None if self.agent is None else self.agent.agent_id
         found: set[str] = set()
         if not self.caller.speaks_for(agent_id):
@@ -191,8 +194,8 @@ class Claimant(NamedTuple):
 
 
 def claimed_role(question: Question, mapper: Mapper) -> str | None:
-    """Return the role that the question names; None if it names none. Raises `Unmapped` for one
-    that no retrieval can have."""
+    """Return the role that the question names; None if it names none. Raises `Unmapped` for a name
+    that no role can have."""
     claimed: Any = mapper.claimed_role(question.subject, question.context)
     if claimed is not None and (fault := identifier_fault(claimed)):
         raise Unmapped(f"agent_role: {fault}")
@@ -202,7 +205,8 @@ def claimed_role(question: Question, mapper: Mapper) -> str | None:
 def claimant_of(
     question: Question, caller: Caller, mapper: Mapper, policy_set: PolicySet
 ) -> Claimant:
-    """Return the claimant that asks the question. Raises `Unmapped`, and `MissingDocument`."""
+    """Return the claimant on whose behalf the question is asked. Raises `Unmapped`, and
+    `MissingDocument`."""
     claimed = claimed_role(question, mapper)
     agent_id = mapper.agent_id(question.subject, question.context, caller.key)
     try:
@@ -218,8 +222,9 @@ def claimant_of(
 
 
 def readable_role(name: str, policy_set: PolicySet) -> Role | None:
-    """Return the role, None if it has no policy or its document can't be read: then every
-    evaluation in it is denied. Raises `MissingDocument`, `NoPolicySet` and `CacheDamaged`."""
+    """Return the role; None if it has no policy or if its document can't be read, because every
+    evaluation in that role is then denied. Raises `MissingDocument`, `NoPolicySet` and
+    `CacheDamaged`."""
     try:
         return policy_set.role(name)
     except (KeyError, TypeError, ValueError):

@@ -1,10 +1,10 @@
 """Handles AuthZEN search: `POST /access/v1/search/subject`, `/resource` and `/action`.
 
-A handler reads the question and the page, has candidates judged, and renders one page of what was
-found. A token for the next page says where the one before it ended, signed with a key that only
-this process has. So a token ends with a restart, and means nothing to another replica: the client
-starts its search again. It holds no secret: only what the client has sent and seen, and the id of
-its API key. Knows neither how a candidate is judged nor how HTTP is spoken.
+A handler reads the question and the requested page, has candidates judged, and renders one page of
+the results. The token for the next page says where this page ended. It is signed with a key that
+only this process has, so it is invalid after a restart, and at another replica: the client then
+starts its search again. A token holds no secret: only what the client has sent and seen, and the id
+of its API key. Knows neither how a candidate is judged nor how HTTP is spoken.
 """
 
 import hashlib
@@ -32,29 +32,31 @@ _FORGED = "page.token: was not issued by this process for this API key; start th
 
 
 class PageStart(NamedTuple):
-    """The start of a page: after the result with this `after`, None for the first page. The page
-    has at most `limit` results."""
+    """The start of a page of results: it begins after the result `after`, or at the first result if
+    that is None. The page has at most `limit` results."""
 
     after: str | None
     limit: int
 
 
 class PageTokens:
-    """Makes and reads tokens. `secret` signs them; `monotonic` is the clock that they expire by."""
+    """Makes and reads page tokens. `secret` signs them; `monotonic` is the clock by which they
+    expire."""
 
     def __init__(self, secret: bytes, monotonic: Callable[[], float]) -> None:
         self._secret = secret
         self._monotonic = monotonic
 
     def make(self, start: PageStart, key_id: str, question: Any) -> str:
-        """Return the token of the page at `start`, in the search of `question` (parsed JSON)."""
+        """Return the token of the page at `start`, in the search for `question` (parsed JSON) by
+        the key `key_id`."""
         members = [start.after, start.limit, self._monotonic(), key_id, _digest(question)]
         payload = orjson.dumps(members)
         return wire.base64url_encode(self._tag(payload) + payload)
 
     def read(self, token: str, key_id: str, question: Any) -> PageStart:
         """Return the start of the page that the token stands for. Raises `Malformed` for a token
-        that was not made here, was made for another key or question, or is too old."""
+        that was not made by this process, was made for another key or question, or is too old."""
         try:
             raw = wire.base64url_decode(token)
         except ValueError:
@@ -84,19 +86,20 @@ def _digest(question: Any) -> str:
 MAX_RESULTS = 1000
 DEFAULT_RESULTS = 100
 READING_SCOPES = ("read", "admin")
-"""Scopes that may ask which subjects may read something: the answer names other agents."""
+"""The scopes of keys that may search for subjects: the answer names other agents."""
 ASKING_SCOPES = ("evaluate", *READING_SCOPES)
-"""Scopes that may ask what a subject may do, which evaluations would reveal too."""
+"""The scopes of keys that may search for a subject's resources and actions, which evaluations would
+reveal too."""
 
 
 class _Search(NamedTuple):
-    """One kind of search, and the function that answers it."""
+    """One kind of search, with the function that finds its results."""
 
     name: str
-    """The member of the question that is sought."""
+    """The member of the question that the search asks for."""
     find: Callable[[Question, Key], Awaitable[Found]]
     rank: Callable[[str], Any]
-    """The sort key of the results."""
+    """Returns the sort key of a result."""
 
 
 class SearchHandlers:
@@ -148,7 +151,7 @@ class SearchHandlers:
         return ApiReply(orjson.dumps(answer))
 
     def _page_start(self, members: dict[str, Any], key: Key, asked: Any) -> PageStart:
-        """Return the start of the requested page. Raises `Malformed`."""
+        """Return where the requested page starts. Raises `Malformed`."""
         page = members.get("page", {})
         if type(page) is not dict:
             raise Malformed("`page` must be an object")

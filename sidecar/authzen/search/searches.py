@@ -1,10 +1,10 @@
-"""Searches: for which subjects, resources or actions a question would be allowed.
+"""Finds the subjects, resources or actions for which a question would be allowed.
 
     candidates   agents of the registry; sources that policies and settings name; actions of the
                  settings
     judgement    for each candidate, the question is mapped as in an evaluation, and goes through
                  the ten checks, without a session; nothing is recorded
-    whole        all of it by one revision of the policy set, or not at all
+    complete     all of it by one revision of the policy set, or the search fails
 
 A question that names no role is judged in each role that the subject may claim. Knows neither pages
 nor HTTP.
@@ -48,15 +48,15 @@ log = logging.getLogger(__name__)
 
 
 class Found(NamedTuple):
-    """The ids or names that were found, in order and without repeats; and, in a search of
-    resources, the patterns of sources that can't be listed."""
+    """The results of a search: ids or names, in order and without repeats. A search for resources
+    also has the patterns of sources that can't be listed one by one."""
 
     names: list[str]
     patterns: Sequence[str] = ()
 
 
 class Searches:
-    """`source_ids` are those that the sidecar's settings name."""
+    """The three kinds of search. `source_ids` are the sources that the sidecar's settings name."""
 
     def __init__(
         self,
@@ -79,8 +79,8 @@ class Searches:
         """Return the approved agents for which the question would be allowed. The id of the
         question's subject is ignored.
 
-        This, `resources` and `actions` raise `Unavailable` if the answer would not be whole,
-        `StartAgain` if the policy set changed meanwhile, and `MissingDocument`.
+        This method, `resources` and `actions` raise `Unavailable` if the answer would not be
+        complete, `StartAgain` if the policy set changed meanwhile, and `MissingDocument`.
         """
         if question.subject.type not in self._mapper.settings.subject_types:
             return Found([])
@@ -166,7 +166,8 @@ class Searches:
         return claimant.allowed(question, self._mapper, self._policy_set)
 
     def _claimant(self, question: Question, caller: Caller) -> Claimant | None:
-        """Return the claimant that asks; None if every evaluation of the question is unmapped."""
+        """Return the claimant on whose behalf the question is asked; None if no evaluation of the
+        question could be mapped to a retrieval."""
         try:
             return claimant_of(question, caller, self._mapper, self._policy_set)
         except Unmapped:
@@ -175,7 +176,7 @@ class Searches:
             raise Unavailable(f"the policy set can't be read: {error}") from error
 
     def _mapped_back(self, source_id: str, resource: Entity) -> Iterable[Entity]:
-        """Yield the resources of this type that the rules map to the source."""
+        """Yield the resources of the type of `resource` that the rules map to this source."""
         for id_ in dict.fromkeys(
             proposed_ids(source_id, resource.type, self._mapper.settings.resources)
         ):
@@ -189,7 +190,7 @@ class Searches:
     async def _claimants(
         self, question: Question, caller: Caller, paced: PacedSearch
     ) -> AsyncGenerator[tuple[Agent, Claimant], None]:
-        """Yield all approved agents."""
+        """Yield every approved agent of the tenant, with its claimant."""
         try:
             claimed = claimed_role(question, self._mapper)
         except Unmapped:

@@ -1,11 +1,11 @@
-"""Reads a CheckRequest, what a gateway says of the request that it holds, and renders
+"""Reads a CheckRequest, in which a gateway describes the request that it holds back, and writes
 CheckResponses (`authorization.proto`).
 
-Protocol buffers' encoding: takes a message apart into its fields, and puts fields together
-(protobuf.dev, "Encoding").
+Implements protocol buffers' encoding: takes a message apart into its fields, and puts fields
+together (protobuf.dev, "Encoding").
 
-Stricter than protocol buffers where two readers could see two messages: a field that may stand once
-may not stand twice. Fields that the caller does not ask for are skipped unread.
+Stricter than protocol buffers where two readers could see two messages: a field that may occur once
+must not occur twice. Fields that the caller does not ask for are skipped unread.
 """
 
 from collections.abc import Iterable, Mapping
@@ -26,12 +26,12 @@ _MAX_FIELDS = 2048
 _FIXED = {1: 8, 5: 4}
 _ENTRY = {1: BYTES, 2: BYTES}
 _FIRST, _SECOND = 1 << 3 | BYTES, 2 << 3 | BYTES
-"""The tags of an entry's key and value."""
+"""The tags of the key and the value in an entry of a map."""
 
 
 def read(message: bytes, wanted: Mapping[int, int]) -> Fields:
-    """Return the values of the fields in `wanted`, which maps a field's number to its wire type, in
-    the order of the message. Raises `Malformed`."""
+    """Return the values of the fields in `wanted`, in the order of the message. `wanted` maps the
+    number of a field to its wire type. Raises `Malformed`."""
     found: Fields = {}
     at, end, left = 0, len(message), _MAX_FIELDS
     while at < end:
@@ -71,7 +71,7 @@ def read(message: bytes, wanted: Mapping[int, int]) -> Fields:
 
 
 def pair(entry: bytes) -> tuple[bytes, bytes]:
-    """Return the key and the value of a map's entry. Raises `Malformed`."""
+    """Return the key and the value of an entry of a map. Raises `Malformed`."""
     # Most entries are two short fields, the key first; a header or two is longer.
     if len(entry) >= 4 and entry[0] == _FIRST and entry[1] < 0x80:
         at = 2 + entry[1]
@@ -83,7 +83,7 @@ def pair(entry: bytes) -> tuple[bytes, bytes]:
 
 
 def single(fields: Fields, number: int) -> Value | None:
-    """Return the value of a field that may stand once, None if it is absent. Raises `Malformed`."""
+    """Return the value of a field that may occur once; None if it is absent. Raises `Malformed`."""
     values = fields.get(number)
     if values is None:
         return None
@@ -100,7 +100,7 @@ def data(fields: Fields, number: int) -> bytes:
 
 
 def text(fields: Fields, number: int) -> str:
-    """Like `data`, as text."""
+    """Return the value of a field like `data`, decoded as UTF-8. Raises `Malformed`."""
     try:
         return data(fields, number).decode("utf-8")
     except UnicodeDecodeError:
@@ -108,12 +108,13 @@ def text(fields: Fields, number: int) -> str:
 
 
 def signed(value: int) -> int:
-    """Return the int64 whose varint this is: a negative one is sent as its two's complement."""
+    """Return the int64 that this varint stands for: a negative number is sent as its two's
+    complement."""
     return value - (1 << 64) if value >= 1 << 63 else value
 
 
 def bytes_field(number: int, value: bytes) -> bytes:
-    """Return a field of bytes, of text or of a message."""
+    """Encode a field that holds bytes, text or a message."""
     length = len(value)
     if number < 16 and length < 0x80:  # most are
         return b"%c%c%b" % (number << 3 | BYTES, length, value)
@@ -121,12 +122,13 @@ def bytes_field(number: int, value: bytes) -> bytes:
 
 
 def varint_field(number: int, value: int) -> bytes:
-    """Encode a field of a whole number that is not negative, or of an enumeration."""
+    """Encode a field that holds a whole number, which must not be negative, or a value of an
+    enumeration."""
     return _encoded(number << 3 | VARINT) + _encoded(value)
 
 
 def _varint(message: bytes, at: int) -> tuple[int, int]:
-    """Read the number at `at`, and return it with the offset after it."""
+    """Read the varint at offset `at`, and return it with the offset after it."""
     value = 0
     for shift in range(0, 70, 7):
         if at >= len(message):
@@ -155,7 +157,8 @@ def _encoded(value: int) -> bytes:
 HeaderFields = tuple[tuple[bytes, bytes], ...]
 
 PARTIAL_FLAG = b"x-envoy-auth-partial-body"
-"""The header that the gateway sets where it sends bodies: `true` if it sent only a part."""
+"""The header that the gateway sets if it sends bodies: `true` if it sent only a part of this
+one."""
 
 _REQUEST = {1: BYTES}  # attributes
 _ATTRIBUTES = {4: BYTES, 10: BYTES}  # request, context_extensions
@@ -187,15 +190,16 @@ class CheckRequest(NamedTuple):
     joined: bool
     """True if the gateway joined the values of a repeated header with commas."""
     body: bytes | None
-    """None if the gateway sent none."""
+    """The request's body; None if the gateway sent none."""
     size: int
-    """The length of the body by the gateway's own count, -1 if it gives none."""
+    """The length of the body in bytes according to the gateway; -1 if it gives none."""
     extensions: dict[str, str]
-    """Entries that the gateway's configuration adds."""
+    """Extra entries that the gateway's own configuration adds to the check
+    (`context_extensions`)."""
 
 
 def parse(message: bytes) -> CheckRequest:
-    """Parse the message. Raises `Malformed` if it can't be read, or can be read in two ways."""
+    """Parse a CheckRequest. Raises `Malformed` if it can't be read, or can be read in two ways."""
     attributes = read(data(read(message, _REQUEST), 1), _ATTRIBUTES)
     http = read(data(read(data(attributes, 4), _HTTP), 2), _HTTP_REQUEST)
     method, target, size = text(http, 2), text(http, 4), single(http, 9)
@@ -279,10 +283,10 @@ SentFields = Iterable[tuple[bytes, bytes]]
 
 
 def allowed(event_id: str, metadata: bytes, *, reported: bool = False) -> bytes:
-    """Return the response that lets the request pass, with its event's id, and without the agent's
-    own statements about itself; the response to the request gets the id too. With `reported`,
-    headers say that it would have been denied. Without an event (an empty id), an id that the
-    client made up is removed."""
+    """Return the CheckResponse that lets the request pass. It adds the event's id to the request
+    and to the response to it, and removes the agent's own statements about itself. With `reported`,
+    headers say that the request would have been denied. Without an event (an empty id), an id that
+    the client made up is removed."""
     if not event_id:
         return _ALLOWED + bytes_field(3, _REMOVED + bytes_field(5, _EVENT_ID)) + metadata
     options = [_option(_EVENT_ID, event_id.encode())]
@@ -296,7 +300,8 @@ def allowed(event_id: str, metadata: bytes, *, reported: bool = False) -> bytes:
 def denied(
     code: int, status: int, headers: SentFields, body: bytes, metadata: bytes = b""
 ) -> bytes:
-    """Return the response that ends the request: its client gets `status`, `headers` and `body`."""
+    """Return the CheckResponse that stops the request: the client gets `status`, `headers` and
+    `body`."""
     response = b"".join(
         [
             bytes_field(1, varint_field(1, status)),
@@ -308,7 +313,8 @@ def denied(
 
 
 def dynamic_metadata(event_id: str, decision: str, policy_name: str, check: str) -> bytes:
-    """Return the field of a response that the gateway's access log and later filters can read."""
+    """Return the field of a CheckResponse that tells the gateway's access log and later filters
+    about the decision."""
     return bytes_field(
         _METADATA, _member("event_id", event_id) + _members(decision, policy_name, check)
     )
@@ -316,7 +322,8 @@ def dynamic_metadata(event_id: str, decision: str, policy_name: str, check: str)
 
 @lru_cache(maxsize=1024)
 def _members(decision: str, policy_name: str, check: str) -> bytes:
-    """Encode all members but the event's id: they are the same for most requests of an agent."""
+    """Encode all members of the metadata but the event's id: they are the same for most requests of
+    an agent."""
     named = (("decision", decision), ("policy_name", policy_name), ("check", check))
     return b"".join([_member(name, value) for name, value in named])
 

@@ -1,5 +1,5 @@
-"""The port of a gRPC check door. Knows HTTP/2, TLS and the names of methods, and the answer of a
-health check (`grpc.health.v1`). Knows no other message."""
+"""Opens the port of a gRPC check door. Knows HTTP/2, TLS, the names of the two methods, and the
+answer to a health check (`grpc.health.v1`). Knows no other message."""
 
 import asyncio
 import logging
@@ -47,7 +47,8 @@ _OPTIONS = (
 
 
 class GrpcServer(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpcio has no types
-    """A listening port whose checks `service` answers. `ready` says whether the sidecar is."""
+    """The listening port of a gRPC check door, whose checks `service` answers. `ready` returns
+    whether the sidecar is ready."""
 
     def __init__(
         self,
@@ -74,11 +75,12 @@ class GrpcServer(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpcio has no
         }
 
     def service(self, handler_call_details: Any) -> Any:
-        """Return the handler of a call; any method other than these two is UNIMPLEMENTED."""
+        """Return the handler of a call by its method's name; None makes grpcio answer
+        UNIMPLEMENTED."""
         return self._methods.get(handler_call_details.method)
 
     async def start(self) -> None:
-        """Open the port. Raises `OSError` if it is taken."""
+        """Open the port. Raises `OSError` if the port is taken."""
         self._server = grpc.aio.server(options=_OPTIONS)
         self._server.add_generic_rpc_handlers((self,))
         credentials = None if self._tls is None else server_credentials(self._tls)
@@ -104,7 +106,7 @@ class GrpcServer(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpcio has no
         return ListenAddress(self._listen.host, self._port)
 
     async def close(self, seconds: float) -> None:
-        """Stop accepting, give open checks `seconds` to finish, then end them."""
+        """Stop accepting calls, give open checks `seconds` to finish, then end them."""
         if self._server is not None:
             await self._server.stop(seconds)
         await self._checks.close(seconds)
@@ -140,8 +142,8 @@ class GrpcServer(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpcio has no
 
 
 def server_credentials(tls: DoorTls) -> Any:
-    """Return the credentials of the port: its certificate, and the authorities that clients'
-    certificates must come from. A changed file takes effect at the next handshake. Raises
+    """Return the port's TLS credentials: its certificate, and the authorities that must have issued
+    the clients' certificates. A changed file takes effect at the next handshake. Raises
     `OSError`."""
     required = tls.client_ca is not None
     held = _Files(tls)
@@ -149,7 +151,7 @@ def server_credentials(tls: DoorTls) -> Any:
 
 
 class _Files:
-    """The certificate files, and their contents when they were last read."""
+    """The certificate files of a port, with their contents when they were last read."""
 
     def __init__(self, tls: DoorTls) -> None:
         self._paths = [tls.key, tls.certificate, *([tls.client_ca] if tls.client_ca else [])]
@@ -162,7 +164,7 @@ class _Files:
         )
 
     def changed(self) -> Any:
-        """Return the new configuration, None if the files are as they were. Called for every
+        """Return the new configuration; None if the files have not changed. Called for every
         handshake, on a thread of grpcio's."""
         try:
             texts = self._read()

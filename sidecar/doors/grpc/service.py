@@ -1,7 +1,7 @@
-"""Answers one check: reads it, has it judged, and renders the answer.
+"""Answers one check of a gRPC door: reads it, has it judged, and renders the answer.
 
-A failed call is what gateways that fail open let pass. So every check has an answer, whatever
-arrives and whatever goes wrong. Knows neither HTTP/2 nor sockets.
+Gateways that fail open let a request pass if the call fails. So every check gets an answer,
+whatever arrives and whatever goes wrong. Knows neither HTTP/2 nor sockets.
 """
 
 import logging
@@ -34,7 +34,7 @@ from sidecar.settings.sections import DoorHeaders
 log = logging.getLogger(__name__)
 
 MAX_MESSAGE = 2 << 20
-"""The most bytes of a check. The call fails if it has more."""
+"""The most bytes of a CheckRequest. A call with more fails."""
 _MAX_BODY = 1 << 20
 _NO_MESSAGE = (
     f"the check has no message, or one of more than {MAX_MESSAGE} bytes; let the gateway send "
@@ -49,7 +49,7 @@ _NO_HEAD = RequestHead({}, b"", None)
 
 
 class _Attributed(NamedTuple):
-    """A header of a checked request that attributes it."""
+    """A header of a checked request that says who is asking or for whom."""
 
     header: bytes
     extension: str
@@ -57,8 +57,8 @@ class _Attributed(NamedTuple):
 
 
 class CheckService:
-    """Answers the checks of one door. `kind` is that of its source, and `checks` counts by the
-    code of the answer."""
+    """Answers the checks of one door. `kind` is the kind of the door's source. `checks` counts
+    checks by the code of the answer."""
 
     def __init__(self, judgement: Judgement, kind: Kind, checks: Counter) -> None:
         self._judgement = judgement
@@ -67,8 +67,8 @@ class CheckService:
         self._attributed = _attributed(judgement.door.headers)
 
     def refusal(self, api_keys: Sequence[str]) -> bytes | None:
-        """Return the CheckResponse for a check that carries these keys, if they alone decide it:
-        there is no key, or one that is not valid. None if the message has to be read. Raises
+        """Return the CheckResponse to a check that carries these keys, if the keys alone decide it:
+        there is none, or it is not valid. Returns None if the message has to be read. Raises
         nothing."""
         try:
             self._judgement.admit(_digest(api_keys))
@@ -77,8 +77,9 @@ class CheckService:
         return None
 
     async def check(self, message: bytes | None, api_keys: Sequence[str], watch: Watch) -> bytes:
-        """Return the CheckResponse for a CheckRequest that carries these keys, None if the call has
-        no readable message. `watch` says when the gateway leaves. Raises nothing."""
+        """Return the CheckResponse to a CheckRequest that carries these keys. `message` is None if
+        the call has no readable message. `watch` reports when the gateway leaves. Raises
+        nothing."""
         try:
             return await self._answer(message, api_keys, watch)
         except Exception as error:  # noqa: BLE001  # `_failed` logs it
@@ -99,7 +100,8 @@ class CheckService:
         return self._passed(outcome) if outcome.passes else self._stopped(outcome)
 
     def _checked(self, message: bytes) -> CheckedRequest:
-        """Return the request that the check is about, with its faults noted in it."""
+        """Return the request that the check asks about. If it can't be read, the result says so in
+        `fault`."""
         try:
             check = parse(message)
             fields = self._with_extensions(check)
@@ -111,7 +113,7 @@ class CheckService:
         return CheckedRequest(check.method, check.target, head, body, missing, traceparent=traces)
 
     def _with_extensions(self, check: CheckRequest) -> list[tuple[bytes, bytes]]:
-        """Return the headers; the gateway's own extensions replace the headers with the same
+        """Return the headers, in which the gateway's own extensions replace headers with the same
         meaning. Raises `Malformed` if a header that attributes the request may have occurred
         several times."""
         # The judgement may send these fields to the data source, which must not get the end user's
@@ -176,7 +178,7 @@ class CheckService:
 
 
 def _unreadable(fault: str) -> CheckedRequest:
-    """Return a check of which only the key is known."""
+    """Return the checked request for a check that can't be read, with the reason `fault`."""
     return CheckedRequest("", "", _NO_HEAD, None, "", fault)
 
 
@@ -207,8 +209,8 @@ def _refuse_joined(fields: list[tuple[bytes, bytes]], name: bytes) -> None:
 
 
 def _body(check: CheckRequest) -> tuple[bytes | None, str]:
-    """Return the body if all of it is here, else None and the reason. Raises `Malformed` if it is
-    larger than any body that is judged."""
+    """Return the body if all of it is here; otherwise None and the reason. Raises `Malformed` if it
+    is larger than any body that is judged."""
     body = check.body
     length = 0 if body is None else len(body)
     if length > _MAX_BODY:
@@ -220,7 +222,7 @@ def _body(check: CheckRequest) -> tuple[bytes | None, str]:
 
 def _is_whole(check: CheckRequest, length: int) -> bool:
     """Return whether the `length` bytes are certainly the whole body: some field of the check says
-    so, and none contradicts it."""
+    so, and no field contradicts it."""
     of_whole = {PARTIAL_FLAG: b"false", b"content-length": b"%d" % length}
     said = [field for field in check.fields if field[0] in of_whole]
     if check.size > length or any(of_whole[name] != value.lower() for name, value in said):
