@@ -1,3 +1,2 @@
-"""Reads the sidecar's configuration: one YAML file, overridden by `SLUICE_SIDECAR_*` variables.
-Reports all complaints together. Fills the dataclasses of `sidecar.settings`.
-"""
+"""Reads the sidecar's configuration: one YAML file, overridden by environment variables
+`SLUICE_SIDECAR_*`. Reports all complaints together. Fills the dataclasses of `sidecar.settings`."""

@@ -19,8 +19,8 @@ _PLACEHOLDER = re.compile(r"\{type\}|\{id\}")
 
 
 def _url_fault(url: str) -> str | None:
-    """Return the fault of the address of AuthZEN, which clients compare byte by byte with the one
-    they know."""
+    """Return the fault of the value of `authzen.url`; None if it has none. AuthZEN clients compare
+    the address byte by byte with the one they know, so only one spelling is accepted."""
     if fault := address_fault(url, ("https",)):
         return fault
     if url.endswith("/"):
@@ -82,8 +82,8 @@ AUTHZEN = declared(
 
 
 def _covers(earlier: str, later: str) -> bool:
-    """Return whether the pattern `earlier` matches each id that `later` matches. False also where
-    that isn't plain."""
+    """Return whether the pattern `earlier` matches every id that `later` matches. Returns False too
+    if that can't be told easily."""
     return earlier in ("*", later) or (not is_pattern(later) and matcher([earlier])(later))
 
 
@@ -93,8 +93,9 @@ def _refuse_unreachable(
     when: Mapping[str, Scalar],
     before: Sequence[tuple[Mapping[str, Scalar], bool]],
 ) -> None:
-    """Complain of a rule that an earlier one hides. `before` has, for each earlier rule, its
-    `when`, and whether it covers the names of this rule."""
+    """Complain about a rule that can never apply because an earlier rule matches everything it
+    matches. `before` has, for each earlier rule, its `when`, and whether it covers the names of
+    this rule."""
     for index, (earlier, same) in enumerate(before):
         if same and _asked(earlier) <= _asked(when):
             section.complain(key, f"is never reached: rule {index} of the list matches all of it")

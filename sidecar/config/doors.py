@@ -23,7 +23,7 @@ _HEADER = spelt(
     re.compile(r"[A-Za-z0-9!#$%&'*+.^`|~-]{1,64}\Z"), "is not the name of a header, without `_`"
 )
 _RESERVED = frozenset((*KINDS, "api", "sdk", "langchain", "authzen"))
-"""The values of `source_type` that already have a meaning."""
+"""Values of `source_type` that already have a meaning, so no door may have them."""
 _OTHERWISE_READ = frozenset(
     (
         "authorization",
@@ -38,7 +38,7 @@ _OTHERWISE_READ = frozenset(
         "x-sluice-sensitivity",
     )
 )
-"""Headers that already have another meaning."""
+"""Headers that already have another meaning, so no door may read them."""
 
 
 def _door(section: Section, values: dict[str, Any]) -> Door:
@@ -89,8 +89,8 @@ DOOR = declared(
 
 
 def check_doors(top: Section, settings: SidecarSettings) -> None:
-    """Complain of doors that share a name, that lead to no source that can be judged, or at which
-    anyone could speak as the agent."""
+    """Complain about doors that share a name, that lead to no source that can be judged, or at
+    which anyone could act as the agent."""
     sources = {source.alias: source for source in settings.sources}
     names: dict[str, int] = {}
     for index, door in enumerate(settings.doors):
@@ -131,7 +131,7 @@ def _key_faults(door: Door, settings: SidecarSettings) -> Sequence[str]:
 
 
 def _is_closed(door: Door, shared: ListenAddress) -> bool:
-    """Return whether the door is reached only by programs of this host, or by clients with a
+    """Return whether the door can be reached only by programs on this host, or by clients with a
     certificate."""
     if door.listen is None:
         return shared.loopback

@@ -1,5 +1,5 @@
-"""Reads the sidecar's settings file (`CONTRACT.md`, Settings) into a tree that knows the position
-of every value, and applies the environment to it.
+"""Reads the sidecar's settings file (`CONTRACT.md`, Settings) into a tree that knows the line of
+every value, and applies the environment to the tree.
 
 Raises all complaints at once (`SettingsError`), before a port is bound. The environment and the
 host's name are arguments. `sidecar.config.settings_reader` knows the keys.
@@ -26,7 +26,7 @@ from sidecar.settings.model import SidecarSettings
 
 
 def file_tree(path: Path, faults: DefinitionFaults) -> Node | None:
-    """Return the tree of the file at `path`; None after a complaint."""
+    """Return the parsed tree of the file at `path`; None after a complaint."""
     with suppress(OSError):  # `read_text` reports why the path can't be examined
         if not path.exists():
             example = f"`sluice sidecar --example > {shlex.quote(str(path))}`"
@@ -40,7 +40,8 @@ def file_tree(path: Path, faults: DefinitionFaults) -> Node | None:
 
 
 def text_tree(text: str, faults: DefinitionFaults) -> Node | None:
-    """Return the tree of an environment variable's text; None after a complaint."""
+    """Return the parsed tree of a settings text from an environment variable; None after a
+    complaint."""
     if not text.strip():
         faults.add(0, "", "is not set in the environment, or empty")
         return None
@@ -51,8 +52,8 @@ def text_tree(text: str, faults: DefinitionFaults) -> Node | None:
 
 
 def descend(node: Node, levels: list[str]) -> dict[str, Node] | None:
-    """Return the mapping at `levels`, created if the file has none; None if another kind of value
-    is there."""
+    """Return the mapping that the keys in `levels` lead to, created if the file has none; None if
+    another kind of value is there."""
     for level in levels:
         # Only items that the file has: a gap in the numbers would leave a source without most keys.
         if node.tag == "list" and level.isdigit() and int(level) < len(node.value):
@@ -85,8 +86,8 @@ def read(path: Path, environ: Mapping[str, str], host: str) -> SidecarSettings:
 
 
 def read_variable(name: str, environ: Mapping[str, str], host: str) -> SidecarSettings:
-    """Like `read`, but the text of the file is in the environment variable `name`. Relative paths
-    are relative to the working directory."""
+    """Return the settings like `read`, but take the text of the file from the environment variable
+    `name`. Relative paths are relative to the working directory."""
     rest = {variable: value for variable, value in environ.items() if variable != name}
     return _FileReader(Path(name), environ.get(name, ""), rest).read(host)
 
@@ -102,16 +103,16 @@ def holds_password(path: Path) -> bool:
 
 
 def _glance(tree: Node, key: str) -> Any:
-    """Return the value of a key before all are read; None if it is absent. Reading all will
-    complain of what is wrong."""
+    """Return the value of one key before all keys are read; None if it is absent. Complaints about
+    it are left to the full reading."""
     node = tree.value.get(key)
     absent = node is None or node.tag == "null"
     return None if absent else SETTINGS.keys[key].form.read(key, node, DefinitionFaults(""))
 
 
 class _Complaints(DefinitionFaults):
-    """Hands every fault on, with the full name of its key: a value from the environment
-    has no line."""
+    """Collects faults, and gives each the full name of its key and its line. A value from the
+    environment has no line."""
 
     def __init__(self, complain: Callable[[int, str, str], None], base: Path) -> None:
         super().__init__("", base)
@@ -128,7 +129,7 @@ class _Complaints(DefinitionFaults):
 
 
 class _FileReader:
-    """`text` is the file's; None if it is to be read from `path`."""
+    """Reads one settings file. `text` is its content; None if it has to be read from `path`."""
 
     def __init__(self, path: Path, text: str | None, environ: Mapping[str, str]) -> None:
         self._base = path.parent
@@ -160,7 +161,8 @@ class _FileReader:
         return settings
 
     def _replace_sources(self) -> None:
-        """Put the list of the first of `sources_files` that exists in place of `sources`."""
+        """Replace the list `sources` by the list in the first file of `sources_files` that
+        exists."""
         for path in map(self._base.joinpath, _glance(self._root, "sources_files") or ()):
             # `is_file` follows links: a ConfigMap's files are links, and an optional ConfigMap that
             # is missing leaves the folder empty.
@@ -183,7 +185,7 @@ class _FileReader:
             return
 
     def _complete_agent(self) -> None:
-        """Put the keys in `agent_file` in place of those of `agent`."""
+        """Override the keys of `agent` by those in the file `agent_file`."""
         named = _glance(self._root, "agent_file")
         if named is None:
             return
@@ -199,7 +201,8 @@ class _FileReader:
             self._of_agent_file = {f"agent.{key}": path for key in tree.value}
 
     def _override(self, environ: Mapping[str, str]) -> None:
-        """Put each `SLUICE_SIDECAR_<KEY>` into the tree; ignore empty ones."""
+        """Put the value of each variable `SLUICE_SIDECAR_<KEY>` into the tree. Empty variables are
+        ignored."""
         # Set it in the tree, not in the result: both kinds of values then pass the same checks.
         for variable in sorted(environ):
             # Compose files and charts often pass unset variables on as empty strings.

@@ -1,6 +1,6 @@
-"""Declares the forms of values that only the sidecar's settings have: numbers, switches, lists of
-texts, addresses, and the TLS keys. It loads every certificate at once, so that a missing, damaged
-or mismatched one is a complaint at the start rather than a failure in the night."""
+"""Defines the types of values that only the sidecar's settings have: numbers, switches, lists of
+texts, addresses, and TLS keys. Loads every certificate at once, so that a missing, damaged or
+mismatched one is a complaint at the start rather than a failure in the night."""
 
 import json
 import math
@@ -31,7 +31,7 @@ _DECIMAL = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,6})?\Z")
 
 
 def sections(form: Declared) -> ListOf:
-    """A list of mappings, in which an empty item counts as absent."""
+    """Return the type of a list of mappings, in which an empty item counts as absent."""
     return ListOf(Optional(form))
 
 
@@ -42,7 +42,8 @@ def _given(node: Node) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """A number from `least` to `most`, of `unit`; a whole one without `most`."""
+    """The type of a number from `least` to `most`, in `unit`. Without `most`, it must be a whole
+    number."""
 
     least: float
     most: float | None = None
@@ -71,7 +72,8 @@ class Number:
 
 @dataclass(frozen=True, slots=True)
 class Switch:
-    """`on` or `off`. YAML reads both as truth values, so truth values are accepted too."""
+    """The type of a value `on` or `off`. YAML reads both as truth values, so truth values are
+    accepted too."""
 
     def read(self, key: str, node: Node, faults: DefinitionFaults) -> str | None:
         if node.value in ("off", "false"):
@@ -88,7 +90,8 @@ class Switch:
 
 @dataclass(frozen=True, slots=True)
 class Texts:
-    """A list of strings, or one string with commas between the items. `fault` judges each item."""
+    """The type of a list of strings, or of one string with commas between the items. `fault`
+    returns what is wrong with an item."""
 
     fault: Fault = lambda _: None
 
@@ -114,7 +117,7 @@ class Texts:
 
 @dataclass(frozen=True, slots=True)
 class _Scalar:
-    """A JSON scalar. YAML's own scalars have more spellings."""
+    """The type of a JSON scalar. YAML's own scalars have more spellings, which are refused."""
 
     def read(self, key: str, node: Node, faults: DefinitionFaults) -> Scalar:
         if node.is_text:
@@ -139,7 +142,7 @@ SCALARS = Named(_Scalar(), " of texts, numbers, `true` or `false`")
 
 
 def address_fault(text: str, schemes: tuple[str, ...] = ("http", "https")) -> str | None:
-    """Return the fault of an address that must have one of `schemes`; None if it has none."""
+    """Return the fault of an address that must have one of `schemes`; None if it has no fault."""
     try:
         parts = urlsplit(text)
         port = parts.port
@@ -160,7 +163,8 @@ def _address(text: str) -> str:
 
 
 ADDRESS = Parsed(_address, {"minLength": 1, "pattern": "://"})
-"""An http address without user, query, fragment or trailing `/`. The port may be missing."""
+"""The type of an http address without user, query, fragment or trailing `/`. The port may be
+missing."""
 # Its fault does not contain the password.
 REDIS = Parsed(lambda text: RedisUrl.parse(text) if text else None)
 
@@ -202,7 +206,8 @@ UPSTREAM_TLS = declared(UpstreamTls, _upstream_tls, ca=ANY_TEXT, server_name=Par
 
 
 def check_client_tls(parent: Section, key: str, address: str, values: Mapping[str, Any]) -> None:
-    """Check the value of `key`, TLS to the server whose address is the value of `address`."""
+    """Check the value of `key`, which configures TLS to the server at the address in the key
+    `address`."""
     tls = values.get(key)
     if not parent.has(key) or tls is None:
         return
@@ -220,8 +225,8 @@ def check_client_tls(parent: Section, key: str, address: str, values: Mapping[st
 
 
 def check_redis(top: Section, url: RedisUrl | None) -> None:
-    """Check that redis-py is installed, and the TLS files in the options of `redis`, which redis-py
-    reads only when it connects."""
+    """Check that redis-py is installed, and check the TLS files in the options of `redis`, which
+    redis-py reads only when it connects."""
     if url is None:
         return
     # redis-py is an extra of the package (pyproject.toml): a sidecar without Redis needs none.

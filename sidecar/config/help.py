@@ -1,4 +1,5 @@
-"""The keys of the settings file with their sentences, its JSON Schema, and the example files.
+"""Builds the help on the settings file: its keys with their descriptions, its JSON Schema, and the
+example files.
 
 The command line prints keys and examples. A test compares the complete example, a file beside this
 one, with the keys.
@@ -24,9 +25,9 @@ _UPSTREAM = "upstream: http://127.0.0.1:8000   # "
 
 
 def example(name: str, environ: Mapping[str, str], upstream: str | None = None) -> str:
-    """Return the text of an example. The minimal one names the data source at `upstream`, if given;
-    the control API of `SLUICE_URL`, if that is set; and for https the authority of `SLUICE_CA`.
-    Raises `SettingsError` if one of the first two is no address."""
+    """Return the text of an example. The minimal one is adapted: to the data source at `upstream`
+    if given, to the control API at `SLUICE_URL` if that is set, and for https to the certificate
+    authority in `SLUICE_CA`. Raises `SettingsError` if one of the first two is not an address."""
     text = EXAMPLES[name].read_text(encoding="utf-8")
     if name != "minimal":
         return text
@@ -49,7 +50,7 @@ def example(name: str, environ: Mapping[str, str], upstream: str | None = None) 
 
 
 def _unwritable(url: str | None) -> str | None:
-    """Return why an address can't be written into the example; None if it can."""
+    """Return the reason why an address can't be written into the example; None if it can."""
     if not url:
         return None
     # It is written without quotes: YAML would read these as something else than an address.
@@ -59,8 +60,8 @@ def _unwritable(url: str | None) -> str | None:
 
 
 def keys() -> Iterator[tuple[str, str]]:
-    """Yield each key with its levels, such as `spool.mode`, and its sentence. A mapping precedes
-    its members. List items and names that the operator chooses add no level, as in
+    """Yield the full name of each key, such as `spool.mode`, and its description. A mapping
+    precedes its members. List items and names that the operator chooses add no level, as in
     `sources.names.sensitivity`."""
     return ((name, sentence) for name, _, sentence in _keys(SETTINGS, ""))
 
@@ -94,7 +95,7 @@ def settings_schema() -> Schema:
 
 
 def text() -> str:
-    """Return the text of `--help`: each key with its default and sentence."""
+    """Return the text of `--help`: each key with its default and description."""
     defaults, described = _defaults(), dict(keys())
     parents = {key.rpartition(".")[0] for key in described}
 
@@ -107,8 +108,8 @@ def text() -> str:
 
 
 def _defaults() -> dict[str, str]:
-    """Return the values in the example. A test proves that they are the defaults of optional
-    keys."""
+    """Return the values in the complete example. A test proves that those of optional keys are
+    their defaults."""
     tree = parse_tree(EXAMPLE.read_text(encoding="utf-8"), DefinitionFaults(EXAMPLE.name))
     return {} if tree is None else dict(_scalars(tree, ""))
 

@@ -1,5 +1,6 @@
-"""Judges how agents reach a data source: the keys `upstream`, `hosts`, `path`, `exact_paths` and
-`addresses`. Checks that no listener, name or path leads to two sources. Knows no other keys."""
+"""Checks the settings of how agents reach a data source: the keys `upstream`, `hosts`, `path`,
+`exact_paths` and `addresses`. Checks too that no listener, name or path leads to two sources. Knows
+no other keys."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
@@ -28,14 +29,14 @@ _REQUEST_KEYS = (
     "names", "routes", "paths", "trailers", "sensitivity_field", "path", "exact_paths",
     "listen_tls", "half_close", "terminate",
 )  # fmt: skip
-"""Keys that take effect only where the sidecar reads requests."""
+"""Keys that take effect only if the sidecar reads the requests to the source."""
 
 _Clash = TypeVar("_Clash")
 
 
 def upstream_fault(text: str, kind: str) -> str | None:
-    """Return the fault of the address of a data source; one that could be read in two ways is
-    refused."""
+    """Return the fault of the address of a data source; None if it has none. An address that could
+    be read in two ways is a fault."""
     is_tcp = kind == "tcp"
     if fault := address_fault(text, ("tcp",)) if is_tcp else address_fault(text):
         return fault
@@ -50,7 +51,8 @@ def upstream_fault(text: str, kind: str) -> str | None:
 
 
 def refuse_request_keys(section: Section, source: Source) -> None:
-    """Complain of keys that can't take effect for a `tcp` source, whose traffic is not read."""
+    """Complain about keys that can't take effect for a source of the kind `tcp`, whose traffic is
+    not read."""
     for key in _REQUEST_KEYS:
         if section.has(key):
             section.complain(
@@ -72,7 +74,7 @@ def _loopback(text: str) -> ListenAddress:
 
 
 LOOPBACK = Parsed(_loopback, LISTEN.limits)
-"""An address that other hosts can't reach."""
+"""The type of a listening address that other hosts can't reach."""
 
 
 def _host_fault(text: str) -> str | None:
@@ -92,7 +94,8 @@ def _network_fault(text: str) -> str | None:
 
 
 def _path_fault(text: str) -> str | None:
-    """Return the fault of a path prefix, which must have one spelling."""
+    """Return the fault of a path prefix, which must have only one spelling; None if it has no
+    fault."""
     try:
         if "?" in text or not path_segments(text):
             return f"`{text}` must be a path below `/`, such as `/kb`"
@@ -102,7 +105,7 @@ def _path_fault(text: str) -> str | None:
 
 
 def _exact_path_fault(text: str) -> str | None:
-    """Return the fault of a path, which must be in its canonical form."""
+    """Return the fault of a path, which must be in its canonical form; None if it has no fault."""
     try:
         target = canonical(text)
     except Malformed as error:
@@ -113,15 +116,15 @@ def _exact_path_fault(text: str) -> str | None:
 
 
 HOSTS = Texts(_host_fault)
-"""Names: each an exact one, or `*.` and one."""
+"""The type of a list of host names: each is exact, or begins with `*.`."""
 ADDRESSES = Texts(_network_fault)
 PATH = Text(_path_fault)
 EXACT_PATHS = Texts(_exact_path_fault)
 
 
 def refuse_conflicts(top: Section, settings: SidecarSettings) -> None:
-    """Complain of sources with the same alias, and of listeners on one port that nothing
-    distinguishes."""
+    """Complain about sources with the same alias, and about listeners on one port between which
+    nothing distinguishes."""
     _refuse_ports(top, settings)
     _refuse_aliases(top, settings.sources)
 
@@ -161,7 +164,8 @@ def _refuse_ports(top: Section, settings: SidecarSettings) -> None:
 
 
 def _refuse_same_name(top: Section, sources: Sequence[Source]) -> None:
-    """A proxy listener finds a source by its name, so each name must lead to one source."""
+    """Complain about a host name and path that lead to two sources: the proxy finds a source by
+    these alone."""
     for first, second, name in _clashes(lambda: SourceTable(sources).clashes()):
         top.complain(
             f"sources[{sources.index(second)}].hosts",
@@ -170,8 +174,9 @@ def _refuse_same_name(top: Section, sources: Sequence[Source]) -> None:
 
 
 def _refuse_same_tcp_port(top: Section, sources: Sequence[Source]) -> None:
-    """A connection redirected to the port of a `tcp` source is for that source. The sidecar reads
-    no name from it, so only an address could distinguish it from another source."""
+    """Complain about a port that redirected connections to a `tcp` source share with another
+    source. The sidecar reads no name from such a connection, so only an address could distinguish
+    the two."""
     for tcp, other, port in _clashes(lambda: TcpSources(sources).clashes()):
         top.complain(
             f"sources[{sources.index(other)}]",
@@ -197,7 +202,8 @@ def _take(top: Section, taken: dict[ListenAddress, str], listen: ListenAddress, 
 def _refuse_same_address(
     top: Section, sources: Sequence[Source], listen: ListenAddress, indexes: Sequence[int]
 ) -> None:
-    """Sources that share an address must differ in a name or a path."""
+    """Complain about sources that share a listening address and differ neither in a host name nor
+    in a path."""
     if len(indexes) > 1 and any(sources[index].kind == "tcp" for index in indexes):
         top.complain(
             f"sources[{indexes[1]}].listen",
@@ -236,7 +242,7 @@ def _refuse_same_address(
 
 
 def _ways_on(source: Source) -> list[object]:
-    """Return the ways by which an address leads to a source: the prefix in `path`, and each exact
-    path."""
+    """Return the paths that lead from a listening address to this source: the prefix in `path`, and
+    each exact path."""
     exact: list[object] = [*source.exact_paths]
     return exact if has_only_exact_paths(source) else [path_segments(source.path), *exact]

@@ -80,12 +80,12 @@ SETTINGS = declared(
     sources=sections(SOURCE),
     doors=sections(DOOR),
 )
-"""The whole file."""
+"""The declaration of the whole settings file: each key with its type."""
 
 
 def read_settings(tree: Node, faults: DefinitionFaults, host: str) -> SidecarSettings:
-    """Return the settings in `tree`, a mapping; `faults` collects the complaints about them, and
-    has the folder of paths. `host` is the default `id`."""
+    """Return the settings in `tree`, which is a mapping. `faults` collects the complaints about
+    them, and has the folder that relative paths start from. `host` is the default `id`."""
     read = SETTINGS.members("", tree, faults)
     assert read is not None
     top, found = read
@@ -119,7 +119,8 @@ def _check_enrolment(top: Section) -> None:
 
 
 def _check_ways(top: Section, settings: SidecarSettings) -> None:
-    """Complain of a source that nothing leads to, and of a listener that leads to none."""
+    """Complain about a source that no listener or door leads to, and about a listener that leads to
+    no source."""
     has_proxy = top.has("forward_proxy") or top.has("transparent")
     asked_about = {door.source for door in settings.doors}
     for item, source in zip(top.items("sources"), settings.sources, strict=False):

@@ -92,7 +92,7 @@ def _source(section: Section, values: dict[str, Any]) -> Source:
 
 
 def _check_kind(section: Section, source: Source) -> None:
-    """Complain of keys that don't suit the kind of the source."""
+    """Complain about keys that don't apply to this kind of source."""
     if section.complained("kind"):
         return  # no known kind to compare them with
     if source.kind == "tcp":

@@ -1,4 +1,4 @@
-"""Calls the control API: one address, one key, JSON. A redirect is an answer like any other and is
+"""Calls the control API: one address, one key, JSON. A redirect is treated as any other answer and
 never followed: the key would go with it."""
 
 import asyncio
@@ -47,10 +47,11 @@ class ControlUnavailable(Exception):
 
 
 class ControlClient:
-    """A client of the control API. Enter its context before use."""
+    """An HTTP client of the control API. Enter its context before use."""
 
     def __init__(self, address: str, key: str | KeyHolder, tls: UpstreamTls | None = None) -> None:
-        """`tls` is for an `https://` address; without it, the system's authorities are trusted."""
+        """Make a client of the control API at `address`. `tls` configures an `https://` address;
+        without it, the system's certificate authorities are trusted."""
         self._address = address.rstrip("/")
         self._key = KeyHolder(key) if isinstance(key, str) else key
         self._tls = tls or UpstreamTls()
@@ -76,8 +77,8 @@ class ControlClient:
         await self._session.close()
 
     async def get(self, path: str, query: dict[str, str], *, seconds: float) -> dict[str, Any]:
-        """Return the JSON object of an answer with status 200. Raises `ControlUnavailable` for
-        anything else, or after `seconds`."""
+        """Send a GET, and return the JSON object of an answer with status 200. Raises
+        `ControlUnavailable` for any other answer, or after `seconds`."""
         return await self._call("GET", path, query, None, seconds, await self._own_key(seconds))
 
     async def post(
@@ -89,8 +90,8 @@ class ControlClient:
         encoding: str | None = None,
         with_key: bool = True,
     ) -> dict[str, Any]:
-        """Like `get`, but sends `body`, which is JSON in the content encoding `encoding`; without
-        the sidecar's key if `with_key` is false."""
+        """Send `body` in a POST, and return the answer like `get`. The body is JSON in the content
+        encoding `encoding`. The sidecar's key is left out if `with_key` is False."""
         headers = await self._own_key(seconds) if with_key else {}
         headers["Content-Type"] = "application/json"
         if encoding is not None:
@@ -98,7 +99,8 @@ class ControlClient:
         return await self._call("POST", path, {}, body, seconds, headers)
 
     async def _own_key(self, seconds: float) -> dict[str, str]:
-        """Return the header with the sidecar's key. Raises `ControlUnavailable` if it has none."""
+        """Return the header with the sidecar's key. Raises `ControlUnavailable` if the sidecar has
+        no key."""
         try:
             # Asked for each request: an enrolled sidecar's key is renewed while it runs.
             return {KEY_HEADER: await self._key.current(seconds)}
@@ -144,8 +146,8 @@ class ControlClient:
 
 
 def _describe(error: Exception) -> str:
-    """Say what went wrong. aiohttp's own text repeats the address, and mentions TLS even over plain
-    HTTP."""
+    """Return a description of the failure. aiohttp's own text repeats the address, and mentions TLS
+    even over plain HTTP."""
     if isinstance(error, ClientConnectorCertificateError):
         found = error.certificate_error
         shown = found.verify_message if isinstance(found, ssl.SSLCertVerificationError) else found
@@ -159,7 +161,8 @@ def _describe(error: Exception) -> str:
 
 
 def _seconds(text: str | None) -> float | None:
-    """Return a `Retry-After` in seconds. The control API sends no dates."""
+    """Return the seconds in a `Retry-After` header; None if it has another form. The control API
+    sends no dates."""
     return float(text) if text is not None and text.isascii() and text.isdigit() else None
 
 

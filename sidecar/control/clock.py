@@ -1,20 +1,23 @@
-"""The control API's time, as well as this sidecar knows it: the monotonic clock plus an offset that
-every exchange updates. Sessions and keys expire, events are ordered and alerts measured by that
-time, from which this host's clock may differ by an hour."""
+"""Estimates the control API's time: this host's monotonic clock plus an offset that every exchange
+updates. The expiry of sessions and keys, the order of events and the times of alerts follow that
+time, from which this host's own clock may differ by an hour."""
 
 from math import inf
 
 from policies.ground.clock import Clock
 
 DRIFT = 200e-6
-"""Seconds per second that two clocks may drift apart: a measurement gets worse with age."""
+"""Seconds per second by which two clocks may drift apart. A measurement of the offset gets that
+much less precise with age."""
 STEP = 1_000_000
-"""Microseconds. A smaller correction never turns time back: the clock waits. A larger one means
-that a clock was set, and is followed once a second exchange in a row confirms it."""
+"""A difference in microseconds that tells two cases apart. A smaller correction never turns time
+back: the clock waits. A larger one means that a clock was set; it is followed once a second
+exchange in a row confirms it."""
 
 
 class ControlClock:
-    """Use `clock` in place of `host`; its `monotonic` is the host's own."""
+    """Gives the control API's time on this host. Use its `clock` in place of the clock `host`; its
+    `monotonic` is the host's own."""
 
     def __init__(self, host: Clock) -> None:
         self.host = host
@@ -28,7 +31,8 @@ class ControlClock:
         self.clock = Clock(self.now, host.monotonic)
 
     def now(self) -> int:
-        """Microseconds since 1970 UTC. Never goes back, unless a clock was set."""
+        """Return the estimated microseconds since 1970 UTC. Never goes back, unless a clock was
+        set."""
         # A small correction backwards makes time stand still for a moment: records stay in order.
         now = int(self._monotonic() * 1e6) + self._offset
         if now < self._latest:
@@ -37,9 +41,9 @@ class ControlClock:
         return now
 
     def learn(self, reported: int, sent: float, received: float) -> None:
-        """Learn from one exchange: the control API's clock said `reported` (microseconds) between
-        `sent` and `received` (monotonic seconds). An exchange changes nothing if it is less precise
-        than what is known, and agrees with it."""
+        """Update the offset from one exchange: the control API's clock said `reported`
+        (microseconds) at some moment between `sent` and `received` (monotonic seconds). Nothing
+        changes if the exchange is less precise than the current offset and agrees with it."""
         # The answer was made at some moment in between, so the midpoint is off by at most this.
         error = (received - sent) / 2
         offset = reported - int((sent + received) * 5e5)
@@ -60,7 +64,7 @@ class ControlClock:
         self._unconfirmed = None
 
     def _confirmed(self, offset: int, error: float) -> bool:
-        """Return whether this offset is about the same as that of the last exchange that was not
+        """Return whether this offset is about the same as the one in the last exchange that was not
         trusted."""
         before, self._unconfirmed = self._unconfirmed, (offset, error)
         return before is not None and abs(offset - before[0]) <= STEP + (error + before[1]) * 1e6

@@ -1,5 +1,5 @@
-"""The loop that enrols this sidecar by the pod's token (`POST /v1/sidecars/enrol`), and renews its
-keys, which are held in memory and nowhere else.
+"""Enrols this sidecar with the pod's token (`POST /v1/sidecars/enrol`), and renews its keys, which
+are held in memory and nowhere else. The states:
 
     no keys, not approved   asks again every few seconds; everything is denied meanwhile
     keys                    renews them at half of their life, and earlier if the control API
@@ -37,12 +37,13 @@ MAX_TOKEN = 8192
 MAX_LIFETIME = 86_400
 FIRST_PAUSE, MAX_PAUSE = 0.5, 10.0
 PENDING_PAUSE = 3.0
-"""The longest pause between two questions whether the agent has been approved."""
+"""The most seconds between two requests that ask whether the agent has been approved."""
 LEAST_PAUSE = 1.0
-"""The shortest time between two enrolments, whatever causes them."""
+"""The minimum seconds between two enrolments, whatever causes them."""
 _FINAL = {"agent": NOT_APPROVED, "tenant": NOT_ENROLLED}
-"""The refusals, by the control API's `details`, that forget the held keys, which it has ended. Any
-other may be due to this pod's token."""
+"""The refusals after which the held keys are forgotten, because the control API has ended them: by
+the `details` of its error, the policy name of the denials that follow. Any other refusal may be due
+to this pod's token."""
 
 
 class Unusable(Exception):
@@ -50,8 +51,9 @@ class Unusable(Exception):
 
 
 class Enroller:
-    """`enrolments` counts those that brought keys, `failures` the attempts that brought none.
-    `prepare` is awaited once there are new keys."""
+    """The loop that enrols the sidecar and renews its keys. `enrolments` counts the attempts that
+    brought keys, `failures` those that brought none. `prepare` is awaited once there are new
+    keys."""
 
     def __init__(
         self,
@@ -71,14 +73,15 @@ class Enroller:
         self._backoff = Backoff(FIRST_PAUSE, MAX_PAUSE)
         self._wanted = asyncio.Event()
         self.wake = self._wanted.set
-        """Enrols soon: the keys may have died."""
+        """Makes the loop enrol soon, because the keys may no longer be valid."""
         back = "the sidecar is enrolled"
         self._outage = RepeatingOutageLogger(log, "enrolling", back, clock.monotonic)
         self._refused: str | None = None
         identity.key.on_refused = self.wake
 
     def changed(self, names: Iterable[str] | None) -> None:
-        """Enrol soon if these documents, or all if None, have changed something about the agent."""
+        """Enrol soon if these documents of the policy set are about the sidecar's own agent. None
+        means that any document may have changed."""
         answer = self._identity.answer
         if answer is not None and names is not None:
             own = enrolment_name(answer.agent_id), agent_name(answer.agent_id)
@@ -87,7 +90,7 @@ class Enroller:
         self.wake()
 
     async def run(self) -> None:
-        """Never returns."""
+        """Enrol and renew the keys, until cancelled."""
         while True:
             # Cleared before the step: a change during the step may be newer than its answer.
             self._wanted.clear()
@@ -100,7 +103,7 @@ class Enroller:
             self.forget_expired()
 
     async def step(self) -> float:
-        """Try once. Returns the seconds to wait before the next attempt."""
+        """Try to enrol once. Returns the seconds to wait before the next attempt."""
         sent = self._monotonic()
         try:
             body = orjson.dumps({"token": await asyncio.to_thread(_read_token, self._token_file)})
@@ -149,8 +152,8 @@ class Enroller:
             identity.withdraw(NOT_ENROLLED, f"the enrolment has expired: {cause}")
 
     async def _sleep(self, seconds: float, *, wakeable: bool) -> None:
-        """Sleep, or until `wake`. After a failure, ignore `wake` and sleep for the whole backoff:
-        every refused request would otherwise cause another attempt."""
+        """Sleep for `seconds`, or until `wake` is called if `wakeable`. After a failure `wake` is
+        ignored: every refused request would otherwise cause another attempt."""
         await asyncio.sleep(min(seconds, LEAST_PAUSE))
         if seconds <= LEAST_PAUSE:
             return
@@ -176,8 +179,8 @@ def _read_token(path: Path) -> str:
 
 
 def _parse(answer: dict[str, Any], sent: float) -> Enrolment:
-    """Return the answer as an enrolment that was asked for at `sent`. The lifetime counts from
-    `sent`, before the control API made the answer, so the keys live at least as long."""
+    """Return the enrolment in an answer to a request that was sent at `sent`. The keys' lifetime
+    counts from `sent`: the answer was made later, so the keys are valid for at least as long."""
     try:
         members = ("workload", "agent_id", "agent_role", "status")
         workload, agent_id, role, status = (_text(answer[each]) for each in members)
@@ -217,7 +220,7 @@ def _key(value: object) -> str:
 
 
 def _reason(error: Exception) -> str | None:
-    """Return the reason for which the control API refused the token; None for any other error."""
+    """Return the control API's reason for refusing the token; None for any other error."""
     if isinstance(error, ControlUnavailable) and isinstance(error.answer, dict):
         details = error.answer.get("details")
         return details if error.status == 403 and isinstance(details, str) else None
@@ -225,6 +228,6 @@ def _reason(error: Exception) -> str | None:
 
 
 def _spread(seconds: float) -> float:
-    """Return a little less than `seconds`: pods that started together must not renew together
-    forever."""
+    """Return a random time a little below `seconds`: pods that started together must not renew
+    together forever."""
     return seconds * random.uniform(0.8, 1.0)  # noqa: S311  # spreads load, guards nothing

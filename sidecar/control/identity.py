@@ -1,5 +1,5 @@
-"""The sidecar's identity at the control API, from the settings or from an enrolment: its own key,
-its agent, and the documents of the policy set that show whether both are still valid."""
+"""Defines the sidecar's identity at the control API, from the settings or from an enrolment: its
+own key, its agent, and the documents of the policy set that show whether both are still valid."""
 
 import asyncio
 from abc import ABC, abstractmethod
@@ -21,7 +21,8 @@ from sidecar.platform.key_file import read_key
 from sidecar.settings.model import SidecarSettings
 
 NOT_ENROLLED, NOT_APPROVED = "not_enrolled", "agent_not_approved"
-"""The names of denials without keys: it could not enrol, or its agent is not approved."""
+"""The policy names of denials while the sidecar has no keys: it could not enrol, or its agent is
+not approved."""
 
 
 class NoKey(Exception):
@@ -29,7 +30,7 @@ class NoKey(Exception):
 
 
 class KeyHolder:
-    """The sidecar's own key at the moment, for its requests to the control API. `on_refused` is
+    """Holds the sidecar's current own key for its requests to the control API. `on_refused` is
     called when the control API refuses a key."""
 
     def __init__(self, key: str | None = None, missing: str = "") -> None:
@@ -41,8 +42,8 @@ class KeyHolder:
         return f"KeyHolder({self._missing or 'a key'!r})"  # never the key
 
     def put(self, key: str | None, missing: str = "") -> None:
-        """Use this key from now on. If it is None, `missing` says why. A request that is under way
-        keeps the key that it was sent with, which stays live."""
+        """Use this key from now on. If it is None, `missing` is the reason. A request in progress
+        keeps the key that it was sent with, which stays valid."""
         self._key, self._missing = key, missing
         if key is None:
             self._present.clear()
@@ -50,7 +51,8 @@ class KeyHolder:
             self._present.set()
 
     async def current(self, seconds: float) -> str:
-        """Return the key, or the first one within `seconds`. Raises `NoKey`."""
+        """Return the key. If there is none, wait up to `seconds` for the first one. Raises
+        `NoKey`."""
         if self._key is None:
             # Loops wait here, instead of failing again and again, and start at once with the key.
             try:
@@ -63,8 +65,8 @@ class KeyHolder:
 
 
 class Identity(ABC):
-    """`key` is the sidecar's own. `required` are the names of the documents that every decision
-    needs; the list changes in place."""
+    """The sidecar's identity at the control API. `key` holds the sidecar's own key. `required` are
+    the names of the documents that every decision needs; the list is changed in place."""
 
     def __init__(self, key: KeyHolder) -> None:
         self.key = key
@@ -72,13 +74,13 @@ class Identity(ABC):
 
     @abstractmethod
     def invalid(self, policy_set: PolicySet, now: int) -> str | None:
-        """Return why the sidecar's own key is no longer valid, by the documents held; None if it is
-        valid. Raises `MissingDocument`. `now` is in microseconds."""
+        """Return the reason why the sidecar's own key is no longer valid according to the documents
+        held; None if it is valid. `now` is in microseconds. Raises `MissingDocument`."""
 
     @abstractmethod
     def speaks_for(self, policy_set: PolicySet, agent_id: str | None) -> bool:
         """Return whether the sidecar's own key speaks for this agent; None stands for a call
-        without an agent. Raises `MissingDocument`, or `NoPolicySet`."""
+        without an agent. Raises `MissingDocument` and `NoPolicySet`."""
 
 
 class ConfiguredIdentity(Identity):
@@ -119,8 +121,8 @@ class ConfiguredIdentity(Identity):
 @dataclass(frozen=True, slots=True)
 class Enrolment:
     """The control API's answer to an enrolment. `generation`, the keys and `until` are None while
-    the agent waits for approval. `until` is in monotonic seconds, so that setting a clock can't
-    make a key live longer."""
+    the agent waits for approval. `until` is the keys' expiry in monotonic seconds, so that setting
+    a clock can't make a key live longer."""
 
     workload: str
     agent_id: str
@@ -134,8 +136,9 @@ class Enrolment:
 
 
 class EnrolledIdentity(Identity):
-    """The keys and the agent come from an enrolment, and are renewed. `answer` is the last one.
-    `problem` is the name of the denial and the reason while there are no keys."""
+    """The identity of a sidecar that enrols: its keys and its agent come from the last enrolment,
+    `answer`, and are renewed. `problem` is the policy name and the reason of all denials while
+    there are no keys; None if there are keys."""
 
     def __init__(self, clock: Clock) -> None:
         self._monotonic = clock.monotonic
@@ -155,19 +158,21 @@ class EnrolledIdentity(Identity):
         self.key.put(answer.sidecar_key)
 
     def withdraw(self, denial: str, why: str) -> None:
-        """Forget the keys: from now on everything is denied under this name, for this reason."""
+        """Forget the keys. From now on everything is denied with the policy name `denial` and the
+        reason `why`."""
         self.problem = denial, why
         self.key.put(None, why)
 
     @property
     def seconds_left(self) -> float:
-        """The seconds for which the keys are still valid; negative if they have expired, 0 without
-        any."""
+        """The seconds for which the keys are still valid: negative if they have expired, 0 if there
+        are no keys."""
         until = None if self.answer is None else self.answer.until
         return 0.0 if until is None else until - self._monotonic()
 
     def live(self, policy_set: PolicySet) -> Enrolment | None:
-        """Return the enrolment if its keys are live by its document. Raises `MissingDocument`."""
+        """Return the enrolment if the policy set says that its keys are still valid; otherwise
+        None. Raises `MissingDocument`."""
         answer = self.answer
         if self.problem is not None or answer is None or self.seconds_left <= 0:
             return None

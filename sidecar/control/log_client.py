@@ -1,8 +1,9 @@
 """Appends records to the control API's log, verifies the signed receipts, and pins the latest
 checkpoint that this sidecar was shown.
 
-A control API that shows this sidecar another log than others, or that has rewritten it, can't
-continue the pinned checkpoint: that is a fork. The sidecar says so and goes on deciding.
+A control API that shows this sidecar another log than it shows others, or that has rewritten the
+log, can't continue the pinned checkpoint: that is a fork. The sidecar reports the fork and goes on
+deciding.
 """
 
 import asyncio
@@ -29,7 +30,7 @@ from sidecar.spool import RecordBatch
 PATH = "/v1/sidecars/events"
 ANSWER_SECONDS = 30.0
 _GZIP = 31
-"""zlib's `wbits` for the gzip format."""
+"""The value of zlib's `wbits` for the gzip format."""
 
 INTERVAL_SECONDS = 60.0
 _FILE = "pinned-checkpoint"
@@ -38,9 +39,9 @@ log = logging.getLogger(__name__)
 
 
 class SpoolReceipt(NamedTuple):
-    """States that the log holds every record up to `n`, and that record `n` has this core hash.
-    `rejected` names those of the sent records that the log holds as refused, with the reason. It is
-    not signed, and older versions of the control API leave it out."""
+    """The control API's statement that the log holds every record up to `n`, and that record `n`
+    has this core hash. `rejected` names those of the sent records that the log holds as refused,
+    with the reason; this part is not signed, and older versions of the control API leave it out."""
 
     n: int
     hash: bytes
@@ -57,8 +58,9 @@ class _OtherKey(ReceiptRejected):
 
 @dataclass(frozen=True, slots=True)
 class LogClient:
-    """`tenant_id` and `log_keys` come from the policy set: None and `()` until it has arrived.
-    `learn_key` brings `log_keys` up to date, and returns the reason if it can't."""
+    """Sends records to the control API's log, and verifies its receipts. `tenant_id` and `log_keys`
+    come from the policy set; they return None and `()` until it has arrived. `learn_key` brings
+    `log_keys` up to date, and returns the reason if it can't."""
 
     control: ControlClient
     tenant_id: Callable[[], str | None]
@@ -67,12 +69,13 @@ class LogClient:
     compress: bool = field(default=False, kw_only=True)
 
     def can_verify(self) -> bool:
-        """Return whether it is known which tenant the log belongs to and which keys sign it."""
+        """Return whether the log's tenant and signing keys are known, so that receipts can be
+        verified."""
         return self.tenant_id() is not None and bool(self.log_keys())
 
     async def append(self, batch: RecordBatch) -> SpoolReceipt:
-        """Send records; the log skips those that it already has. Raises `ControlUnavailable`, and
-        `ReceiptRejected` if the answer proves nothing."""
+        """Send records to the log, which skips those that it already has. Returns the verified
+        receipt. Raises `ControlUnavailable`, and `ReceiptRejected` if the answer proves nothing."""
         answer = await self._send(_body(batch))
         try:
             return self._verified(answer, batch.source, batch.instance)
@@ -83,8 +86,8 @@ class LogClient:
         return self._verified(answer, batch.source, batch.instance)
 
     async def held(self, source: str, instance: str) -> SpoolReceipt | None:
-        """Return the log's receipt for the records that it holds of the instance, None if it
-        refuses to say. Raises what `append` raises."""
+        """Return the log's receipt for the records that it holds of the instance; None if it
+        refuses to say. Raises the errors of `append`."""
         try:
             # A batch of no records: the receipt says how far the log is.
             return await self.append(RecordBatch(source, instance, [], 0, -1, b""))
@@ -129,7 +132,7 @@ def _rejected(listed: object) -> tuple[tuple[int, str], ...]:
 
 def refuses_records(error: ControlUnavailable) -> bool:
     """Return whether the control API itself refuses the records: only then may an instance be set
-    aside for good. The refusal of a proxy on the way, or of the sidecar's key, does not count."""
+    aside for good. A refusal by a proxy on the way, or of the sidecar's key, does not count."""
     # The control API repeats the status in its body; a gateway's own error page does not.
     from_control_api = isinstance(error.answer, dict) and error.answer.get("code") == error.status
     return from_control_api and error.status in (409, 422)
@@ -142,8 +145,9 @@ def _body(batch: RecordBatch) -> bytes:
 
 
 class PinnedCheckpoint:
-    """The pinned note, in `directory`. `log_keys` returns the keys that may sign; none until the
-    first policy set has arrived."""
+    """The latest verified checkpoint of the log, kept in a file in `directory`. Later checkpoints
+    must continue it. `log_keys` returns the keys that may sign; it returns none until the first
+    policy set has arrived."""
 
     def __init__(
         self,
@@ -157,19 +161,23 @@ class PinnedCheckpoint:
         self._due = 0.0
         self.pinned = _load(self._path)
         self.fork: str | None = None
-        """How the log contradicts the pinned checkpoint, until an operator removes its file."""
+        """A description of how the log contradicts the pinned checkpoint, until an operator removes
+        its file; None if it does not."""
         self.other_origin: str | None = None
-        """The origin of the shown checkpoints if not the pinned one's: the log began again."""
+        """The origin of the checkpoints shown, if it differs from the pinned one's because the log
+        began again; otherwise None."""
 
     def wanted(self) -> int | None:
-        """Return the pinned size, 0 if nothing is pinned; None if it is not time to ask yet."""
+        """Return the size of the pinned checkpoint, from which to ask for a proof of the next one;
+        0 if none is pinned. None if it is not time to ask yet."""
         if self._monotonic() < self._due or not self._log_keys():
             return None
         self._due = self._monotonic() + INTERVAL_SECONDS
         return 0 if self.pinned is None else self.pinned.size
 
     async def shown(self, answer: Mapping[str, Any]) -> None:
-        """Take in the answer to a report that asked. An older control API shows nothing."""
+        """Verify and pin the checkpoint in the answer to a report that asked for one. An older
+        control API sends none."""
         note, proof = answer.get("checkpoint"), answer.get("consistency")
         if not isinstance(note, str):
             return
@@ -186,7 +194,8 @@ class PinnedCheckpoint:
             await self._pin(at, note)
 
     def _continues(self, at: Checkpoint, hashes: list[bytes], *, proven: bool) -> bool:
-        """Return whether a verified checkpoint may replace the pinned one. Notes a fork."""
+        """Return whether a verified checkpoint may replace the pinned one. Notes a fork if it
+        contradicts the pinned one."""
         last = self.pinned
         if last is None:
             return True
@@ -233,8 +242,8 @@ class PinnedCheckpoint:
 
 
 def _load(path: Path) -> Checkpoint | None:
-    """Return the checkpoint that an earlier run pinned. The file is the sidecar's own, and the
-    checkpoint was verified when it was written."""
+    """Return the checkpoint that an earlier run pinned; None if there is none. It is not verified
+    again: the file is the sidecar's own, and the checkpoint was verified when it was written."""
     try:
         with path.open(encoding="utf-8") as file:
             return checkpoint.unverified(file.read(MAX_NOTE))

@@ -5,8 +5,9 @@
     verify    the receipt: signed by the log's key, for this instance, with our record's hash
     forget    only then; a segment may be deleted once all of it is acknowledged
 
-Exactly once comes from the record numbers: the control API skips what it has. So anything in doubt
-is sent again, and so are records that a restored control API has lost: shipping rewinds there.
+Exactly once comes from the record numbers: the control API skips the records that it has. So
+anything in doubt is sent again, and so are records that a restored control API has lost: shipping
+rewinds to them.
 """
 
 import asyncio
@@ -24,23 +25,25 @@ from sidecar.spool import RecordBatch, Spool
 log = logging.getLogger(__name__)
 
 BATCH_BYTES = 1024 * 1024 - 4096
-"""Bytes of records, in a body of at most 1 MiB."""
+"""The most bytes of records in a batch, whose request body is at most 1 MiB."""
 BATCH_RECORDS = 512
 LINGER_SECONDS = 0.2
-"""Seconds to wait for more records to join a batch. A batch costs both ends about as much as twenty
-records, and holds up the requests that arrive meanwhile."""
+"""The seconds to wait for more records to join a batch. A batch costs both ends about as much as
+twenty records, and holds up the requests that arrive meanwhile."""
 FIRST_PAUSE = 0.1
 MAX_PAUSE = 5.0
 CHECK_SECONDS = 30.0
-"""Seconds with nothing to ship after which to ask the control API what it holds."""
+"""The seconds without anything to ship after which the control API is asked which records it
+holds."""
 REFUSED_PAUSE = 5.0
-"""Seconds to pause when only an operator can help: a key or every instance is refused."""
+"""The seconds to pause if only an operator can help, because the key or every instance is
+refused."""
 
 
 class Shipper:
-    """The loop. `shipped` counts records, `failures` failed attempts, `conflicts` instances set
-    aside, `rewinds` how many times the control API had lost records, `rejected` records that it
-    refused."""
+    """The loop that ships records. `shipped` counts records, `failures` failed attempts,
+    `conflicts` instances set aside, `rewinds` how many times the control API had lost records, and
+    `rejected` records that it refused."""
 
     def __init__(self, spool: Spool, log_client: LogClient, clock: Clock) -> None:
         self.shipped = self.failures = self.conflicts = self.rewinds = self.rejected = 0
@@ -55,12 +58,13 @@ class Shipper:
 
     @property
     def problem(self) -> str | None:
-        """The reason why nothing ships at the moment; None if records ship, or if there are
-        none."""
+        """The reason why nothing ships at the moment; None if records ship, or if there are none to
+        ship."""
         return self._outage.problem
 
     async def run(self) -> None:
-        """Never returns. No failure here is fatal: the spool keeps what can't be shipped."""
+        """Ship records until cancelled. No failure here is fatal: the spool keeps the records that
+        can't be shipped."""
         while True:
             try:
                 async with asyncio.timeout(CHECK_SECONDS):
@@ -78,8 +82,8 @@ class Shipper:
                 await asyncio.sleep(pause)
 
     async def drain(self, deadline: float) -> bool:
-        """Ship until nothing is left or until `deadline` (monotonic clock). Returns whether nothing
-        is left; the rest ships after the next start. Must not run beside `run`."""
+        """Ship until nothing is left, or until `deadline` (monotonic seconds). Returns whether
+        nothing is left; any records left ship after the next start. Must not run beside `run`."""
         try:
             async with asyncio.timeout(max(0.0, deadline - self._monotonic())):
                 while self._has_more():
@@ -94,7 +98,7 @@ class Shipper:
         return self._spool.depth > 0 or self._spool.bytes_waiting > 0
 
     async def step(self) -> float:
-        """Ship one batch. Returns the seconds to wait before the next."""
+        """Ship one batch. Returns the seconds to wait before the next batch."""
         if not self._log.can_verify():
             # Without the key no receipt can be verified, so no record could be forgotten.
             return self._failed("the log's key is not known yet: no policy set was fetched")
@@ -137,8 +141,8 @@ class Shipper:
         return 0.0
 
     def _tell_rejected(self, batch: RecordBatch, rejected: tuple[tuple[int, str], ...]) -> None:
-        """Note which records the log has only as refused. They count as shipped: sending them again
-        would change nothing."""
+        """Count and log the records that the log holds only as refused. They count as shipped:
+        sending them again would change nothing."""
         self.rejected += len(rejected)
         n, reason = rejected[0]
         log.error(
@@ -161,15 +165,16 @@ class Shipper:
         return await self._conflict(batch, str(error))
 
     async def _try_rewind(self) -> bool:
-        """Like `_rewound`, but returns False on a failure too: the next check is soon enough."""
+        """Do the same as `_rewound`, but return False on a failure too: the next check is soon
+        enough."""
         try:
             return await self._rewound(self._spool.source, self._spool.instance)
         except (ControlUnavailable, ReceiptRejected, OSError):
             return False
 
     async def _rewound(self, source: str, instance: str) -> bool:
-        """Rewind the spool if the control API says, and signs, that it holds less of the same chain
-        than it once signed for. Returns whether the spool was rewound.
+        """Rewind the spool if the control API says, and signs, that it holds fewer records of the
+        same chain than it once signed for. Returns whether the spool was rewound.
 
         Raises `ControlUnavailable`, `ReceiptRejected` or `OSError` if that is unknown: the caller
         sets the instance aside on False, so False must be certain.
@@ -186,8 +191,8 @@ class Shipper:
         return True
 
     async def _conflict(self, batch: RecordBatch, reason: str) -> float:
-        """Set the instance aside: records that the control API will never take must not hold up
-        others."""
+        """Set the instance aside, because records that the control API will never accept must not
+        hold up others. Returns the seconds to wait."""
         # If the control API refuses the next instance from its first record on, the fault is not in
         # the records. Setting one instance after the other aside would fill the disk and lose all.
         if self._unresolved and batch.first_n == 0:
@@ -202,7 +207,7 @@ class Shipper:
         return FIRST_PAUSE
 
     def _later(self, error: ControlUnavailable) -> float:
-        """Keep the records, and return the seconds to wait."""
+        """Keep the records for another attempt after `error`. Returns the seconds to wait."""
         pause, status = self._failed(str(error)), error.status
         if status is None or status < 400 or status >= 500 or status in (408, 429):
             # Honour `Retry-After`, up to our own longest pause.
@@ -212,7 +217,7 @@ class Shipper:
         return jittered(REFUSED_PAUSE)
 
     def _failed(self, reason: str) -> float:
-        """Note a failed attempt. Returns the seconds to wait."""
+        """Count and log a failed attempt. Returns the seconds to wait."""
         self.failures += 1
         self._outage.failing(reason)
         return self._backoff.next_pause()

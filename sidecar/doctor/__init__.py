@@ -1,2 +1,2 @@
-"""`python -m sidecar.doctor --config FILE`: finds ways around this sidecar. It reads files, opens
-connections and resolves names. It changes nothing and prints no secret."""
+"""`python -m sidecar.doctor --config FILE`: finds ways in which an agent could bypass this sidecar.
+Reads files, opens connections and resolves names. Changes nothing and prints no secret."""

@@ -1,8 +1,8 @@
-"""Checks for connections that should not be possible: the agent's to a data source directly, and
-other hosts' to the sidecar's ports.
+"""Checks for connections that should not be possible: from the agent directly to a data source, and
+from other hosts to the sidecar's ports.
 
-The first is tried from this host, so it also sees network policies and firewalls elsewhere.
-`metrics_listen` is exempt from the second: other hosts are meant to scrape it.
+The first kind is tried from this host, so it also sees network policies and firewalls elsewhere.
+`metrics_listen` is exempt from the second check: other hosts are meant to scrape it.
 """
 
 from collections.abc import Iterator
@@ -14,11 +14,11 @@ from sidecar.doctor.host import Address, Unobservable
 from sidecar.doctor.packet_trace import Packet, trace
 
 GRPC_PORTS = {"qdrant": 6334, "weaviate": 50051, "milvus": 19530}
-"""The port on which a source of this kind also answers gRPC (`protocols/RULES.md`, gRPC ports)."""
+"""The port on which a source of each kind also answers gRPC (`protocols/RULES.md`, gRPC ports)."""
 
 
 def direct(context: DoctorContext) -> Iterator[DoctorFinding]:
-    """Report sources that the agent's user can connect to."""
+    """Report sources that the agent's user can connect to directly."""
     for upstream in context.upstreams:
         if isinstance(upstream.addresses, Unobservable):
             yield DoctorFinding(
@@ -33,8 +33,8 @@ def direct(context: DoctorContext) -> Iterator[DoctorFinding]:
 
 
 def grpc_twins(context: DoctorContext) -> Iterator[DoctorFinding]:
-    """Report gRPC ports of sources that the agent's user can connect to: the sidecar can't read
-    that protocol."""
+    """Report gRPC ports of sources that the agent's user can connect to directly: the sidecar can't
+    read that protocol."""
     for upstream in context.upstreams:
         port = GRPC_PORTS.get(upstream.source.kind)
         if port is not None and not isinstance(upstream.addresses, Unobservable):
@@ -42,7 +42,8 @@ def grpc_twins(context: DoctorContext) -> Iterator[DoctorFinding]:
 
 
 def _unanswered(context: DoctorContext, upstream: SourceAddress) -> Iterator[DoctorFinding]:
-    """Report a source that refused the agent's user and does not answer the sidecar's either."""
+    """Report a source that refused the agent's user and does not answer the sidecar's user
+    either."""
     agent, port = _agent_uid(context), upstream.port
     tried = [each for each in _known(upstream) if not _is_filtered(context, each, port, agent)]
     # Without a running sidecar, this process's user is the best there is.
@@ -96,7 +97,7 @@ def _try_connecting(
 
 
 def _agent_uid(context: DoctorContext) -> int:
-    """Return the agent's user; if that is unknown, this process's own stands in for it."""
+    """Return the user id of the agent. If it is unknown, this process's own stands in for it."""
     return context.host.uid() if context.agent_uid is None else context.agent_uid
 
 

@@ -1,5 +1,5 @@
-"""Observes what the checks examine, once, so that all see the same state; and renders the findings
-as text and JSON."""
+"""Observes the host once, so that all checks see the same state; and renders the findings as text
+and JSON."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -24,13 +24,13 @@ def as_text(findings: Sequence[DoctorFinding]) -> str:
 
 
 def as_json(findings: Sequence[DoctorFinding]) -> str:
-    """Return `{findings: [{check, severity, seen, why, do}]}`."""
+    """Return the findings as JSON: `{findings: [{check, severity, seen, why, do}]}`."""
     rows = [{**each._asdict(), "severity": each.severity.value} for each in findings]
     return orjson.dumps({"findings": rows}, option=orjson.OPT_INDENT_2).decode()
 
 
 class SourceAddress(NamedTuple):
-    """The host and port of a source, and its addresses or why they are unknown."""
+    """The host and port of a source, and its IP addresses, or the reason why they are unknown."""
 
     source: Source
     host: str
@@ -40,8 +40,9 @@ class SourceAddress(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class DoctorContext:
-    """`agent_uid` is None if it is unknown. `sidecar_uids` are the users whose process listens on
-    the sidecar's address, empty if none does."""
+    """The state of the host and the settings, which the checks examine. `agent_uid` is None if it
+    is unknown. `sidecar_uids` are the users whose processes listen on the sidecar's address; empty
+    if there are none."""
 
     settings: SidecarSettings
     file: Path
@@ -56,12 +57,13 @@ class DoctorContext:
 
     @property
     def decides_by_name(self) -> bool:
-        """True if the sidecar may decide connections by the host's name alone."""
+        """True if the sidecar may decide connections by the host name alone."""
         return self.settings.forward_proxy is not None or self.settings.transparent is not None
 
     @property
     def trusted_uids(self) -> frozenset[int]:
-        """The users who may own the sidecar's files: root, the sidecar and this process's user."""
+        """The users who may own the sidecar's files: root, the sidecar's user and this process's
+        user."""
         # Never the agent, even if it runs this doctor: what it owns, it can change.
         return (frozenset({0, self.host.uid()}) | self.sidecar_uids) - {self.agent_uid}
 
@@ -69,8 +71,8 @@ class DoctorContext:
 def observe(
     settings: SidecarSettings, file: Path, host: Host, agent_uid: int | None
 ) -> DoctorContext:
-    """Observe the host. Without an `agent_uid`, the agent is this process's user, unless that
-    is root."""
+    """Observe the host. Without `agent_uid`, this process's user is taken for the agent's, unless
+    it is root."""
     if agent_uid is None:
         agent_uid = host.uid() or None
     sockets = _look(host.listening)
@@ -99,8 +101,8 @@ def _serves(socket: ListeningSocket, listen: ListenAddress) -> bool:
 
 
 def _look(observe: Callable[..., _Observed], *args: object) -> _Observed | Unobservable:
-    """Observe, and return an `Unobservable` instead of raising it: the checks that need this value
-    report it, and the others still run."""
+    """Return the value that `observe` observes. Returns an `Unobservable` instead of raising it:
+    the checks that need this value report it, and the others still run."""
     try:
         return observe(*args)
     except Unobservable as error:

@@ -1,7 +1,9 @@
-"""Checks what keeps the sidecar's data from others: agent and sidecar run as different users, and
-neither as root; no other user can change or read its files; and the disk has room for them.
+"""Checks the protection of the sidecar's data: agent and sidecar run as different users, and
+neither as root; no other user can change or read the sidecar's files; and the disk has room for
+them.
 
-A file is only as safe as every folder above it: a user who may rename a folder can replace it.
+A file is only as safe as every folder above it: a user who may rename a folder can replace the
+file.
 """
 
 import stat
@@ -20,8 +22,8 @@ from sidecar.doctor.host import Unobservable
 
 
 def users(context: DoctorContext) -> Iterator[DoctorFinding]:
-    """Report an agent whose user is unknown, is root, or owns the process on the sidecar's
-    address; and a sidecar that runs as root."""
+    """Report an agent whose user is unknown, is root, or owns the process that listens on the
+    sidecar's address; and a sidecar that runs as root."""
     agent, sockets, uids = context.agent_uid, context.sockets, context.sidecar_uids
     unseen = isinstance(sockets, Unobservable)
     rows: tuple[tuple[bool, Severity, str, str, str], ...] = (
@@ -60,7 +62,7 @@ class _SettingPath(NamedTuple):
 
 
 def writable(context: DoctorContext) -> Iterator[DoctorFinding]:
-    """Report files and folders that the sidecar relies on and others can change."""
+    """Report files and folders that the sidecar relies on and that other users can change."""
     paths = [_SettingPath("the settings file", context.file), *_paths(context.settings, "")]
     for path in dict.fromkeys(chain.from_iterable(_with_parents(each.path) for each in paths)):
         status = _status(path)
@@ -78,7 +80,7 @@ def writable(context: DoctorContext) -> Iterator[DoctorFinding]:
 
 
 def readable(context: DoctorContext) -> Iterator[DoctorFinding]:
-    """Report files with a key, a password or the sidecar's data that others can read."""
+    """Report files with a key, a password or the sidecar's data that other users can read."""
     if holds_password(context.file):
         reason = "it contains the password of Redis"
         for found in _read_by_others(context.file.resolve(), context, Severity.HIGH, reason):
@@ -110,7 +112,7 @@ def _paths(value: Any, name: str) -> Iterator[_SettingPath]:
 
 
 def _with_parents(path: Path) -> Iterator[Path]:
-    """Yield the path and the folders above it, both as written and with symbolic links resolved."""
+    """Yield the path and all folders above it, both as written and with symbolic links resolved."""
     # A user who can replace a link decides what it points to, so both ways count.
     for each in dict.fromkeys((path.absolute(), path.resolve())):
         yield each
@@ -118,7 +120,8 @@ def _with_parents(path: Path) -> Iterator[Path]:
 
 
 def _status(path: Path) -> stat_result | DoctorFinding | None:
-    """Return the status of `path`: a finding if it can't be read, None if nothing exists there."""
+    """Return the status of `path`; a finding if it can't be read, or None if nothing exists
+    there."""
     try:
         return path.stat()
     except FileNotFoundError:
@@ -164,7 +167,7 @@ def _read_by_others(
 
 
 def _is_reachable(path: Path, bits: int) -> bool:
-    """Return whether every folder above `path` grants one of the execute `bits`."""
+    """Return whether every folder above `path` grants one of the execute permissions in `bits`."""
     statuses = (_status(folder) for folder in path.parents)
     return all(each.st_mode & bits for each in statuses if isinstance(each, stat_result))
 
@@ -176,8 +179,8 @@ _WHY_ROOM = (
 
 
 def disk_space(context: DoctorContext) -> Iterator[DoctorFinding]:
-    """Report a spool whose disk has less free space than it may still fill, and a cache whose disk
-    is full."""
+    """Report a spool that may still grow by more than its disk has free, and a cache whose disk is
+    full."""
     spool = context.settings.spool
     yield from _lacking(context, spool.dir, spool.max_bytes, "`spool.max_bytes`")
     # The policy set's copy has no limit of its own, and is written anew with each change.

@@ -1,8 +1,8 @@
 """Observes a Linux host: names, connections, listening sockets, and packet-filter rules, with
-`iptables-save` and with `nft`. Raises `Unobservable` for what it can't see.
+`iptables-save` and with `nft`. Raises `Unobservable` for anything it can't see.
 
-The kernel has three places for rules: the tables of `nft`, those that today's `iptables` keeps
-among them, and those of `iptables-legacy`. No tool shows all three.
+The kernel has three kinds of tables with rules: those of `nft`, those of today's `iptables`, which
+it keeps among them, and those of `iptables-legacy`. No tool shows all three.
 """
 
 import os
@@ -22,19 +22,20 @@ from sidecar.doctor.iptables import RuleSet
 
 _TOOL_SECONDS = 20.0
 _NO_NFTABLES = ("Protocol not supported", "Operation not supported")
-"""The messages of `nft` on a kernel without nf_tables, which then has no rules in them either."""
+"""The error messages of `nft` on a kernel without nf_tables, which then has no such rules."""
 _LEGACY = {4: "net/ip_tables_names", 6: "net/ip6_tables_names"}
 """The files in which the kernel lists the tables of `iptables-legacy`."""
 
 Address = IPv4Address | IPv6Address
 
 TOOLS = "/usr/sbin:/sbin:/usr/local/sbin:/usr/bin:/bin"
-"""The search path for the tools. Fixed, because this may run as root with another's `PATH`."""
+"""The search path for the tools. Fixed, because this may run as root with another user's `PATH`."""
 CONNECT_SECONDS = 2.0
 _TCP_LISTEN = "0A"
-"""The state in `/proc/net/tcp` of a listening socket."""
+"""The code of a listening socket in the state column of `/proc/net/tcp`."""
 _LINK_LOCAL = "20"
-"""The scope in `/proc/net/if_inet6` of a link-local address, which reaches only its own link."""
+"""The code of a link-local address in the scope column of `/proc/net/if_inet6`. Such an address
+reaches only its own link."""
 
 
 class Unobservable(Exception):
@@ -42,8 +43,8 @@ class Unobservable(Exception):
 
 
 def read_rules(version: int, folders: str, proc: Path) -> RuleSet:
-    """Return the rules of IP version 4 or 6, by the tools in `folders`. Raises `Unobservable` if
-    they can't be read."""
+    """Return the rules of IP version 4 or 6, read with the tools in `folders`. Raises
+    `Unobservable` if they can't be read."""
     stem = "iptables" if version == 4 else "ip6tables"
     # The plain name first: it is the implementation that the administrator chose.
     names = (f"{stem}-save", f"{stem}-nft-save", f"{stem}-legacy-save")
@@ -111,7 +112,8 @@ def _add(rules: RuleSet, more: RuleSet) -> None:
 
 
 def _printed(command: list[str]) -> tuple[str, str]:
-    """Return what a tool prints, and what it prints as an error."""
+    """Return what a tool prints to its standard output and to its standard error. Raises
+    `Unobservable` if it fails."""
     try:
         ended = subprocess.run(  # noqa: S603  # one of seven names, in the system's folders
             command, capture_output=True, text=True, timeout=_TOOL_SECONDS, check=True
@@ -140,8 +142,8 @@ class Host:
         return os.geteuid()
 
     def addresses(self, host: str) -> list[Address]:
-        """Return the addresses of the name `host`; an address stands for itself. Raises
-        `Unobservable` if `host` does not resolve."""
+        """Return the IP addresses of `host`, which may be a name or itself an address. Raises
+        `Unobservable` if it does not resolve."""
         try:
             found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
         except (OSError, UnicodeError) as error:
@@ -151,8 +153,8 @@ class Host:
         return list(dict.fromkeys(map(ip_address, texts)))
 
     def connects(self, address: Address, port: int, uid: int) -> bool:
-        """Return whether a process of user `uid` can open a TCP connection. Raises `Unobservable`
-        if this process may not act as that user."""
+        """Return whether a process of user `uid` can open a TCP connection to this address and
+        port. Raises `Unobservable` if this process may not act as that user."""
         if uid == os.geteuid():
             return _connects(address, port)
         if os.geteuid() != 0:
@@ -186,8 +188,8 @@ class Host:
         return found.f_bavail * found.f_frsize
 
     def stored_bytes(self, path: Path) -> int:
-        """Return the bytes that the files below the folder `path` take; 0 if it does not exist.
-        Raises `Unobservable`."""
+        """Return the bytes that the files below the folder `path` take on disk; 0 if it does not
+        exist. Raises `Unobservable`."""
         taken = 0
         try:
             for each in path.rglob("*"):
@@ -199,7 +201,7 @@ class Host:
         return taken
 
     def listening(self) -> list[ListeningSocket]:
-        """Return the listening TCP sockets. Raises `Unobservable` without `/proc`."""
+        """Return all listening TCP sockets of the host. Raises `Unobservable` without `/proc`."""
         return [*self._listening("tcp", 4), *self._listening("tcp6", 6)]
 
     def _listening(self, name: str, version: int) -> Iterator[ListeningSocket]:
@@ -216,14 +218,15 @@ class Host:
         return [name for name in names if name != "lo"]
 
     def outgoing_interfaces(self, address: Address) -> tuple[str, ...]:
-        """Return the interfaces by which a packet to `address` may leave; `lo` if it is local."""
+        """Return the interfaces by which a packet to `address` may leave; only `lo` if the address
+        is local."""
         if address.is_loopback or _is_local(address):
             return ("lo",)
         return tuple(self.interfaces()) or ("eth0",)
 
     def has_ipv6(self) -> bool:
-        """Return whether any interface but loopback has an IPv6 address with a scope beyond its
-        link."""
+        """Return whether any interface but loopback has an IPv6 address that is valid beyond its
+        own link."""
         lines = (line.split() for line in self._lines("net/if_inet6", needed=False))
         return any(words[5] != "lo" and words[3] != _LINK_LOCAL for words in lines)
 
@@ -253,8 +256,8 @@ def _connects(address: Address, port: int) -> bool:
 
 
 def _is_local(address: Address) -> bool:
-    """Return whether `address` belongs to this host: the kernel would also use it as the source of
-    packets to it. Connecting a datagram socket sends nothing."""
+    """Return whether `address` belongs to this host: for packets to it, the kernel would use it as
+    the source address too. Connecting a datagram socket to find this out sends nothing."""
     try:
         with closing(_socket(address, socket.SOCK_DGRAM)) as probe:
             probe.connect((str(address), 9))
@@ -268,7 +271,8 @@ def _socket(address: Address, kind: socket.SocketKind) -> socket.socket:
 
 
 def _address(hexadecimal: str) -> Address:
-    """Return an address as the kernel writes it: four-byte words in the machine's byte order."""
+    """Return the address that the kernel writes as this text: four-byte words in the machine's byte
+    order."""
     raw = bytes.fromhex(hexadecimal)
     words = [raw[at : at + 4] for at in range(0, len(raw), 4)]
     return ip_address(b"".join(w[::-1] if sys.byteorder == "little" else w for w in words))

@@ -17,8 +17,8 @@ class Option(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """`target` follows `-j` or `-g`, and is empty without either; `to` is the first port or address
-    that the target names."""
+    """A rule of the packet filter. `target` is the value of `-j` or `-g`, and empty without either;
+    `to` is the first port or address that the target names."""
 
     options: tuple[Option, ...]
     target: str
@@ -28,7 +28,8 @@ class Rule:
 
 @dataclass(slots=True)
 class RuleChain:
-    """`policy` is the verdict at its end; `RETURN` for a chain that the operator defined."""
+    """A chain of rules. `policy` is the verdict at its end: `RETURN` for a chain that the operator
+    defined."""
 
     policy: str
     rules: list[Rule] = field(default_factory=list)
@@ -36,8 +37,8 @@ class RuleChain:
 
 class Hook(NamedTuple):
     """A chain that packets of local processes enter; the chain with the lowest `priority` comes
-    first. `nat` is true for a chain that decides where connections go, and not which packets are
-    stopped."""
+    first. `nat` is True for a chain that decides where connections go, and False for one that
+    decides which packets are stopped."""
 
     priority: int
     table: str
@@ -47,8 +48,9 @@ class Hook(NamedTuple):
 
 @dataclass(slots=True)
 class RuleSet:
-    """All tables, each a mapping of chains. `incomplete` is the tool's message if rules may be
-    missing here. `of_nf_tables`: these are the tables that `nft` shows as well."""
+    """All tables of the packet filter; each is a mapping of chains. `incomplete` is the tool's
+    message if rules may be missing here. `of_nf_tables`: these are the tables that `nft` shows
+    too."""
 
     tables: dict[str, dict[str, RuleChain]] = field(default_factory=dict)
     hooks: list[Hook] = field(default_factory=list)
@@ -56,12 +58,12 @@ class RuleSet:
     of_nf_tables: bool = False
 
     def outgoing(self, *, nat_only: bool = False) -> list[Rule]:
-        """Return every rule that may apply to a packet of a local process."""
+        """Return every rule that may apply to a packet sent by a local process."""
         hooks = [hook for hook in self.hooks if hook.nat or not nat_only]
         return [rule for hook in hooks for rule in self.reachable(hook)]
 
     def reachable(self, hook: Hook) -> list[Rule]:
-        """Return the rules that packets may meet after they enter by `hook`."""
+        """Return the rules that packets may meet after they enter the filter at `hook`."""
         chains = self.tables.get(hook.table, {})
         found: list[Rule] = []
         pending, seen = [hook.chain], {hook.chain}
@@ -79,12 +81,13 @@ _PRIORITIES = {"raw": -300, "mangle": -150, "nat": -100, "filter": 0, "security"
 _LONG = {"-p": "--protocol", "-s": "--source", "-d": "--destination", "-o": "--out-interface"}
 _LONG |= {"-i": "--in-interface", "-f": "--fragment"}
 _FLAGS = frozenset({"--fragment", "--socket-exists", "--random", "--random-fully", "--persistent"})
-"""Options without a value."""
+"""The options that have no value."""
 _TO = ("--to-ports", "--to-destination", "--on-port")
 
 
 def parse(text: str) -> RuleSet:
-    """Parse the output of these tools. Raises `ValueError` for a line that they would not print."""
+    """Parse the output of `iptables-save` or `ip6tables-save`. Raises `ValueError` for a line that
+    they would not print."""
     rules = RuleSet()
     chains: dict[str, RuleChain] = {}
     for line in text.splitlines():

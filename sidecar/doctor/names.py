@@ -1,6 +1,6 @@
-"""Checks for settings that let more through than intended: names that resolve to private addresses
-or belong to many customers, denials that are only reported, and AuthZEN actions that let roles
-write where they may read."""
+"""Checks for settings that allow more than intended: names that resolve to private addresses or
+belong to many customers, denials that are only reported, and AuthZEN actions that let roles write
+where they may only read."""
 
 from collections.abc import Iterator
 from ipaddress import ip_address, ip_network
@@ -11,7 +11,8 @@ from sidecar.doctor.examination import DoctorContext
 from sidecar.doctor.host import Unobservable
 
 MAX_ADDRESSES = 256
-"""A network in `addresses` with more addresses is unlikely to be one data source."""
+"""The most addresses of a plausible network in `addresses`: a larger one is unlikely to be one data
+source."""
 
 BROAD = (
     "amazonaws.com", "appspot.com", "azureedge.net", "azurefd.net", "bitbucket.org",
@@ -36,8 +37,8 @@ def report_mode(context: DoctorContext) -> Iterator[DoctorFinding]:
 
 
 def private_names(context: DoctorContext) -> Iterator[DoctorFinding]:
-    """Report names that resolve to addresses that are not public, and `addresses` that permit
-    many."""
+    """Report names that resolve to addresses that are not public, and networks in `addresses` that
+    permit very many."""
     for source, host, _, addresses in context.upstreams:
         # An address or `localhost` in `upstream` is what the operator meant. Only a name can come
         # to point elsewhere (DNS rebinding).
@@ -65,7 +66,7 @@ def private_names(context: DoctorContext) -> Iterator[DoctorFinding]:
 
 
 def broad_hosts(context: DoctorContext) -> Iterator[DoctorFinding]:
-    """Report names that many customers share, where connections are decided by name alone."""
+    """Report names that many customers share, if connections are decided by name alone."""
     if not context.decides_by_name:
         return
     for source, host, _, _ in context.upstreams:
@@ -97,7 +98,7 @@ def _is_address(host: str) -> bool:
 
 
 def write_actions(context: DoctorContext) -> Iterator[DoctorFinding]:
-    """Report actions that seem to write, and count as reading."""
+    """Report AuthZEN actions that count as reading but whose name sounds like writing."""
     for action in context.settings.authzen.actions:
         # A task leaves it to the policies, by `allowed_tasks` and `denied_tasks`.
         if action.task is None and action.name.lower().startswith(_WRITING):

@@ -1,6 +1,7 @@
-"""Parses packet-filter rules as `nft --json list ruleset` prints them (libnftables-json(5)), into
-those of `iptables`, so that one trace follows both. A condition that can't be read stays one that
-may hold or not; a statement that can't be read may end the chain."""
+"""Parses packet-filter rules as `nft --json list ruleset` prints them (libnftables-json(5)).
+Converts them into rules like those of `iptables`, so that one trace follows both. A condition that
+can't be read is kept as one that may or may not hold; a statement that can't be read may end the
+chain."""
 
 import json
 from collections.abc import Iterator
@@ -12,19 +13,19 @@ from sidecar.doctor.iptables import Hook, Option, Rule, RuleChain, RuleSet
 
 _FAMILIES = {4: ("ip", "inet"), 6: ("ip6", "inet")}
 UNREAD = "unread"
-"""The module of a condition that no trace can decide."""
+"""The `module` of a condition that could not be read, so that no trace can decide it."""
 MAX_PART = 80
 _VERDICTS = {"accept": "ACCEPT", "drop": "DROP", "reject": "REJECT", "return": "RETURN"}
 _CHANGING = frozenset({"dynamic", "timeout"})
 """Flags of a set whose elements come and go by themselves."""
 _HARMLESS = frozenset({"counter", "log", "notrack", "set", "comment"})
-"""Statements that neither decide nor depend on anything."""
+"""Statements that neither decide about a packet nor depend on anything."""
 _CONDITIONS = frozenset({"limit", "quota", "ct count", "connlimit"})
-"""Statements that hold for some packets only."""
+"""Statements that apply to some packets only, such as a rate limit."""
 
 
 Sets = dict[str, list[Any]]
-"""The elements of each set of a table."""
+"""The elements of each set of a table, by the set's name."""
 
 
 class _Unreadable(Exception):
@@ -37,7 +38,7 @@ class _NeverApplies(Exception):
 
 @dataclass(slots=True)
 class _Draft:
-    """The facts read of a rule so far, and the named `sets` of its table."""
+    """The parts of a rule that were read so far, with the named `sets` of its table."""
 
     version: int
     sets: Sets
@@ -51,8 +52,8 @@ class _Draft:
 
 
 def parse(text: str, version: int) -> RuleSet:
-    """Parse the tables with rules for packets of IP version 4 or 6 that a local process sends.
-    Raises `ValueError` for text in any other form."""
+    """Parse the tables whose rules apply to packets of IP version 4 or 6 that a local process
+    sends. Raises `ValueError` for text in any other form."""
     rules = RuleSet()
     sets: dict[str, Sets] = {}
     try:
@@ -66,7 +67,7 @@ def parse(text: str, version: int) -> RuleSet:
 
 
 def chain_name(name: str) -> str:
-    """Return the key of a chain. Users choose chains' names freely, so the key has a space, which
+    """Return the key for a chain. Users choose chains' names freely, so the key has a space, which
     no verdict's key has."""
     return f"chain {name}"
 
@@ -90,7 +91,7 @@ def _take(
 
 
 def _rules(expressions: list[Any], draft: _Draft) -> Iterator[Rule]:
-    """Yield one rule as rules with a single target each."""
+    """Yield a rule of `nft`, converted into rules with a single target each."""
     for each in expressions:
         [(name, wire)] = each.items() if isinstance(each, dict) else [(str(each), None)]
         try:
@@ -106,7 +107,8 @@ def _rules(expressions: list[Any], draft: _Draft) -> Iterator[Rule]:
 
 
 def _statement(draft: _Draft, name: str, wire: Any) -> Rule | None:
-    """Return the target of a statement; None if it has none."""
+    """Return a rule with the statement's target; None if the statement has none. A condition is
+    added to `draft` instead."""
     if name == "match":
         _match(draft, wire["op"], wire["left"], wire["right"])
     elif name in _CONDITIONS:

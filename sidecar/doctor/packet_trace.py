@@ -16,16 +16,18 @@ STOPS = frozenset({"DROP", "REJECT"})
 _VERDICTS = frozenset({"ACCEPT", "RETURN", *STOPS})
 _REDIRECTS = frozenset({"REDIRECT", "DNAT"})
 _NAT_PRIORITY = -100
-"""The kernel runs all nat chains here; a chain's own priority orders them among themselves."""
+"""The priority at which the kernel runs all nat chains. A nat chain's own priority only orders it
+among these."""
 _MAX_DEPTH = 32
 
 Outcome = tuple[str, str]
-"""A verdict, and the target of a redirect."""
+"""The result of one chain: a verdict, and the target if the verdict is a redirect."""
 
 
 @dataclass(frozen=True, slots=True)
 class Packet:
-    """The first packet of a connection. `protocol` is `tcp` or `udp`; it leaves by `interface`."""
+    """The first packet of a connection. `protocol` is `tcp` or `udp`; the packet leaves by
+    `interface`."""
 
     protocol: str
     to: Address
@@ -34,13 +36,14 @@ class Packet:
     gid: int
     interface: str = "eth0"
     mark: int | None = 0
-    """None if a rule may have set it; a process without capabilities can't."""
+    """The packet's mark; None if a rule may have set it. A process without capabilities can't set
+    one itself."""
 
 
 @dataclass(frozen=True, slots=True)
 class TraceResult:
-    """`redirected_to` holds the ports or addresses that the packet may be redirected to; `passes`
-    is whether it may leave unchanged."""
+    """The result of a trace. `redirected_to` holds the ports or addresses that the packet may be
+    redirected to; `passes` is True if it may leave unchanged."""
 
     redirected_to: frozenset[str]
     passes: bool
@@ -77,7 +80,7 @@ def _outcomes(rules: RuleSet, hook: Hook, packet: Packet) -> Iterator[Outcome]:
 def _walk(
     chains: dict[str, RuleChain], chain: RuleChain, packet: Packet, depth: int
 ) -> Iterator[Outcome]:
-    """Yield the outcomes of one chain; `RETURN` if the calling chain continues."""
+    """Yield the possible outcomes of one chain; `RETURN` means that the calling chain continues."""
     if depth > _MAX_DEPTH:
         # The kernel accepts no rule set this deep, and rejects loops. ACCEPT is the worse case.
         yield "ACCEPT", ""
@@ -106,7 +109,8 @@ def _walk(
 
 
 def _applies(rule: Rule, packet: Packet) -> bool | None:
-    """Return whether all conditions hold; None if that depends on something unknown."""
+    """Return whether all conditions of the rule hold for the packet; None if that depends on
+    something unknown."""
     answers = [(_condition_holds(option, packet), option.negated) for option in rule.options]
     # One condition that does not hold rules the packet out for certain, whatever is unknown.
     if any(holds is negated for holds, negated in answers):

@@ -1,6 +1,5 @@
-"""Checks the policy set that is on disk, beside a sidecar that may be running: for which agents the
-sidecar's own key speaks, and which denials a call escapes by naming no agent.
-"""
+"""Checks the policy set on disk, beside a sidecar that may be running: the agents that the
+sidecar's own key speaks for, and the denials that a call escapes by naming no agent."""
 
 import sqlite3
 from collections.abc import Iterator, Mapping
@@ -29,15 +28,16 @@ UNION ALL SELECT name, body FROM held WHERE name GLOB :names
 
 
 class CachedDocuments:
-    """The documents in a sidecar's `cache`. Without a cache, the sidecar has not run yet, and there
-    are none. Reading raises `sqlite3.Error`, and `ValueError` for a document of unknown form."""
+    """The documents of the policy set in a sidecar's `cache`. If there is no cache, the sidecar has
+    not run yet, and there are no documents. Reading raises `sqlite3.Error`, and `ValueError` for a
+    document of unknown form."""
 
     def __init__(self, settings: SidecarSettings) -> None:
         self._settings = settings
 
     def own_key(self) -> Key | None:
-        """Return the key in the file `key_file`; None for a pod's, or if its document is not there.
-        Raises `ValueError` too if the file can't be read."""
+        """Return the key in the file `key_file`; None if the sidecar enrols instead, or if the
+        key's document is not in the cache. Raises `ValueError` too if the file can't be read."""
         if self._settings.key_file is None or not self._path.exists():
             return None
         name = key_name(key_digest(read_key(self._settings.key_file)))
@@ -57,7 +57,7 @@ class CachedDocuments:
         return self._settings.cache / "policy.db"
 
     def _named(self, names: str) -> Mapping[str, Any]:
-        """Return the decoded documents whose names match a pattern of SQLite's GLOB."""
+        """Return the decoded documents whose names match `names`, a pattern of SQLite's GLOB."""
         if not self._path.exists():
             return {}
         address = f"{self._path.resolve().as_uri()}?mode=ro"
@@ -71,7 +71,7 @@ _BIND_OWN_KEY = "sluice keys bind KEY_ID --for-agent AGENT"
 
 
 def own_key(context: DoctorContext) -> Iterator[DoctorFinding]:
-    """Report a key of the sidecar that speaks for every agent."""
+    """Report a sidecar's own key that speaks for every agent."""
     try:
         key = CachedDocuments(context.settings).own_key()
     except (ValueError, LookupError, TypeError, sqlite3.Error) as error:
@@ -95,11 +95,12 @@ _CLOSE_ESCAPE = (
     "`sluice policy lint` names all"
 )
 _SHOWN = 3
-"""The number of denials of a role that are named."""
+"""The most denials of a role that a finding names."""
 
 
 def escaped_denials(context: DoctorContext) -> Iterator[DoctorFinding]:
-    """Report the roles with such denials, unless calls without an agent are denied anyway."""
+    """Report the roles with denials that a call escapes by naming no agent, unless calls without an
+    agent are denied anyway."""
     documents = CachedDocuments(context.settings)
     try:
         tenant, key, roles = documents.tenant(), documents.own_key(), documents.roles()

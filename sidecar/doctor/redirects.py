@@ -1,6 +1,6 @@
 """Checks that the packet filter redirects everything that the agent sends to the sidecar, or stops
-it; and reports other rules that may redirect first, or can't be read. Without any redirect, these
-checks find nothing, and `direct_access` shows the way around."""
+it. Reports other rules that may redirect first, or that can't be read. Without any redirect, these
+checks find nothing; `direct_access` then shows how the agent bypasses the sidecar."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -20,8 +20,8 @@ _SHOWN = 3
 
 
 def foreign_rules(version: int, rules: RuleSet) -> Iterator[DoctorFinding]:
-    """Report rules that decide where a connection goes before our rules do, and rules that can't be
-    read."""
+    """Report rules that decide where a connection goes before the sidecar's own rules do, and rules
+    that can't be read."""
     # Chains of other types can only stop what ours would have redirected.
     deciding = [hook for hook in rules.hooks if hook.nat and rules.reachable(hook)]
     for hook in deciding:
@@ -61,7 +61,7 @@ _UNUSED_ID = 54_321
 
 
 class _Family(NamedTuple):
-    """The rules of one IP version, and who sends the sample packets."""
+    """The rules of one IP version, with the user and the interfaces of the sample packets."""
 
     version: int
     rules: RuleSet
@@ -74,7 +74,7 @@ class _Family(NamedTuple):
         return Packet(protocol, SAMPLE[self.version], port, self.uid, _UNUSED_ID, mark=self.mark)
 
     def passes(self, packet: Packet) -> bool:
-        """Return whether `packet` may leave unchanged, by any of the interfaces."""
+        """Return whether `packet` may leave unchanged by any of the interfaces."""
         return any(result.passes for result in self.traces(packet))
 
     def traces(self, packet: Packet) -> list[TraceResult]:
@@ -86,7 +86,7 @@ class _Family(NamedTuple):
 
 
 def redirect(context: DoctorContext) -> Iterator[DoctorFinding]:
-    """Report TCP from the agent that is not redirected to the sidecar."""
+    """Report TCP connections of the agent that are not redirected to the sidecar."""
     if not _redirects(context):
         return
     for version, rules in context.rules.items():
@@ -127,8 +127,8 @@ def redirect(context: DoctorContext) -> Iterator[DoctorFinding]:
 
 
 def udp(context: DoctorContext) -> Iterator[DoctorFinding]:
-    """Report UDP that may leave. It can't be redirected, so it must be stopped: QUIC is HTTPS over
-    UDP 443, and a query to any DNS server can carry data out."""
+    """Report UDP packets that may leave. UDP can't be redirected, so it must be stopped: QUIC is
+    HTTPS over UDP 443, and a query to any DNS server can carry data out."""
     for family in _families(context):
         named = {HTTPS: "443", DNS: "53", ANY_PORT: "others"}
         passing = [port for port in named if family.passes(family.sample("udp", port))]
@@ -143,7 +143,7 @@ def udp(context: DoctorContext) -> Iterator[DoctorFinding]:
 
 
 def other_users(context: DoctorContext) -> Iterator[DoctorFinding]:
-    """Report users and groups besides the sidecar's that the rules exempt."""
+    """Report users and groups, besides the sidecar's, whose packets the rules exempt."""
     for family in _families(context):
         packet = family.sample("tcp")
         if family.passes(packet):
@@ -169,7 +169,8 @@ def _exempted(family: _Family, who: str) -> DoctorFinding:
 
 
 def _redirects(context: DoctorContext) -> bool:
-    """Return whether the settings ask for connections to be redirected to the sidecar."""
+    """Return whether connections are meant to be redirected to the sidecar, by the settings or by a
+    rule."""
     if context.settings.transparent is not None:
         return True
     known = (rules for rules in context.rules.values() if isinstance(rules, RuleSet))
@@ -196,8 +197,8 @@ def _mark(rules: RuleSet) -> int | None:
 
 
 def _exempt(context: DoctorContext, family: _Family) -> Iterator[tuple[str, bool]]:
-    """Yield the addresses and ports, of sources or named in rules, to which packets leave
-    unchanged; each with True if it is a source's."""
+    """Yield the addresses and ports to which packets leave unchanged, among the sources and those
+    that rules name; each with True if it is a source's."""
     # Trying every address and port is out of the question. An exception needs a rule that mentions
     # it, so what the rules mention is enough.
     for upstream in context.upstreams:
@@ -221,7 +222,7 @@ def _exempt(context: DoctorContext, family: _Family) -> Iterator[tuple[str, bool
 
 
 def _redirected_elsewhere(context: DoctorContext, family: _Family) -> set[str]:
-    """Return the targets of redirects on which no process of the sidecar's user listens."""
+    """Return the targets of redirects that no process of the sidecar's user listens on."""
     if isinstance(context.sockets, Unobservable) or not context.sidecar_uids:
         return set()
     own = {str(each.port) for each in context.sockets if each.uid in context.sidecar_uids}
@@ -235,7 +236,8 @@ def _values(rules: RuleSet, *names: str) -> set[str]:
 
 
 def _mentioned(rules: RuleSet, *names: str) -> Iterable[int]:
-    """Yield the numbers in the values of these options, and both ends of ranges."""
+    """Yield the numbers that rules give as values of these options, including both ends of
+    ranges."""
     for value in _values(rules, *names):
         for end in value.replace("-", ",").replace(":", ",").split(","):
             if end.isdigit():
