@@ -1,16 +1,16 @@
-"""The sidecar's counters and histograms, declared once.
+"""Declares the sidecar's counters and histograms, once.
 
 Label values come from closed sets, never from a request: a tenant's, user's or agent's text as a
 label would leak it, and would let an agent make memory grow.
 
-A counter and a histogram for the path of every decision. They know no metric's name.
-
+`Counter` and `Durations` are our own, since every decision uses them; they know no metric's name.
 Those of the Prometheus library take a lock and check label names on every call, for threads that a
 sidecar does not have. Here an increment is a dictionary update; the library renders the result when
 it is scraped.
 
-A registry takes any object with a method `collect`. These have no base class of the library: they
-are compiled, and what is compiled must not depend on what is installed (`deploy/compile`).
+A registry accepts any object with a method `collect`. These classes have no base class from the
+library: they are compiled, and compiled code must not depend on what is installed
+(`deploy/compile`).
 """
 
 from bisect import bisect_left
@@ -49,12 +49,12 @@ class Counter:
         registry.register(self)
 
     def start(self, *labels: str) -> None:
-        """Show the series of these labels from now on, at 0 until something is added. An alert
-        doesn't see the increase of a series that appears with its first event."""
+        """Show the series with these labels from now on, at 0 until something is counted. An alert
+        doesn't see the increase of a series that appears only with its first event."""
         self._counts.setdefault(labels, 0)
 
     def add(self, *labels: str) -> None:
-        """Add one."""
+        """Add one to the series with these labels."""
         self._counts[labels] = self._counts.get(labels, 0) + 1
 
     def collect(self) -> Iterator[Metric]:
@@ -67,7 +67,8 @@ class Counter:
 
 
 class Durations:
-    """A histogram of seconds. `bounds` are the upper bounds of its buckets, ascending."""
+    """A histogram of durations in seconds. `bounds` are the upper bounds of its buckets,
+    ascending."""
 
     def __init__(
         self,
@@ -84,7 +85,7 @@ class Durations:
         registry.register(self)
 
     def count(self) -> int:
-        """Return the number of observations."""
+        """Return the number of observations so far."""
         return sum(self._counts)
 
     def observe(self, seconds: float) -> None:
@@ -104,7 +105,7 @@ class Durations:
 
 
 class Observations:
-    """Values that other parts keep, read at each scrape."""
+    """Metrics whose values other parts keep. They are read at each scrape."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._read: list[Callable[[], Metric]] = []
@@ -116,7 +117,7 @@ class Observations:
     def optional_gauge(
         self, name: str, documentation: str, read: Callable[[], float | None]
     ) -> None:
-        """A gauge without a sample while `read` returns None: a made-up number would set off
+        """Add a gauge that has no sample while `read` returns None: a made-up number would set off
         alerts."""
         self._read.append(lambda: _present(GaugeMetricFamily(name, documentation), read()))
 
@@ -124,14 +125,14 @@ class Observations:
         self._read.append(lambda: CounterMetricFamily(name, documentation, value=read()))
 
     def gauges(self, name: str, documentation: str, label: str, read: _Labelled) -> None:
-        """A gauge with one label; `read` returns a value for each label value, from a closed
+        """Add a gauge with one label. `read` returns a value for each label value, from a closed
         set."""
         self._read.append(
             lambda: _filled(GaugeMetricFamily(name, documentation, labels=(label,)), read())
         )
 
     def counts(self, name: str, documentation: str, label: str, read: _Labelled) -> None:
-        """Like `gauges`, for a counter."""
+        """Add a counter with one label, like `gauges`."""
         self._read.append(
             lambda: _filled(CounterMetricFamily(name, documentation, labels=(label,)), read())
         )
@@ -174,13 +175,13 @@ REFUSALS = (
     "no_server_name",
     "encrypted_hello",
 )
-"""The names under which retrievals are denied outside the ten checks."""
+"""The policy names of denials that none of the ten checks made."""
 
 DENIED_BY = frozenset((*NAMES, *REFUSALS))
 
 
 class Metrics:
-    """The counters and histograms. `/metrics` shows `registry`."""
+    """All counters and histograms of a sidecar. `/metrics` shows `registry`."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self.registry = registry
@@ -251,7 +252,7 @@ class Metrics:
         )
 
     def decided(self, decision: Decision, *, report_only: bool = False) -> None:
-        """Count one decision. `report_only`: a denial by a source in mode `report`."""
+        """Count one decision. `report_only` marks a denial by a source in mode `report`."""
         if decision.decision == "ALLOW":
             self.decisions.add("ALLOW", "none")
             return
@@ -262,7 +263,8 @@ class Metrics:
 
 
 def denied_by(decision: Decision) -> str:
-    """Return the check or the refusal that denied."""
+    """Return the label for the cause of a denial: the check that denied, or the name of a refusal
+    outside the checks. Any other name becomes `other`."""
     # Outside the ten checks, the refusal's name is where a policy's would be. That may be a
     # tenant's text, which must not become a label.
     check = decision.check or decision.policy_name

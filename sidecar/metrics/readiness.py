@@ -3,14 +3,15 @@
 from collections.abc import Callable
 
 Probe = Callable[[], str | None]
-"""Returns the present fault, without paths or secrets; None if all is well."""
+"""A function that returns the present fault of one part, without paths or secrets; None if the part
+works."""
 
 _PROCESS = "process"
 
 
 class Readiness:
-    """Probes and facts, by name. A fact is shown but does not affect readiness. `draining` is set
-    when the sidecar begins to stop."""
+    """The readiness of the sidecar: probes and facts, by name. A fact is shown but does not affect
+    readiness. `draining` is set when the sidecar begins to stop."""
 
     def __init__(
         self, probes: dict[str, Probe], facts: dict[str, Callable[[], str]] | None = None
@@ -24,13 +25,14 @@ class Readiness:
         return {name: fact() for name, fact in self._facts.items()}
 
     def problems(self) -> dict[str, str]:
-        """Return each part that is not ready, with the reason; empty if everything is ready."""
+        """Return the reason for each part that is not ready, by its name; empty if everything is
+        ready."""
         found = {name: why for name, probe in self._probes.items() if (why := probe()) is not None}
         if self.draining:
             found[_PROCESS] = "the sidecar is stopping and takes no new requests"
         return found
 
     def not_ready(self) -> dict[str, float]:
-        """Return 1 for each name of `problems` that is not ready, 0 for the others."""
+        """Return 1 for each part that is not ready and 0 for each other part, by its name."""
         problems = self.problems()
         return {name: float(name in problems) for name in (*self._probes, _PROCESS)}

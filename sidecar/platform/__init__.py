@@ -1,2 +1,2 @@
-"""The sidecar's access to the operating system and the runtime: memory, key files, log lines. Knows
-nothing of Sluice's own concepts."""
+"""The sidecar's access to the operating system and the runtime: memory, key files, pauses and
+coroutines. Knows nothing of Sluice's own concepts."""

@@ -1,10 +1,11 @@
-"""Pauses between attempts that fail: each twice as long as the one before, up to a limit."""
+"""Computes the pauses between attempts that fail: each is twice as long as the one before, up to a
+limit."""
 
 import random
 
 
 class Backoff:
-    """Pauses from `first` to `longest` seconds."""
+    """The growing pauses between failed attempts, from `first` to `longest` seconds."""
 
     def __init__(self, first: float, longest: float) -> None:
         self._first = first
@@ -19,11 +20,11 @@ class Backoff:
         return jittered(ceiling)
 
     def reset(self) -> None:
-        """Begin with the first pause again. Call it after an attempt that succeeded."""
+        """Begin with the first pause again. Call this after an attempt that succeeded."""
         self._failed_in_a_row = 0
 
 
 def jittered(seconds: float) -> float:
     """Return a random time between half of `seconds` and all of it: a fleet that lost its control
-    API or its Redis must not come back in step."""
+    API or its Redis must not come back all at once."""
     return seconds * random.uniform(0.5, 1.0)  # noqa: S311  # spreads load, guards nothing

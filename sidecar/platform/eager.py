@@ -1,11 +1,11 @@
-"""Runs a coroutine at once, in the turn of the event loop in which it was made, and breaks work off
-when the client that it is done for leaves.
+"""Runs a coroutine at once, in the same turn of the event loop, and cancels work when the client
+that it is done for leaves.
 
-As long as a coroutine has nothing to wait for, it needs no task. Where it waits for the first time,
+As long as a coroutine has nothing to wait for, it needs no task. When it waits for the first time,
 it goes on as a task. The event loop of Python 3.12 can do this by itself; this works in 3.11 too.
 
-Before that task exists, `asyncio.timeout` and `asyncio.current_task` don't work: `within_task`
-makes sure that it does.
+Before that task exists, `asyncio.timeout` and `asyncio.current_task` don't work: a coroutine that
+needs them calls `within_task` first, so that the task exists.
 """
 
 import asyncio
@@ -16,8 +16,9 @@ from typing import Any
 
 
 class _Rest(Coroutine[Any, Any, None]):
-    """The rest of a coroutine that has stopped to wait for `awaited`. Itself a coroutine that has
-    begun, so that a cancellation before the first step of its task still reaches the other one."""
+    """The rest of a coroutine that has stopped to wait for `awaited`. This object is itself a
+    coroutine that counts as begun, so that a cancellation before the first step of its task still
+    reaches the coroutine inside."""
 
     __slots__ = ("_awaited", "_begun", "_coroutine")
 
@@ -48,15 +49,15 @@ class _Rest(Coroutine[Any, Any, None]):
 
 
 class _Running:
-    """The state of the coroutine that runs in this process now. Only one thread has an event
-    loop."""
+    """The state of the coroutine that runs in this process now. There is one such state, since only
+    one thread has an event loop."""
 
     __slots__ = ("at_once",)
 
     def __init__(self) -> None:
         self.at_once = False
-        """True while a coroutine runs that has not waited yet. Not `current_task() is None`: the
-        code that started it may run in a task of its own."""
+        """True while a coroutine runs that has not waited yet. `current_task() is None` would not
+        tell that: the code that started the coroutine may itself run in a task."""
 
 
 _running = _Running()
@@ -65,9 +66,9 @@ _running = _Running()
 def start(
     coroutine: Coroutine[Any, Any, None], loop: asyncio.AbstractEventLoop
 ) -> "asyncio.Task[None] | None":
-    """Runs `coroutine` to its end, or until it waits for the first time. Then it returns the task
-    of `loop`, the running one, that continues the coroutine. An error before the first wait is
-    raised here."""
+    """Run `coroutine` until it ends, and return None; or until it waits for the first time, and
+    return the task of `loop`, the running event loop, that continues it. An error before the first
+    wait is raised here."""
     # A context of its own, so that a variable that it sets before it waits is still set afterwards,
     # and can be reset.
     context = copy_context()
@@ -82,18 +83,18 @@ def start(
 
 
 async def within_task() -> None:
-    """Returns inside a task of the coroutine's own: at once if the coroutine has waited before,
-    else in the next turn of the event loop."""
+    """Return inside a task of the calling coroutine's own: at once if it has waited before,
+    otherwise in the next turn of the event loop."""
     if _running.at_once:
         await asyncio.sleep(0)
 
 
 Watch = Callable[[Callable[[], None]], None]
-"""Calls its argument when the client leaves before it was answered."""
+"""A function that takes a callback, and calls it if the client leaves before it was answered."""
 
 
 def unwatched(_on_left: Callable[[], None]) -> None:
-    """A `Watch` for a caller that never leaves."""
+    """Do nothing: the `Watch` for a client that never leaves."""
 
 
 class Departed(Exception):
@@ -102,7 +103,7 @@ class Departed(Exception):
 
 @asynccontextmanager
 async def until_departed(watch: Watch) -> AsyncIterator[None]:
-    """Cancels the block when the client leaves, and raises `Departed`. Use it in a task
+    """Cancel the block when the client leaves, and raise `Departed`. Use this in a task
     (`eager.within_task`), and only around work that may end at any point."""
     loop = asyncio.get_running_loop()
     over = False

@@ -9,7 +9,8 @@ _MAX_BYTES = 1024  # a wrong path may name a device or a file of gigabytes
 
 
 def read_key(path: Path) -> str:
-    """Return the key. Raises `ValueError` with a message that never shows the file's content."""
+    """Return the API key in the file. Raises `ValueError` with a message that never shows the
+    file's content."""
     try:
         with path.open("rb") as file:
             text = file.read(_MAX_BYTES + 1).decode("ascii").strip()

@@ -8,8 +8,8 @@ _THRESHOLD = 128 * 1024  # glibc's own initial value
 
 
 def return_large_buffers() -> None:
-    """Have malloc return large buffers to the system, if the C library can be told so. Call it
-    before a second thread starts."""
+    """Make malloc return large buffers to the system, if the C library allows that to be set. Call
+    this before a second thread starts."""
     # A batch of records for the control API takes up to a megabyte for a moment. glibc takes the
     # first such buffer directly from the system and returns it. Then it raises the size from which
     # it does so, and all later buffers leave holes in the heap that stay resident. Setting the size
@@ -20,11 +20,12 @@ def return_large_buffers() -> None:
 
 
 GC_THRESHOLD = 20_000
-"""The collector looks for cycles once this many more objects have been allocated than freed."""
+"""The number of objects, allocated minus freed, after which the garbage collector looks for
+cycles."""
 
 
 def freeze_startup_objects() -> None:
-    """Exempt everything allocated so far from garbage collection, and collect less often."""
+    """Exempt all objects allocated so far from garbage collection, and collect less often."""
     # These objects live as long as the process: each full collection would walk them for nothing.
     gc.collect()
     gc.freeze()

@@ -1,1 +1,2 @@
-"""Sets the packet filter's rules that lead a pod's connections to its sidecar, and proves them."""
+"""Sets the packet-filter rules that redirect a pod's connections to its sidecar, and proves that
+they work."""

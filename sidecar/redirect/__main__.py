@@ -1,8 +1,9 @@
-"""`python -m sidecar.redirect --port PORT --sidecar-user UID`: sets the packet filter's rules and
+"""`python -m sidecar.redirect --port PORT --sidecar-user UID`: sets the packet-filter rules and
 proves them. The pod's init container `sluice-init` runs this.
 
 Exit code 0 once everything is proven, 1 if a rule can't be set or does not work, 2 for unusable
-arguments. The rules stay in any case: a pod that fails to start lets nothing by.
+arguments. The rules stay in any case: even in a pod that fails to start, no connection bypasses
+them.
 """
 
 import argparse
@@ -76,7 +77,8 @@ def _plan(arguments: argparse.Namespace, environ: Mapping[str, str]) -> Redirect
 
 
 def _exemptions(plan: RedirectPlan, api: str | None) -> Iterator[str]:
-    """Yield the exemptions from the redirection, for the container's log."""
+    """Yield a line for the container's log about each kind of connection that is exempt from the
+    redirection."""
     named = {
         "DNS passes to": plan.resolvers,
         "not redirected, networks": plan.skip_networks,

@@ -1,8 +1,9 @@
-"""Writes the rules down, and sets them: with `nft` where it is installed, otherwise with `iptables`
-and `ip6tables`, each in a table or a chain of our own, replaced in one transaction.
+"""Writes the packet-filter rules of a plan, and sets them: with `nft` if it is installed, otherwise
+with `iptables` and `ip6tables`. They are in a table or a chain of our own, which is replaced in one
+transaction.
 
 Every program is started by its absolute name, without a shell and with an empty environment: this
-runs with `CAP_NET_ADMIN`. `proof` knows whether the rules work.
+runs with `CAP_NET_ADMIN`. `proof` tests whether the rules work.
 """
 
 import shutil
@@ -15,15 +16,16 @@ from sidecar.redirect.plan import RedirectPlan
 
 TABLE = "sluice"
 NAT_PRIORITY = -110
-"""Before other redirections (-100), such as a service mesh's: what the agent opens is ours first,
-and what the sidecar opens is theirs."""
+"""The priority of our redirection. It comes before other redirections (-100), such as a service
+mesh's: connections that the agent opens are redirected to us first, and those that the sidecar
+opens to the mesh."""
 
 # A packet of the kernel's own (neighbour discovery, a TCP reset) has no socket, and so no user.
 _NFT_ANY_USER = "meta skuid 0-4294967294"
 
 
 def nft_script(plan: RedirectPlan) -> str:
-    """Return the input of `nft -f -`."""
+    """Return the input for `nft -f -` that sets the plan's rules."""
     redirect = "\n    ".join(_nft_redirect(plan))
     refuse = "\n    ".join(_nft_refuse(plan))
     # `add` lets `delete` succeed even if there is no table yet. Both and the new table are one
@@ -91,8 +93,8 @@ def _ip(version: int) -> str:
 
 CHAIN = "SLUICE"
 HOOKS = {"filter": ("-j", CHAIN), "nat": ("-p", "tcp", "-j", CHAIN)}
-"""The condition and target of each table's rule in `OUTPUT`. Filter comes first: until the
-redirection is there too, connections fail instead of passing by."""
+"""The condition and target of our rule in the chain `OUTPUT` of each table. The filter table comes
+first: until the redirection is there too, connections fail instead of bypassing the sidecar."""
 
 _OWN = {4: "127.0.0.0/8", 6: "::1/128"}
 _REJECT = {4: "icmp-port-unreachable", 6: "icmp6-port-unreachable"}
@@ -100,7 +102,8 @@ _IPTABLES_ANY_USER = "-m owner --uid-owner 0-4294967294"
 
 
 def iptables_script(plan: RedirectPlan, version: int, table: str, *, hooked: bool) -> str:
-    """Return the input that replaces one table. `hooked`: `OUTPUT` has our rule already."""
+    """Return the input that replaces our chain in one table. `hooked` is True if `OUTPUT` already
+    has our rule."""
     hook = " ".join(HOOKS[table])
     rules = _redirect(plan, version) if table == "nat" else _refuse(plan, version)
     lines = [
@@ -149,7 +152,7 @@ def _exempt(plan: RedirectPlan, version: int) -> list[str]:
 
 
 FOLDERS = "/usr/sbin:/sbin:/usr/local/sbin:/usr/bin:/bin"
-"""The folders in which programs are looked for. Fixed, because others could set a `PATH`."""
+"""The folders in which programs are looked for. Fixed, because another user could set a `PATH`."""
 TOOLS = ("nft", "iptables")
 _SECONDS = 30.0
 MAX_ERROR_CHARS = 500
@@ -167,7 +170,7 @@ class Ran(NamedTuple):
 
 
 Run = Callable[[Sequence[str], str], Ran]
-"""Runs a program, given its arguments and its input."""
+"""A function that runs a program, given its arguments and its input."""
 
 
 def run(arguments: Sequence[str], given: str) -> Ran:
@@ -188,8 +191,9 @@ def find(name: str) -> str | None:
 def apply(
     plan: RedirectPlan, tool: str | None, *, has_ipv6: bool, run: Run = run
 ) -> tuple[str, list[str]]:
-    """Set the rules with `tool`, or with the first one installed. Returns its name and notes for an
-    operator. Raises `RulesFailed`; the rules set so far then stay, and let nothing by."""
+    """Set the rules with `tool`, or with the first tool that is installed. Returns the tool's name,
+    and notes for an operator. Raises `RulesFailed`; the rules set so far then stay, and nothing
+    bypasses them."""
     chosen = next((each for each in TOOLS if tool in (None, each) and find(each)), None)
     if chosen is None:
         wanted = tool or " or ".join(TOOLS)

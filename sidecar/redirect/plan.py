@@ -1,5 +1,5 @@
-"""Plans the packet filter's rules: where connections go, whose connections are exempt, and what
-else may leave."""
+"""Plans the packet-filter rules: where connections are redirected, whose connections are exempt,
+and what else may leave the pod."""
 
 import re
 from collections.abc import Iterable
@@ -22,10 +22,10 @@ MAX_USER = 2**32 - 2
 """The largest user id; 2**32 - 1 means "no change" to setuid."""
 MAX_PORT = 65535
 MAX_SKIPPED = 64
-"""The most ports or ranges, or the most networks, that an annotation may exempt."""
+"""The most ports and ranges, and the most networks, that an annotation may exempt."""
 WIDEST = {4: 8, 6: 32}
-"""The shortest prefix of a skipped network, by IP version. An annotation that exempts nearly all
-addresses would leave the redirection in name only."""
+"""The shortest prefix of a network that an annotation may exempt, by IP version. Without a limit,
+an annotation could exempt nearly all addresses, and nothing would be redirected."""
 DNS = 53
 
 # The addresses that prove the rules are in these ranges: the reserved ones and those of `proof.py`.
@@ -63,15 +63,15 @@ class RedirectPlan:
     port: int
     """The sidecar's `transparent` port, to which all TCP is redirected."""
     sidecar_user: int
-    """The only exempt user. Never a group: a container chooses those more freely."""
+    """The only user who is exempt. No group is: a container can choose its groups more freely."""
     skip_ports: tuple[PortRange, ...] = ()
     """TCP ports to which connections are not redirected, and so not judged."""
     skip_networks: tuple[Network, ...] = ()
     """Networks to which TCP connections are not redirected, and so not judged."""
     kubernetes_api: tuple[Endpoint, ...] = ()
-    """The addresses of the cluster's API server, which is reached without the sidecar."""
+    """The addresses of the cluster's API server, to which connections bypass the sidecar."""
     resolvers: tuple[Address, ...] = ()
-    """The addresses that take DNS queries, over UDP and TCP."""
+    """The addresses to which DNS queries may be sent, over UDP and TCP."""
 
     @property
     def direct(self) -> tuple[Endpoint, ...]:
@@ -86,7 +86,8 @@ class RedirectPlan:
 
 
 def number(text: str, name: str, least: int, most: int) -> int:
-    """Return `text` as a number in that range. Raises `UnusablePlan`."""
+    """Parse `text` as a whole number from `least` to `most`. Raises `UnusablePlan`, which names it
+    as `name`."""
     if not (text.isascii() and text.isdigit() and least <= int(text[:12]) <= most):
         raise UnusablePlan(f"{name}: `{text[:40]}` is not a number from {least} to {most}")
     return int(text)
@@ -100,8 +101,8 @@ def _items(text: str, name: str) -> list[str]:
 
 
 def port_ranges(text: str) -> tuple[PortRange, ...]:
-    """Parse ports and ranges with commas between them, such as `5432,8080-8090`; the result is in
-    order and merged. Raises `UnusablePlan`."""
+    """Parse ports and ranges with commas between them, such as `5432,8080-8090`. Returns them in
+    order, with adjacent and overlapping ones merged. Raises `UnusablePlan`."""
     merged = _merged(_port_range(each) for each in _items(text, "skipped ports"))
     if merged == (PortRange(1, MAX_PORT),):
         raise UnusablePlan("skipped ports: these are all ports, so nothing would be judged")
@@ -129,8 +130,8 @@ def _merged(ranges: Iterable[PortRange]) -> tuple[PortRange, ...]:
 
 
 def networks(text: str) -> tuple[Network, ...]:
-    """Parse networks with commas between them, such as `10.20.0.0/16,2001:db8:7::/48`; the result
-    is merged. Raises `UnusablePlan`."""
+    """Parse networks with commas between them, such as `10.20.0.0/16,2001:db8:7::/48`. Returns them
+    merged, so that none overlap. Raises `UnusablePlan`."""
     found = [_network(each) for each in _items(text, "skipped networks")]
     # nft refuses a set whose networks overlap.
     return (
@@ -162,7 +163,8 @@ def _keep_provable(network: Network, name: str) -> None:
 
 
 def endpoints(found: Iterable[Address], port: int, name: str) -> tuple[Endpoint, ...]:
-    """Parse one port of several addresses. Raises `UnusablePlan`."""
+    """Return each of these addresses once, with the port. Raises `UnusablePlan` for an address
+    among those by which the rules are proven."""
     unique = tuple(dict.fromkeys(found))
     for each in unique:
         _keep_provable(ip_network(each), name)
@@ -170,7 +172,7 @@ def endpoints(found: Iterable[Address], port: int, name: str) -> tuple[Endpoint,
 
 
 def addresses(text: str) -> tuple[Address, ...]:
-    """Parse addresses with commas between them. Raises `UnusablePlan`."""
+    """Parse IP addresses with commas between them. Raises `UnusablePlan`."""
     # `ip_address` takes any text after a `%` for a zone, and that would end up in a script.
     if "%" in text:
         raise UnusablePlan("resolvers: an address must be given without its zone")

@@ -1,13 +1,13 @@
-"""Proves the rules by using them: a connection to an address where nothing is must land on a
-listener of this process, and a UDP packet must be rejected. This process is not exempt, so what
-happens to it happens to an agent.
+"""Proves the rules by using them: a connection to an address where nothing is must reach a listener
+of this process, and a UDP packet must be rejected. This process is not exempt, so an agent's
+packets are treated like its own.
 
-Reads what the pod's network has from `/proc/net`, and finds the addresses of the cluster's API
-server, to which a pod connects without its sidecar.
+Also reads the pod's network from `/proc/net`, and finds the addresses of the cluster's API server,
+to which a pod connects without its sidecar.
 
-These come from the cluster's DNS, and not from KUBERNETES_SERVICE_HOST: the kubelet gives a Service
-`kubernetes` of the pod's own namespace precedence over the real one (`getServiceEnvVarMap`), so a
-user who may create Services there could name any address.
+These addresses come from the cluster's DNS, and not from KUBERNETES_SERVICE_HOST: the kubelet gives
+a Service `kubernetes` of the pod's own namespace precedence over the real one
+(`getServiceEnvVarMap`), so a user who may create Services there could name any address.
 """
 
 import hmac
@@ -38,7 +38,7 @@ PROC = Path("/proc/net")
 
 _LOOPBACK_INTERFACE = "lo"
 _LINK_LOCAL = "20"
-"""The scope in `if_inet6` of an address that reaches only its own link."""
+"""The code in the scope column of `if_inet6` of an address that reaches only its own link."""
 
 KUBERNETES_API_OPTION = "--kubernetes-api"
 MAX_ADDRESSES = 8
@@ -52,7 +52,7 @@ class Ipv6Address(NamedTuple):
 
 
 def ipv6_addresses(proc: Path = PROC) -> list[Ipv6Address]:
-    """Return the pod's own IPv6 addresses; empty where the kernel has no IPv6."""
+    """Return the pod's own IPv6 addresses; empty if the kernel has no IPv6."""
     rows = [line.split() for line in _lines(proc / "if_inet6")]
     others = [row for row in rows if row[5] != _LOOPBACK_INTERFACE]
     return [Ipv6Address(IPv6Address(bytes.fromhex(r[0])), r[3] == _LINK_LOCAL) for r in others]
@@ -64,8 +64,8 @@ def has_ipv4_route(proc: Path = PROC) -> bool:
 
 
 def owner_of_accepted(peer: tuple[str, int], port: int, version: int) -> int | None:
-    """Return the user of the local socket on `port` that is connected to `peer`; None if there is
-    none."""
+    """Return the user id of the local socket on `port` that is connected to `peer`; None if there
+    is no such socket."""
     wanted = f"{_hex(peer[0], version)}:{peer[1]:04X}"
     for line in _lines(PROC / ("tcp" if version == 4 else "tcp6"))[1:]:
         # `sl local_address rem_address st … uid …`, as in proc(5).
@@ -95,9 +95,9 @@ class Unresolved(Exception):
 
 
 def kubernetes_api(text: str) -> tuple[Endpoint, ...]:
-    """Return the addresses of `text`, such as `kubernetes.default.svc.cluster.local:443`, with its
-    port. Empty if there is no such name. Raises `UnusablePlan`, and `Unresolved` if another try may
-    succeed."""
+    """Return the addresses and the port of the API server in `text`, such as
+    `kubernetes.default.svc.cluster.local:443`; empty if there is no such name. Raises
+    `UnusablePlan`, and `Unresolved` if another attempt may succeed."""
     host, _, port_text = text.rpartition(":")
     port = number(port_text, KUBERNETES_API_OPTION, 1, MAX_PORT)
     literal = _literal(host)
@@ -131,7 +131,8 @@ def _resolved(name: str) -> list[Address]:
 
 
 NOWHERE = {4: "192.0.2.21", 6: "2001:db8::21"}
-"""Addresses for documentation (RFC 5737, RFC 3849): only a redirected connection succeeds."""
+"""Addresses reserved for documentation (RFC 5737, RFC 3849). Nothing answers there, so a connection
+succeeds only if it is redirected."""
 HTTPS = 443
 _LOOPBACK = {4: "127.0.0.1", 6: "::1"}
 _FAMILY = {4: socket.AF_INET, 6: socket.AF_INET6}
@@ -139,9 +140,10 @@ _FAMILY = {4: socket.AF_INET, 6: socket.AF_INET6}
 _SECONDS = 5.0
 _CHALLENGE_BYTES = 32
 _STRANGERS = 8
-"""The number of other connections that may arrive before ours."""
+"""The most connections by others that may arrive before ours."""
 _TRIES, _PAUSE = 20, 0.2
-"""A new IPv6 address can't be used before the kernel knows that it is unique, about a second."""
+"""The attempts, and the seconds between them. A new IPv6 address can't be used before the kernel
+knows that it is unique, which takes about a second."""
 _NO_WAY = (ENETUNREACH, EHOSTUNREACH, EADDRNOTAVAIL, EAFNOSUPPORT)
 
 
@@ -150,7 +152,7 @@ class NotProven(Exception):
 
 
 def prove(plan: RedirectPlan) -> Iterator[str]:
-    """Try everything, and yield what is proven. Raises `NotProven`."""
+    """Try out all rules, and yield a line for each that is proven. Raises `NotProven`."""
     proven = 0
     with ExitStack() as stack:
         listeners = {version: _listen(stack, plan.port, version) for version in (4, 6)}
@@ -171,7 +173,8 @@ def prove(plan: RedirectPlan) -> Iterator[str]:
 
 
 def _listen(stack: ExitStack, port: int, version: int) -> socket.socket | None:
-    """Return a listener to which connections are redirected; None if the sidecar has the port."""
+    """Return a listener at which redirected connections arrive; None if the port is taken, by the
+    sidecar, or if the kernel does not have this IP version."""
     try:
         # A kernel that was started without IPv6 has not even the sockets.
         listener = stack.enter_context(closing(socket.socket(_FAMILY[version])))
@@ -188,7 +191,7 @@ def _listen(stack: ExitStack, port: int, version: int) -> socket.socket | None:
 
 def _somewhere(version: int, plan: RedirectPlan) -> str | None:
     """Return an address that the pod has a route to, and that only a redirected connection can
-    reach; None if no packet of this version can leave."""
+    reach; None if no packet of this IP version can leave."""
     for _ in range(_TRIES):
         if _has_route(version):
             return NOWHERE[version]
@@ -226,7 +229,8 @@ def _port(plan: RedirectPlan) -> int:
 
 
 class Way(NamedTuple):
-    """TCP of this version to an address and port `to`, which must land on the plan's port."""
+    """A TCP connection to try: to the address and port `to`, by this IP version. It must arrive at
+    the plan's port."""
 
     plan: RedirectPlan
     version: int
@@ -259,7 +263,7 @@ def _prove_tcp(way: Way, listener: socket.socket | None) -> None:
 
 def _brings(listener: socket.socket, challenge: bytes, to: tuple[str, int]) -> bool:
     """Return whether the next connection brings `challenge`, and the kernel knows that it was going
-    `to` another address: the sidecar depends on both."""
+    to the address `to`. The sidecar depends on both."""
     try:
         accepted = listener.accept()[0]
         with closing(accepted):
@@ -273,11 +277,11 @@ def _brings(listener: socket.socket, challenge: bytes, to: tuple[str, int]) -> b
 
 
 def expect_sidecar(stack: ExitStack, way: Way, connection: socket.socket) -> None:
-    """Prove that connections reach the sidecar, which has the port after a restart of the init
-    container alone: the kernel's table of connections tells whether ours arrived there.
+    """Prove that connections reach the sidecar, which has the port already if only the init
+    container is restarted. The kernel's table of connections shows whether ours arrived there.
 
     If another redirected connection of this pod has the same port as ours, the kernel changes our
-    port on the way, and the table shows the new one. So each try adds a connection from another
+    port on the way, and the table shows the new one. So each attempt adds a connection from another
     port.
     """
     plan, ours = way.plan, []

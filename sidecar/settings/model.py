@@ -18,8 +18,8 @@ from sidecar.settings.sections import AuthzenSettings, Door, SpoolSettings
 Kind = Literal[
     "bedrock", "chroma", "mcp", "opensearch", "pinecone", "qdrant", "rest", "s3", "tcp", "weaviate"
 ]
-"""The protocols of data sources that this sidecar speaks. `tcp` is any other, decided per
-connection."""
+"""The kinds of data sources, which are the protocols that this sidecar speaks. `tcp` stands for any
+other protocol, whose connections are decided as a whole."""
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
 AWS_KINDS: tuple[Kind, ...] = ("bedrock", "s3")
@@ -202,7 +202,7 @@ class Source:
 
     @property
     def opaque(self) -> bool:
-        """True if an escaped slash is part of its segment."""
+        """True if an escaped slash in a path is part of its segment."""
         return self.paths == "opaque"
 
     @property
@@ -332,16 +332,17 @@ class SidecarSettings:
 
     @property
     def own_hosts(self) -> tuple[str, ...]:
-        """The names in `hosts`, and the host of `authzen.url`, by which its clients call."""
+        """The host names by which clients call this sidecar: those in `hosts`, and the host of
+        `authzen.url`."""
         public = None if self.authzen.url is None else urlsplit(self.authzen.url).hostname
         return self.hosts if public is None else (*self.hosts, public)
 
     @property
     def compresses(self) -> bool:
-        """True if records are sent compressed, with `auto` resolved."""
+        """True if records are sent compressed; `auto` is resolved here."""
         return self.compress == "always" or (self.compress == "auto" and not self.control_is_here)
 
     @property
     def control_is_here(self) -> bool:
-        """True if the control API runs on this host."""
+        """True if the address of the control API names this host."""
         return urlsplit(self.control).hostname in ("localhost", "127.0.0.1", "::1")

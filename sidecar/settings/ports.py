@@ -1,4 +1,4 @@
-"""The ports that a sidecar opens, and what each serves to whom. Opens none."""
+"""Lists the ports that a sidecar opens, and what each serves to whom. Opens none."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -9,9 +9,9 @@ from sidecar.settings.sections import Door
 
 
 class Port(NamedTuple):
-    """One of the sidecar's ports. `keyless` means that its requests count as the agent's without
-    presenting a key; `certified` that only clients with a certificate are served. `serves` says
-    for people what it is."""
+    """One of the sidecar's ports. `keyless` means that requests to it count as the agent's without
+    presenting a key; `certified` means that only clients with a certificate are served. `serves`
+    describes for people what the port offers."""
 
     name: str
     listen: ListenAddress
@@ -21,7 +21,8 @@ class Port(NamedTuple):
 
 
 def ports_of(settings: SidecarSettings) -> Iterator[Port]:
-    """Every port that the settings open. Sources may share one, and each is named."""
+    """Yield every port that the settings open. If sources share a port, it is listed for each of
+    them."""
     shared = [door.name for door in settings.doors if door.listen is None]
     asked = "decisions, with a key" + "".join(f"; check door `{name}`" for name in shared)
     numbers = "health" if settings.metrics_listen else "health and metrics"

@@ -10,7 +10,8 @@ from policies.definitions.model import Sensitivity
 from policies.ground.addresses import ListenAddress
 
 SpoolMode = Literal["durable", "strict", "best_effort"]
-"""When a response is sent, relative to its record (`FORMAT.md`, Enforcement points)."""
+"""The modes of the spool, which differ in when a response is sent, relative to its record
+(`FORMAT.md`, Enforcement points)."""
 
 MIN_SEGMENT_BYTES = 1024 * 1024
 MIN_MEMORY_BYTES = 1024 * 1024
@@ -39,7 +40,7 @@ class SpoolSettings:
     or, in mode `best_effort`, records are lost and counted."""
 
     def complaints(self) -> dict[str, str]:
-        """The settings that can't be used, with a sentence for each."""
+        """Return a sentence about each setting that can't be used, by its key."""
         found = {}
         minima = {
             "segment_bytes": MIN_SEGMENT_BYTES,

@@ -1,4 +1,4 @@
-"""Metrics of the parts that keep their own counts."""
+"""Registers the metrics of parts that keep their own counts. They are read at each scrape."""
 
 from collections.abc import Callable
 
@@ -24,7 +24,7 @@ from sidecar.telemetry.status import StatusReporter
 from sidecar.tracing import SpanExporter
 
 Row = tuple[str, str, Callable[[], float]]
-"""A metric's name, what it says, and the function that reads it."""
+"""A metric's name, its description, and the function that reads its value."""
 
 # A gauge's number is the position here, so the order is part of the metric (README, Metrics).
 _SPOOL_STATES = tuple(State)

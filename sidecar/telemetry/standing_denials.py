@@ -1,6 +1,7 @@
-"""Says why this sidecar denies every request: to the probes of `/health/ready`, and in the log,
-with the moment when it ends. Each such denial is recorded if it can be, but no single one says that
-all others are denied too. The words show no path and no secret."""
+"""Detects why this sidecar denies every request. Reports the reason to the probes of
+`/health/ready` and in the log, and the log says when the state ends. Each such denial is recorded
+if possible, but no single one says that all others are denied too. The texts show no path and no
+secret."""
 
 import asyncio
 import logging
@@ -24,11 +25,11 @@ from sidecar.spool import Spool, State
 log = logging.getLogger(__name__)
 
 SECONDS = 1.0
-"""The most seconds from the beginning of a state to its line in the log."""
+"""The most seconds from the beginning of such a state to its line in the log."""
 PAUSE_SECONDS = 0.1
-"""The least seconds between two looks, however often the policy set changes."""
+"""The minimum seconds between two looks at the states, however often the policy set changes."""
 START_SECONDS = 5.0
-"""The seconds that a start may take before a missing policy set or spool is reported."""
+"""The seconds after a start before a missing policy set or spool is reported."""
 
 
 class _NotKnown(Exception):
@@ -36,9 +37,10 @@ class _NotKnown(Exception):
 
 
 class StandingDenials:
-    """The loop. `agent` speaks through the proxy's ports; None without one, or if it enrols, which
-    tells of its keys itself. `spool` is None if nothing is denied for it. `changed` is called
-    when a state begins or ends, and when a part becomes ready, or is not ready any more."""
+    """The loop that logs when everything is denied, and when that ends. `agent` is the agent behind
+    the proxy's ports; None if there is none, or if it enrols, which is reported separately. `spool`
+    is None if no denial follows from the spool. `changed` is called when a state begins or ends,
+    and when a part becomes ready, or is not ready any more."""
 
     def __init__(
         self,
@@ -89,11 +91,11 @@ class StandingDenials:
             )
 
     def wake(self) -> None:
-        """Look soon: the policy set has changed."""
+        """Look at the states soon, because the policy set has changed."""
         self._wanted.set()
 
     async def run(self) -> None:
-        """Never returns."""
+        """Look at the states regularly, until cancelled."""
         while True:
             # Cleared before the look: what changes during it gets another one.
             self._wanted.clear()
@@ -157,7 +159,8 @@ def frozen_since(policy_set: PolicySet) -> int | None:
 
 
 def frozen_problem(policy_set: PolicySet) -> str | None:
-    """Return why everything is denied if the tenant is frozen; None if it is not."""
+    """Return the reason why everything is denied, if that is because the tenant is frozen; None if
+    it is not frozen."""
     since = frozen_since(policy_set)
     if since is None:
         return None
@@ -165,8 +168,8 @@ def frozen_problem(policy_set: PolicySet) -> str | None:
 
 
 def spool_problem(spool: Spool) -> str | None:
-    """Return why nothing can be allowed, or not even denied: there is no place for the record. None
-    if there is."""
+    """Return the reason why nothing can be allowed, or not even denied, because there is no place
+    for a record. None if there is a place."""
     # Anyone may read this, so it names the setting and not the path; the log has the path.
     where = "" if spool.disk_fault is None else f": {spool.disk_fault} at `spool.dir`"
     if spool.refusal is not None:
@@ -179,8 +182,8 @@ def spool_problem(spool: Spool) -> str | None:
 
 
 def agent_key_problem(policies: PolicyView, agent: AgentIdentity) -> str | None:
-    """Why every proxied request is denied for the agent's key; None if it is valid, or if that
-    can't be known, which other probes explain."""
+    """Return the reason why every proxied request is denied because of the agent's key; None if the
+    key is valid, or if that can't be known, which other probes explain."""
     try:
         return _agent_key_problem(policies, agent)
     except _NotKnown:
@@ -190,8 +193,9 @@ def agent_key_problem(policies: PolicyView, agent: AgentIdentity) -> str | None:
 def _agent_key_problem(
     policies: PolicyView, agent: AgentIdentity, *, named: bool = False
 ) -> str | None:
-    """Like `agent_key_problem`, but raises `_NotKnown` if it can't be known. `named` adds which key
-    it is, and whose: the log may say that, and `/health/ready`, which anyone may read, not."""
+    """Return the reason like `agent_key_problem`, but raise `_NotKnown` if it can't be known.
+    `named` adds which key it is, and whose: the log may say that, but not `/health/ready`, which
+    anyone may read."""
     if policies.stale():
         raise _NotKnown
     try:
@@ -207,8 +211,9 @@ def _agent_key_problem(
 
 
 def agent_role_problem(policies: PolicyView, agent: AgentIdentity) -> str | None:
-    """Return why every proxied request is denied because of the role in the settings; None if the
-    agent may act in it, or if that can't be known, which other probes explain."""
+    """Return the reason why every proxied request is denied because of the role in the settings;
+    None if the agent may act in that role, or if that can't be known, which other probes
+    explain."""
     if policies.stale():
         return None
     try:
@@ -228,7 +233,8 @@ def probes(
     identity: Identity,
     agent: AgentIdentity | None,
 ) -> dict[str, Probe]:
-    """Return the probes by name. `agent` is the one whose key is in a file, None without one."""
+    """Return the probes of readiness, by name. `agent` is the agent whose key is in a file; None if
+    there is no such agent."""
     found: dict[str, Probe] = {
         "policy_set": lambda: _policy_set_problem(policies, follower),
         "spool": lambda: spool_problem(spool),

@@ -1,5 +1,5 @@
 """Builds the sidecar's status report and sends it to the control API: every few seconds, and when
-the policy set in force changes. Learns the control API's time from the answer."""
+the policy set in force changes. Learns the control API's time from each answer."""
 
 import asyncio
 import logging
@@ -28,15 +28,17 @@ from sidecar.spool import Spool
 from sidecar.telemetry.standing_denials import frozen_problem
 
 MAX_REASON_CHARS = 4000
-"""The longest `refusing` and `forked`, in characters: the control API refuses more than 4096."""
+"""The most characters of the members `refusing` and `forked` in a report: the control API refuses
+more than 4096."""
 
 log = logging.getLogger(__name__)
 
 PATH = "/v1/sidecars/report"
 INTERVAL_SECONDS = 5.0
 COALESCE_SECONDS = 0.2
-"""Changes this close together make one report. The random delay also spreads the reports of a fleet
-in which the same document changed everywhere."""
+"""The most seconds that a report is delayed after a change, so that several changes make one
+report. The delay is random, which spreads the reports of a fleet in which the same document changed
+everywhere."""
 ANSWER_SECONDS = 4.0
 
 
@@ -71,7 +73,8 @@ class SidecarStatus:
         }
 
     def _who(self) -> dict[str, str | None]:
-        """Return the agent; for an enrolled one also its workload, and when its enrolment ends."""
+        """Return the members that identify the agent. An enrolled agent also has its workload, and
+        the time when its enrolment ends."""
         if isinstance(self.identity, EnrolledIdentity):
             answer = self.identity.answer
             return {
@@ -86,8 +89,8 @@ class SidecarStatus:
 
 
 class StatusReporter:
-    """The reporting loop. `snapshot` returns the status; the id of this run is added to it.
-    `failures` counts reports that the control API did not take."""
+    """The loop that sends status reports. `snapshot` returns the status, to which the id of this
+    run is added. `failures` counts reports that the control API did not accept."""
 
     def __init__(
         self,
@@ -107,12 +110,12 @@ class StatusReporter:
         self._pinned = pinned
         self._changed = asyncio.Event()
         self.wake = self._changed.set
-        """Reports soon: the status has changed."""
+        """Makes the loop report soon, because the status has changed."""
         what, back = "reporting to the control API", "the control API takes reports again"
         self._outage = RepeatingOutageLogger(log, what, back, clock.monotonic)
 
     async def run(self) -> None:
-        """Never returns."""
+        """Send reports until cancelled."""
         while True:
             # Cleared before the report: a change during it triggers the next one.
             self._changed.clear()
@@ -126,7 +129,7 @@ class StatusReporter:
                 await asyncio.sleep(COALESCE_SECONDS * random.random())  # noqa: S311
 
     async def report(self) -> None:
-        """Send one report, and take in the checkpoint that the answer shows. A failed report is not
+        """Send one report, and pass on the checkpoint in the answer. A failed report is not
         repeated: the next one replaces it."""
         status = {
             **self._snapshot(),

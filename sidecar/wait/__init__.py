@@ -1,1 +1,1 @@
-"""Waits for the sidecar on this host, for hooks of its container."""
+"""Waits until the sidecar on this host is ready, for hooks of its container."""

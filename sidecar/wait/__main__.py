@@ -1,8 +1,9 @@
 """`python -m sidecar.wait`: returns when the sidecar on this host is ready. For the `postStart`
-hook of an ordinary container: the kubelet starts the containers behind it once the hook returned.
+hook of an ordinary container: the kubelet starts the containers behind it once the hook has
+returned.
 
-Imports nothing of the sidecar, whose memory it shares. Exit code 0 when it is ready, 1 when it is
-not in time, with the last reason on standard error.
+Imports nothing of the sidecar, since both share the container's memory. Exit code 0 when the
+sidecar is ready; 1 when it is not ready in time, with the last reason on standard error.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from http.client import HTTPConnection, HTTPException, HTTPSConnection
 
 PAUSE_SECONDS = 0.2
 TRY_SECONDS = 2.0
-"""The seconds that one answer may take."""
+"""The seconds that the sidecar may take for one answer."""
 MAX_ANSWER = 65_536
 
 
@@ -31,8 +32,8 @@ def main() -> int:
 
 
 def wait(port: int, deadline: float, now: Callable[[], float], *, https: bool = False) -> str:
-    """Ask until the sidecar is ready, and return ""; return the last reason why not if it is not
-    ready by `deadline`."""
+    """Ask until the sidecar is ready, and return an empty text. If it is not ready by `deadline`,
+    return the last reason."""
     while True:
         problem = ask(port, https=https)
         if not problem or now() + PAUSE_SECONDS >= deadline:
@@ -41,7 +42,7 @@ def wait(port: int, deadline: float, now: Callable[[], float], *, https: bool = 
 
 
 def ask(port: int, *, https: bool = False) -> str:
-    """Return why the sidecar is not ready; empty if it is."""
+    """Return the reason why the sidecar is not ready; empty if it is ready."""
     connection = _connection(port, https)
     try:
         connection.request("GET", "/health/ready")
@@ -65,7 +66,7 @@ def _connection(port: int, https: bool) -> HTTPConnection:
 
 
 def _reason(body: bytes) -> str:
-    """Return the message of the error in `body`."""
+    """Return the message of the error in `body`; empty if `body` is not such an error."""
     try:
         error = json.loads(body)
         return str(error.get("details") or error["message"])
