@@ -45,7 +45,7 @@ class _KeyFile(ABC):
 
     @property
     def problem(self) -> str | None:
-        """The reason why the file's key is not in use; None if it is."""
+        """The reason why the key in the file is not in use; None if it is in use."""
         return self._state.problem
 
     async def run(self) -> None:

@@ -138,8 +138,9 @@ class AgentIdentity:
         return self._id or self._role
 
     def key(self) -> Key | None:
-        """Return the agent's key, or None if it may not evaluate: it is not live, lacks the scope,
-        or can't be looked up at the moment. Every retrieval is then denied."""
+        """Return the agent's key. Returns None if the key may not be used to ask for decisions: it
+        is revoked or expired, lacks the scope, or can't be looked up at the moment. Every retrieval
+        is then denied."""
         try:
             return self.known_key()
         except (NoPolicySet, MissingDocument, CacheDamaged):

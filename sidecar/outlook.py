@@ -61,8 +61,8 @@ class Outlook:
         await self.policies.document_fetcher.fetch(names)
 
     def permits(self, retrieval: Retrieval, key: Key | None) -> bool:
-        """Return whether `Enforcer.decide` would allow this now, by the documents that are here
-        (see `prepare`)."""
+        """Return whether `Enforcer.decide` would allow this retrieval now, by the documents that
+        are here. Call `prepare` first to fetch those that are missing."""
         facts = self.prospect(retrieval, key)
         return facts is not None and allows(self.at_configured_level(retrieval), facts)
 

@@ -53,7 +53,7 @@ class RecordedDecision(NamedTuple):
 
     @property
     def passes(self) -> bool:
-        """True if the request may be forwarded."""
+        """True if the request may be forwarded: it is allowed, or its denial is only reported."""
         return self.report_only or self.decision.decision == "ALLOW"
 
     def evaluation(self) -> dict[str, str]:
@@ -106,7 +106,7 @@ class Recorder:
         self._noted_revision = 0
 
     def conclude(self, verdicts: Sequence[Verdict], *, report_mode: bool) -> list[RecordedDecision]:
-        """Record the verdicts of one request: one decision makes one record, one metric, one log
+        """Record the verdicts of one request. Each decision makes one record, one metric, one log
         line, and one span if it is traced. The records are stored together or not at all."""
         return self.store(self.make(verdicts, report_mode=report_mode))
 

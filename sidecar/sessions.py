@@ -50,7 +50,7 @@ class SharedCall(Generic[T]):
         return self._waiting > 0
 
     async def result(self) -> T:
-        """Return the result of the call. Raises what the call raises."""
+        """Wait for the call, and return its result or raise its error."""
         self._waiting += 1
         try:
             # Not `await self._task`, which would pass on a cancellation of this waiter.
@@ -195,7 +195,8 @@ class SessionRegistry:
                 self._recent.pop(name.removeprefix(SESSION), None)
 
     def forget(self) -> None:
-        """Forget all sessions: the control API has another store, where no earlier claim holds."""
+        """Forget all sessions, because the control API has another store, in which no earlier claim
+        is valid."""
         self._recent.clear()
         self._foreign.clear()
         self._file.connection.execute("DELETE FROM sessions")

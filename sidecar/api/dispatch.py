@@ -262,7 +262,7 @@ class Dispatcher:
         return f"{self._prefix}-{next(self._numbers)}"
 
     def _with_id(self, head: ApiHead) -> ApiHead:
-        """Return `head` with a request id: the client's, or a new one."""
+        """Return `head` with a request id: the client's own, or a new one if it sent none."""
         return head if head.request_id else head._replace(request_id=self._make_id())
 
 

@@ -1,4 +1,4 @@
-"""Declares every key of the sidecar's settings, and compares them with each other."""
+"""Declares every key of the sidecar's settings, and checks the keys against each other."""
 
 from typing import Any
 

@@ -31,7 +31,7 @@ CHECKS: tuple[Check, ...] = (
 )  # fmt: skip
 
 MAX_UID = 2**32 - 2
-"""The largest user id; 2**32 - 1 means "no change" to setuid."""
+"""The largest user id. The next number, 2**32 - 1, means "no change" to `setuid`."""
 
 
 def examine(context: DoctorContext) -> list[DoctorFinding]:

@@ -107,7 +107,8 @@ def _known(upstream: SourceAddress) -> list[Address]:
 
 
 def _is_filtered(context: DoctorContext, address: Address, port: int, uid: int) -> bool:
-    """Return whether the packet filter redirects such a connection to the sidecar or stops it."""
+    """Return whether the packet filter stops a TCP connection of user `uid` to this address and
+    port, or redirects it to the sidecar."""
     rules = context.rules.get(address.version)
     if rules is None or isinstance(rules, Unobservable):
         return False
@@ -118,7 +119,7 @@ def _is_filtered(context: DoctorContext, address: Address, port: int, uid: int) 
 
 
 def listeners(context: DoctorContext) -> Iterator[DoctorFinding]:
-    """Report ports that other hosts can reach."""
+    """Report ports of the sidecar that other hosts can reach."""
     for name, listen, _, keyless, certified in context.ports:
         if _is_loopback(listen.host) or name == "`metrics_listen`":
             continue

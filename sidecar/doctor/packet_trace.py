@@ -1,7 +1,7 @@
 """Traces a packet of a local process through the packet-filter rules.
 
 If a rule depends on something unknown here (a mark, a set), the trace follows both branches: a
-packet is safe only if all outcomes are.
+packet counts as stopped or redirected only if that is the outcome of every branch.
 """
 
 from collections.abc import Iterator

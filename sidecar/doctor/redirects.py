@@ -54,10 +54,10 @@ def _named(hook: Hook) -> str:
 # From the ranges for documentation (RFC 5737, RFC 3849), which no real rule mentions.
 SAMPLE = {4: ip_address("203.0.113.9"), 6: ip_address("2001:db8::9")}
 ANY_PORT = 40_000
-"""A port that rules rarely mention, as a sample of all such ports."""
+"""A sample port that stands for all ports that the rules do not mention."""
 HTTPS, DNS = 443, 53
 _UNUSED_ID = 54_321
-"""A user and group id that rules rarely mention."""
+"""A sample user and group id that stands for all ids that the rules do not mention."""
 
 
 class _Family(NamedTuple):

@@ -52,7 +52,7 @@ class Doors:
             for each in self.judgements
             if each.door.protocol == "envoy_grpc"
         ]
-        """The doors with a port of their own."""
+        """The servers of the ports on which only check doors listen."""
 
     def beside(self, api: Dispatcher) -> Answering:
         """Return the handler of all requests to the sidecar's own port: `api`, and the doors that

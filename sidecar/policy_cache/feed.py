@@ -87,15 +87,16 @@ class Feed(Protocol):
     """The interface of a source that sends the policy set page by page."""
 
     async def next(self, position: Position, wait: float) -> FeedPage:
-        """Return the page after `position`. If there is none yet, wait up to `wait` seconds for
-        the next change. Raises `FeedFailed`, and `FeedForbidden` if the key is refused."""
+        """Return the page of changes after `position`. If there is none yet, wait up to `wait`
+        seconds for the next change. Raises `FeedFailed`, and `FeedForbidden` if the sidecar's key
+        is refused."""
         ...
 
 
 class LookupFeed(Feed, Protocol):
-    """A feed that can also be asked for documents by name."""
+    """The interface of a feed that can also be asked for documents by name."""
 
     async def lookup(self, names: Sequence[str]) -> FeedPage:
-        """Return the documents with these names at the page's revision. Removed ones have no body.
-        `more` is true if names were left out. Raises what `next` raises."""
+        """Return the documents with these names at the page's revision. Removed documents have no
+        body. `more` is True if names were left out. Raises the errors of `next`."""
         ...

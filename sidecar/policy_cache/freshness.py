@@ -26,7 +26,7 @@ class Freshness:
         return self._monotonic() - self._confirmed
 
     def stale(self, now: float) -> bool:
-        """Return whether the set is too old to decide by at `now` (monotonic)."""
+        """Return whether the set is too old to decide by at `now` (monotonic seconds)."""
         return now - self._confirmed > self.limit
 
     def reason(self, now: float) -> str:

@@ -39,7 +39,7 @@ FEEDS: tuple[FeedName, ...] = ("redis", "control")
 """The names of the sources that a policy set may come from."""
 
 MAX_WAIT = 10.0
-"""The longest long poll, in seconds. The control API allows 25."""
+"""The most seconds for which a long poll waits for a change. The control API allows 25."""
 MAX_PAUSE = 2.0
 FIRST_PAUSE = 0.05
 

@@ -19,7 +19,7 @@ Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
 
 MAX_USER = 2**32 - 2
-"""The largest user id; 2**32 - 1 means "no change" to setuid."""
+"""The largest user id. The next number, 2**32 - 1, means "no change" to `setuid`."""
 MAX_PORT = 65535
 MAX_SKIPPED = 64
 """The most ports and ranges, and the most networks, that an annotation may exempt."""

@@ -59,7 +59,7 @@ def ipv6_addresses(proc: Path = PROC) -> list[Ipv6Address]:
 
 
 def has_ipv4_route(proc: Path = PROC) -> bool:
-    """Return whether IPv4 packets can leave by any interface other than loopback."""
+    """Return whether IPv4 packets can leave by any interface besides loopback."""
     return any(line.split()[0] != _LOOPBACK_INTERFACE for line in _lines(proc / "route")[1:])
 
 

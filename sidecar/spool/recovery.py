@@ -206,7 +206,8 @@ def _resume_last(disk: Disk, found: Recovered, last: _LastSegment | None, source
 
 
 def _write_back(disk: Disk, last: _LastSegment) -> None:
-    """Rewrite the segment as it was read, with zeros after its last good frame, and sync."""
+    """Rewrite the segment with the bytes that were read, but with zeros after its last good frame,
+    and sync it."""
     # After a failed sync in the previous process, the kernel may show data that the disk does not
     # hold. A record appended to such data would chain to one that the next power cut takes away.
     # Writing the same bytes over themselves is harmless.

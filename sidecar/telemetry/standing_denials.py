@@ -106,7 +106,8 @@ class StandingDenials:
                     await self._wanted.wait()
 
     def look(self) -> None:
-        """Log which states have begun, ended or changed their cause since the last look."""
+        """Log which of the states in which everything is denied have begun, ended or changed their
+        cause since the last call."""
         for probe, state, pause in self._states:
             before = state.problem
             try:

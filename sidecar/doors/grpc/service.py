@@ -53,7 +53,8 @@ class _Attributed(NamedTuple):
 
     header: bytes
     extension: str
-    """The member of `context_extensions` that takes precedence over the header."""
+    """The member of the gateway's `context_extensions` that replaces the header if it is
+    present."""
 
 
 class CheckService:

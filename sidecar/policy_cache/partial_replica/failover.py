@@ -26,7 +26,7 @@ from sidecar.policy_cache.replica import FeedName
 MAX_WAITING = 256
 """The most callers that may wait for a lookup at a time. A further caller is refused at once."""
 MAX_NAMES = 400
-"""The most names in one combined read."""
+"""The most names of documents in one combined read."""
 
 log = logging.getLogger(__name__)
 

@@ -134,7 +134,7 @@ class SignatureCheck:
         return opened
 
     def claim(self, signed: bytes) -> Claim | None:
-        """Return the verified claim; None if it can't be trusted."""
+        """Return the claim if its signature is valid; otherwise None."""
         with suppress(SignatureRejected):
             return self._opened(Claim, signed)
         return None
@@ -301,8 +301,8 @@ class RedisReader:
         return self._head(head), dict(zip(fields, values, strict=True))
 
     async def claim(self, session_id: str) -> Claim | None:
-        """Return the claim to the session that the control API published, or None. Raises
-        `FeedFailed`. A claim that can't be trusted counts as missing."""
+        """Return the claim to the session that the control API published; None if there is none, or
+        if it can't be trusted. Raises `FeedFailed`."""
         found = await self._call(self._client.hget(session_key(self._tenant, session_id), "c"))
         claim = None if found is None else self.check.claim(found)
         # A signed claim copied to another session's key does not count.

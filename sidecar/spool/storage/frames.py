@@ -20,7 +20,8 @@ import orjson
 from policies.ground.canonical import encode
 
 MAX_PAYLOAD = 256 * 1024
-"""The largest payload, in bytes. An entry has at most 64 KiB, and its openings about as many."""
+"""The largest payload of a frame, in bytes. An entry of the log has at most 64 KiB, and its
+openings about as many."""
 
 _MAGIC = b"sluice\0\1"
 _HEADER = Struct(">8sII")

@@ -134,7 +134,7 @@ class Appender:
         on_roll: Callable[[], None],
     ) -> None:
         self.spares: deque[Path] = deque()
-        """Segments of zeros, ready for use."""
+        """Spare segments, which are files of zeros that are ready for use."""
         self.starved = False
         """True if no spare segment can be made. All remaining room is then for denials."""
         self.n = 0
