@@ -1,6 +1,6 @@
-"""Defines the answers that operations of every feature give, with pages of a list and the opaque
-cursor of the next one (`CONTRACT.md`, Responses), and renders them as HTTP responses.
-"""
+"""Defines the response types that operations of every feature return, among them a page of a list
+with the opaque cursor of the next page (`CONTRACT.md`, Responses), and renders them as HTTP
+responses."""
 
 import base64
 import binascii
@@ -18,12 +18,13 @@ from policies.ground.errors import SluiceError, invalid
 Row = TypeVar("Row")
 Shown = TypeVar("Shown")
 SortKey = tuple[int | str, ...]
-"""The values of a row by which its list is sorted."""
+"""The values of a row's columns by which its list is sorted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Page(Generic[Shown]):
-    """A page of a list; `next` is the sort key of its last row if more rows follow, else None."""
+    """A page of a list. `next` is the sort key of the page's last row if more rows follow, else
+    None."""
 
     rows: list[Shown]
     next: SortKey | None = None
@@ -31,7 +32,8 @@ class Page(Generic[Shown]):
 
 @dataclass(frozen=True, slots=True)
 class PagedPart(Generic[Shown]):
-    """A response that contains a page of a list; `next` as in `Page`."""
+    """A response object that contains a page of a list. `next` is the sort key of that page's last
+    row if more rows follow, else None."""
 
     response: Shown
     next: SortKey | None = None
@@ -40,21 +42,23 @@ class PagedPart(Generic[Shown]):
 def page_of(
     rows: Sequence[Row], limit: int, key: Callable[[Row], SortKey], show: Callable[[Row], Shown]
 ) -> Page[Shown]:
-    """Make a page of the first `limit` rows. Callers fetch one more, to know if more follow."""
+    """Make a page of the first `limit` rows. Callers fetch `limit + 1` rows: an extra row shows
+    that there is a next page."""
     page = rows[:limit]
     last = key(page[-1]) if len(rows) > limit else None
     return Page([show(row) for row in page], last)
 
 
 def write_cursor(key: SortKey) -> str:
-    """Write the cursor after the row with this sort key."""
+    """Encode a row's sort key as the opaque cursor that continues the list after this row."""
     # A row keeps its sort key forever, so no row is skipped or repeated if others are written
     # between two pages. A page number or an offset would shift.
     return base64.urlsafe_b64encode(orjson.dumps(key)).rstrip(b"=").decode("ascii")
 
 
 def read_cursor(text: str, types: tuple[type, ...]) -> SortKey:
-    """Read a cursor's sort key. Raises `Invalid` if its values are not of these types, in order."""
+    """Decode the sort key in a cursor. Raise `Invalid` if its values are not of these types, in
+    order."""
     try:
         padded = text.encode("ascii") + b"=" * (-len(text) % 4)
         values = orjson.loads(base64.b64decode(padded, altchars=b"-_", validate=True))
@@ -70,8 +74,8 @@ def read_cursor(text: str, types: tuple[type, ...]) -> SortKey:
 
 
 def _storable(value: int | str) -> bool:
-    """Whether a query can take the value: a number within 64 bits, text without control
-    characters."""
+    """Return whether a database query can take the value: a number within 64 bits, or text without
+    control characters."""
     # A made-up cursor must be answered with a 422, not make the database driver fail.
     if isinstance(value, int):
         return abs(value) < 1 << 62
@@ -80,8 +84,9 @@ def _storable(value: int | str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A response that is not one of our JSON types: a page, metrics. `security_policy` is its
-    Content-Security-Policy; by default a browser runs and loads nothing."""
+    """A response that is not one of our JSON types, such as an HTML page or the metrics.
+    `security_policy` is its `Content-Security-Policy`; by default the browser may run and load
+    nothing."""
 
     content_type: str
     body: bytes
@@ -90,7 +95,8 @@ class Document:
 
 @dataclass(frozen=True, slots=True)
 class Redirect:
-    """Redirects to `location`, which is relative: a proxy may serve us below another path."""
+    """A redirect to `location`, which is a relative URL: a proxy may serve the API below another
+    path."""
 
     location: str
 
@@ -112,14 +118,15 @@ class Done:
 
 
 EVENTS = "text/event-stream"
-"""Of a stream whose pieces are to be seen at once (Server-Sent Events)."""
+"""The media type of a stream whose pieces must reach the client at once (Server-Sent Events)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """The body as an iterator of its pieces, each at most a few megabytes. If the iterator raises,
-    the connection is closed without the response's end, so that a client can't take it for the
-    whole. `filename` is what a browser saves it as, None if it is not to be saved."""
+    """A response whose body is an iterator of pieces, each at most a few megabytes. If the iterator
+    raises, the connection is closed without the response's end, so that a client can't take the
+    part it got for the whole. `filename` is the name under which a browser saves the body, or None
+    if it is not to be saved."""
 
     content_type: str
     pieces: AsyncGenerator[bytes, None]
@@ -134,8 +141,8 @@ JSON = "application/json"
 
 
 class HttpReply(NamedTuple):
-    """Status, body, and the headers beyond those that every response has. If `pieces` is given,
-    they are the body."""
+    """A rendered HTTP response: status, body, and the headers beyond those that every response has.
+    If `pieces` is given, they are the body and `body` is empty."""
 
     status: int
     body: bytes
@@ -145,8 +152,8 @@ class HttpReply(NamedTuple):
 
 
 def render_result(result: object, status: int, target: str) -> HttpReply:
-    """The response to an operation's result. `target` is the request target, for a page's
-    `Link`."""
+    """Render an operation's result as an HTTP response. `target` is the request target, from which
+    a page's `Link` header is made."""
     if isinstance(result, Page | PagedPart):
         headers = {} if result.next is None else {"Link": _link(target, result.next)}
         content = result.rows if isinstance(result, Page) else result.response
@@ -170,13 +177,14 @@ def render_result(result: object, status: int, target: str) -> HttpReply:
 def render_error(
     error: SluiceError, status_headers: Mapping[str, str] = MappingProxyType({})
 ) -> HttpReply:
-    """Render an error, whose own headers override `status_headers`."""
+    """Render an error as an HTTP response. The error's own headers override `status_headers`."""
     headers = {**status_headers, **getattr(error, "headers", {})}
     return HttpReply(error.status, error.encoded(), JSON, headers)
 
 
 def _link(target: str, last: SortKey) -> str:
-    """Write a `Link` header (RFC 8288) to the same list, continued after `last`."""
+    """Write a `Link` header (RFC 8288) to the next page of the same list, which continues after the
+    sort key `last`."""
     path, _, query = target.partition("?")
     # Keep the request's own filters, or the next page would be one of another list.
     fields = [pair for pair in parse_qsl(query, keep_blank_values=True) if pair[0] != "cursor"]

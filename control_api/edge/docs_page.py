@@ -34,8 +34,8 @@ Schema = dict[str, Any]
 
 
 class FieldRow(NamedTuple):
-    """A field: its name, its location (`path`, `query`, `header`, `body`, `response`), its schema,
-    and whether it is required."""
+    """A row of a field table: the field's name, its location (`path`, `query`, `header`, `body`,
+    `response`), its schema, and whether it is required."""
 
     name: str
     location: str
@@ -44,7 +44,8 @@ class FieldRow(NamedTuple):
 
 
 def operation_fields(operation: dict[str, Any]) -> list[FieldRow]:
-    """List all fields of an operation's request: the parameters, then the body's."""
+    """List all fields of an operation's request: first the parameters, then the fields of the
+    body."""
     rows = [_parameter(each) for each in operation["parameters"]]
     if "requestBody" in operation:
         rows += members(operation["requestBody"]["content"][JSON]["schema"], "body")
@@ -65,7 +66,7 @@ def members(schema: Schema, location: str) -> list[FieldRow]:
 
 
 def field_table(document: dict[str, Any], rows: list[FieldRow]) -> str:
-    """Render the rows as an HTML table; an empty string if there are none."""
+    """Render the rows as an HTML table. Return an empty string if there are no rows."""
     if not rows:
         return ""
     lines = [
@@ -79,7 +80,8 @@ def field_table(document: dict[str, Any], rows: list[FieldRow]) -> str:
 
 
 def kind(document: dict[str, Any], schema: Schema) -> str:
-    """Name the type in a few words, for example `list of string` or `integer 1 to 1000`."""
+    """Describe a schema's type in a few words, for example `list of string` or `integer 1 to
+    1000`."""
     if "$ref" in schema:
         return kind(document, resolved(document, schema))
     if alternatives := schema.get("anyOf"):
@@ -97,13 +99,13 @@ def kind(document: dict[str, Any], schema: Schema) -> str:
 
 
 def resolved(document: dict[str, Any], schema: Schema) -> Schema:
-    """Find the schema that a `$ref` names."""
+    """Return the schema that the `$ref` in `schema` points to."""
     found: Schema = document["components"]["schemas"][schema["$ref"].rpartition("/")[2]]
     return found
 
 
 def try_form(method: str, path: str, operation: dict[str, Any]) -> str:
-    """Render the operation's form, hidden until the script runs."""
+    """Render the "Try it" form of the operation. It is hidden until the page's script runs."""
     fields = [_input(parameter) for parameter in operation["parameters"]]
     if body := operation.get("requestBody"):
         fields.append(_body(body["content"][JSON]["example"]))
@@ -148,11 +150,11 @@ placeholder="slc_…"></label>
 </div>"""
 
 Operation = tuple[str, str, dict[str, Any]]
-"""Method, path and the operation object."""
+"""An operation of the API: HTTP method, path and OpenAPI operation object."""
 
 
 def render_page(description: bytes) -> Document:
-    """Render the page for an OpenAPI document in JSON."""
+    """Render an OpenAPI document, given as JSON, as one HTML page."""
     document = orjson.loads(description)
     info = document["info"]
     style, script = _file("docs.css"), _file("docs.js")
@@ -231,7 +233,7 @@ def _operation(document: dict[str, Any], found: Operation) -> str:
 
 
 def curl(method: str, path: str, operation: dict[str, Any]) -> str:
-    """Write the operation as a curl command with example values."""
+    """Write a curl command that calls the operation with example values."""
     for parameter in operation["parameters"]:
         if parameter["in"] == "path":
             value = str(parameter.get("example", parameter["name"]))

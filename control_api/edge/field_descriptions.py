@@ -1,8 +1,9 @@
 """Describes each field of a request or response in one sentence.
 
-Most names mean the same everywhere, so `FIELDS` goes by name; `OF_TYPE` holds those that depend on
-their type, and an audit event's come from the table of the record's fields. A description at the
-field itself overrides all. A test fails on a field without a description, and the reverse.
+Most field names mean the same everywhere, so `FIELDS` is keyed by name alone. `OF_TYPE` holds the
+names whose meaning depends on their type, and the descriptions of an audit event's fields come from
+the table of the record's fields. A description at the field itself overrides all of these. A test
+fails on a field without a description, and on a description without a field.
 """
 
 from typing import Any
@@ -531,5 +532,5 @@ def describe_fields(type_name: str, schema: dict[str, Any]) -> None:
 
 
 def describe(type_name: str, field: str) -> str | None:
-    """Find the meaning of `field` in `type_name`; None if neither table has it."""
+    """Return the description of `field` in `type_name`, or None if neither table has one."""
     return OF_TYPE.get(f"{type_name}.{field}") or FIELDS.get(field)

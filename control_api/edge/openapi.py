@@ -1,10 +1,10 @@
-"""Describes the API (OpenAPI 3.1), from the table of routes and the types of requests and
-responses.
+"""Generates the API's OpenAPI 3.1 description from the table of routes and the types of requests
+and responses.
 
     schemas of all requests and responses > for each route its request, its responses, its links
 
-The description is rendered when it is first asked for: that takes longer than the rest of a start
-together, and most processes are never asked.
+The description is rendered at the first request for it: rendering takes longer than the rest of the
+start, and most processes are never asked for it.
 """
 
 import asyncio
@@ -29,7 +29,8 @@ from control_api.edge.route import Route, Scope
 
 
 def parameters(route: Route, request: Schema, examples: dict[str, Any]) -> list[dict[str, Any]]:
-    """Describe path, query and header parameters, those of the path with their `examples`."""
+    """Describe a route's path, query and header parameters. Path parameters get an example value
+    from `examples`, which is keyed by field name."""
     found = []
     for location, field, name in _locations(route):
         schema = _as_parameter(request["properties"][field])
@@ -62,7 +63,8 @@ def body(route: Route, request: Schema) -> dict[str, Any]:
 
 
 def _put_back(route: Route, request: Schema, name: str) -> Schema:
-    """Describe a member that is there because a `GET` shows it."""
+    """Describe a body member that a `PUT` accepts only because a `GET` shows it, so that a client
+    can send back the object that it read."""
     # Not `readOnly`: then a client should leave it out (OpenAPI 3.1, section 4.8.24), and tools
     # expect a refusal. Without a type, since it is not read.
     if name not in route.parameters:
@@ -72,7 +74,7 @@ def _put_back(route: Route, request: Schema, name: str) -> Schema:
 
 
 def _locations(route: Route) -> Iterator[tuple[str, str, str]]:
-    """Yield where each parameter is sent, the field it fills, and its name there."""
+    """Yield each parameter as `(location, field that it fills, name in that location)`."""
     yield from (("path", name, name) for name in route.parameters)
     yield from (("query", name, name) for name in route.query)
     yield from (
@@ -84,7 +86,8 @@ def _locations(route: Route) -> Iterator[tuple[str, str, str]]:
 
 
 def _as_parameter(field: Schema) -> Schema:
-    """Describe a field as a parameter, outside a body, where a value can't be null."""
+    """Turn a field's schema into the schema of a parameter, which has no title and can't be
+    null."""
     # A parameter has a name already; pydantic's title would only repeat it.
     schema = {name: value for name, value in field.items() if name != "title"}
     if schema.get("default", schema) is None:
@@ -212,7 +215,8 @@ def _tag(route: Route) -> str:
 
 
 def _links(route: Route, table: tuple[Route, ...]) -> dict[str, Any]:
-    """Link a created object to the operations whose path takes an id in the response."""
+    """Link the creation of an object to the operations whose path takes an id from its response
+    (OpenAPI links)."""
     # The example has every field of the response, so its names are those that can be linked.
     members = example_of(route.response_type)
     if route.method != "POST" or route.parameters or not isinstance(members, dict):
@@ -232,14 +236,16 @@ class Description:
 
 
 class Describer:
-    """`render` runs once, in a thread, so that other requests go on meanwhile."""
+    """Renders the API's description once, in a thread, so that other requests are served meanwhile.
+    `render` is the function that does it."""
 
     def __init__(self, render: Callable[[], Description]) -> None:
         self._render = render
         self._rendered: asyncio.Future[Description] | None = None
 
     async def describe(self) -> Description:
-        """Render once: requests that arrive meanwhile wait for that rendering."""
+        """Return the description, rendered at the first call. Requests that arrive during the
+        rendering wait for it."""
         if self._rendered is None:
             self._rendered = asyncio.get_running_loop().run_in_executor(None, self._render)
         # Shielded: a client that hangs up leaves the rendering to the others.

@@ -1,6 +1,6 @@
 """Describes a route's responses for OpenAPI: its success, and every error that follows from the
-table. Makes the JSON schemas (2020-12) of requests and responses from the types that validate them.
-"""
+table of routes. Makes the JSON schemas (2020-12) of requests and responses from the types that
+validate them."""
 
 import re
 from collections.abc import Iterable
@@ -23,15 +23,17 @@ _CITED = re.compile(r" \((?:`(?:CONTRACT|TOOLS|INTEGRATIONS)\.md`[^()]*|[\d.]+(?
 
 
 def words(docstring: str | None) -> str:
-    """A docstring's first paragraph, without citations of our own specifications.
+    """Return a docstring's first paragraph on one line, without citations of our own
+    specifications.
 
-    The rest of the docstring is for readers of the code.
+    The other paragraphs are for readers of the code, not of the API's description.
     """
     return _CITED.sub("", " ".join((docstring or "").partition("\n\n")[0].split()))
 
 
 class Schemas:
-    """Holds the schemas of a table of routes; `definitions` are those that others refer to."""
+    """The JSON schemas of the requests and responses of a table of routes. `definitions` holds the
+    shared schemas that others refer to by `$ref`."""
 
     def __init__(self, table: Iterable[Route]) -> None:
         routes = tuple(table)
@@ -55,14 +57,16 @@ class Schemas:
                 schema["description"] = words(schema["description"])
 
     def request(self, route: Route) -> Schema:
-        """Return the request's schema, with the fields of path, query, headers and body."""
+        """Return the schema of the route's request, with the fields of path, query, headers and
+        body."""
         return self._found[_request_key(route)]
 
     def response(self, route: Route) -> Schema:
         return self._found[_response_key(route)]
 
     def _resolve(self, routes: tuple[Route, ...]) -> None:
-        """Inline the schemas of requests: their fields are described one by one."""
+        """Replace each `$ref` to a request's schema by the schema itself, because each of its
+        fields is described as a parameter or a body member."""
         names = set()
         for route in routes:
             name = self.request(route)["$ref"].rpartition("/")[2]
@@ -100,7 +104,8 @@ WHEN = {
 }
 
 LIMITED = frozenset({Scope.evaluate, Scope.read, Scope.admin})
-"""The scopes that a rate limit applies to; see `control_api.auth` for the others."""
+"""The scopes that a rate limit applies to. `control_api.auth` says why the other scopes have
+none."""
 
 ERROR = {
     "type": "object",
@@ -154,7 +159,7 @@ _WITH = {401: ("WWW-Authenticate",), 429: ("Retry-After",), 503: ("Retry-After",
 
 
 def statuses(route: Route) -> set[int]:
-    """List the error statuses that a route may return."""
+    """Return the error statuses that a route may respond with."""
     # 400 and 422 always: even an operation without fields refuses an unknown query field.
     found = {400, 422, 500, *route.errors}
     if route.scopes is not None:
@@ -169,13 +174,13 @@ def statuses(route: Route) -> set[int]:
 
 
 def responses(route: Route, schemas: Schemas) -> dict[str, Any]:
-    """Describe the responses by status, the success first."""
+    """Describe a route's responses, keyed by status: the success first, then the errors."""
     found = {str(route.status): _success(route, schemas)}
     return found | {str(status): _error(route, status) for status in sorted(statuses(route))}
 
 
 def example_of(response_type: Any) -> Any:
-    """Find the example of a response type; for a list, a list with one example."""
+    """Return the example of a response type. For a list type, that is a list with one example."""
     if get_origin(response_type) is list:
         return [example_of(get_args(response_type)[0])]
     if isinstance(response_type, UnionType):
@@ -184,8 +189,8 @@ def example_of(response_type: Any) -> Any:
 
 
 def path_examples(routes: Iterable[Route]) -> dict[str, str]:
-    """Example values of path parameters: each is the field of that name in the first response
-    example that has it, so the examples fit together."""
+    """Return example values of path parameters, by name. Each value is taken from the first
+    response example that has a field of that name, so that the examples fit together."""
     found: dict[str, str] = {}
     for route in routes:
         example = example_of(route.response_type)
@@ -215,7 +220,8 @@ def _success(route: Route, schemas: Schemas) -> dict[str, Any]:
 
 
 def _own_headers(response_type: Any) -> tuple[str, ...]:
-    """Name the headers that a response type adds; for a union, those of its first type."""
+    """Return the names of the headers that a response type adds. For a union, these are the headers
+    of its first type."""
     union = isinstance(response_type, UnionType)
     first = get_args(response_type)[0] if union else response_type
     return tuple(getattr(first, "with_headers", ()))

@@ -1,9 +1,10 @@
-"""The pipeline that every request of the API passes.
+"""Defines the pipeline that every request to the API passes.
 
     request id > API key > route > scope > body > parse > operation > response
 
-The key and its scope are checked before the path's object is looked up and before the body is read
-(`CONTRACT.md`, Errors). Knows the table of routes, and no operation in it.
+The key and its scope are checked before the object that the path names is looked up and before the
+body is read (`CONTRACT.md`, Errors). The pipeline works from the table of routes and knows no
+single operation.
 """
 
 from collections.abc import Iterable, Mapping
@@ -40,20 +41,22 @@ class KeyHolder(Protocol):
 
 
 class Authenticate(Protocol):
-    """Identifies the caller. Raises `Unauthorized` without a key, `Forbidden` if it is invalid."""
+    """A function that identifies the caller by the presented API key. It raises `Unauthorized` if
+    there is no key, and `Forbidden` if the key is invalid."""
 
     async def __call__(self, presented: str | None) -> KeyHolder: ...
 
 
 class LogStanding(Protocol):
-    """Makes the headers that say how far the caller's log was verified."""
+    """A function that makes the response headers which say how far the caller's log has been
+    verified."""
 
     async def __call__(self, caller: KeyHolder) -> Mapping[str, str]: ...
 
 
 class RequestPipeline:
-    """Serves the routes. Of `bundles` each operation is given its own, and `standing` is asked for
-    the answers that depend on the log."""
+    """Serves the routes. `bundles` holds the objects that operations work with, and `standing`
+    makes the extra headers of the responses that depend on the log."""
 
     def __init__(
         self,
@@ -104,7 +107,8 @@ class RequestPipeline:
     async def _admit(
         self, request: web.BaseRequest, info: RequestInfo, path: str
     ) -> tuple[CompiledRoute, dict[str, str], KeyHolder | None]:
-        """Find the route and its path parameters, and the caller, if it may use the route."""
+        """Find the route and its path parameters, authenticate the caller, and check that the
+        caller's scope allows the route. The caller is None if the route needs no key."""
         # The common case first: one look-up, without decoding the path.
         compiled = self._router.exact(info.method, path)
         found: dict[str, str] = {}
@@ -125,7 +129,8 @@ class RequestPipeline:
         return compiled, found, caller
 
     def _presented(self, request: web.BaseRequest) -> str | None:
-        """Read the key from either header. Raises `KeysDiffer` if both are given and disagree."""
+        """Read the API key from `X-API-Key` or `Authorization`. Raise `KeysDiffer` if both are
+        given and disagree."""
         headers = request.headers
         try:
             return presented_key(
@@ -141,6 +146,7 @@ def _refused(error: SluiceError, _request: web.BaseRequest) -> HttpReply:
 
 
 def _guarded(path: str) -> bool:
-    """Return whether the path is under `/v1/`, whether or not it exists."""
+    """Return whether the path is under `/v1/`, where a key is required even if the path does not
+    exist."""
     # Decode it, as the router does: `/%761/…` must not reveal more than `/v1/…`.
     return unquote(path.partition("/")[2].partition("/")[0]) == "v1"

@@ -1,8 +1,9 @@
-"""Takes every request in and out: its id, its body within limits of size and time, the metrics, and
-the one place where an error becomes a response.
+"""Wraps the serving of every request: assigns its id, reads its body within limits of size and
+time, counts it in the metrics, and is the one place where an error becomes a response.
 
-Requests that fail because something that the service needs is away are logged once a minute for
-each cause, and once at its end. A database that restarts would otherwise cost a line per request.
+When requests fail because the service lacks something it needs, such as its database, each cause is
+logged once a minute, and its end is logged once. A database that restarts would otherwise cost a
+line per request.
 """
 
 import asyncio
@@ -30,29 +31,34 @@ from policies.ground.process.json_logging import REQUEST_ID
 
 # A client that sends a byte now and then must not hold a connection forever.
 BODY_SECONDS = 30.0
-"""How many seconds a body may take to arrive."""
+"""The most seconds that a body may take to arrive."""
 
 
 PIECE = 256 * 1024
-"""Bytes that are inflated at once, and that this makes at once: in less than a millisecond."""
+"""The most compressed bytes that one step of the decompression reads, and the most that it
+produces. One step takes less than a millisecond."""
 _WINDOWS = {"gzip": 31, "x-gzip": 31, "deflate": 15}
-"""How zlib names the formats (`wbits`). `deflate` is zlib's (RFC 9110, section 8.4.1.2)."""
+"""zlib's `wbits` value for each content coding. `deflate` means the zlib format (RFC 9110, section
+8.4.1.2)."""
 
 MAX_LARGE = 6
-"""The maximum number of requests with large bodies at a time: each holds its body in memory."""
+"""The most requests with large bodies that are served at a time: each holds its body in memory."""
 MAX_OF_ONE = 3
-"""The maximum number of one tenant's, so that it does not hold up the others."""
+"""The most requests with large bodies of one tenant that are served at a time, so that a tenant
+does not hold up the others."""
 
 
 class LargeBodies:
-    """Counts the requests with large bodies under way."""
+    """Counts the requests with large bodies that are being served, by tenant, and limits their
+    number."""
 
     def __init__(self) -> None:
         self._of: Counter[object] = Counter()
 
     @contextmanager
     def one(self, tenant: object) -> Iterator[None]:
-        """Serve one request. Raises `Unavailable` if there are too many; it may be sent again."""
+        """Count one request of the tenant while the context lasts. Raise `Unavailable` if too many
+        are being served already; the client may retry."""
         if self._of[tenant] >= MAX_OF_ONE or self._of.total() >= MAX_LARGE:
             raise Unavailable(
                 f"{self._of.total()} requests with large bodies are being served already "
@@ -72,10 +78,11 @@ class ClientDisconnected(Malformed):
 
 
 async def read_body(request: web.BaseRequest, most: int = MAX_BODY) -> bytes:
-    """The body, inflated if it is compressed.
+    """Read the request's body, and decompress it if it is compressed.
 
-    Raises `TooLarge` over `most` bytes, compressed or not, `Malformed` if it is cut short, late or
-    not encoded as it says, `ClientDisconnected` if the client goes away.
+    Raise `TooLarge` if it has more than `most` bytes, compressed or not, `Malformed` if it is
+    incomplete, late or not encoded as its `Content-Encoding` says, and `ClientDisconnected` if the
+    client goes away.
     """
     # Refuse before anything is read. A body without `Content-Length` is cut off during the read.
     if (request.content_length or 0) > most:
@@ -101,9 +108,10 @@ async def read_body(request: web.BaseRequest, most: int = MAX_BODY) -> bytes:
 
 
 async def inflated(body: bytes, coding: str, most: int) -> bytes:
-    """A compressed body as it was before, at most `most` bytes. Others get a turn after each piece.
+    """Decompress a body to at most `most` bytes. Other tasks get a turn after each piece.
 
-    Raises `TooLarge`, and `Malformed` if it is not one whole body of this `coding`.
+    Raise `TooLarge` if it would have more bytes, and `Malformed` if it is not exactly one complete
+    body of this `coding`.
     """
     window = _WINDOWS.get(coding)
     if window is None:
@@ -128,8 +136,8 @@ async def inflated(body: bytes, coding: str, most: int) -> bytes:
 
 
 async def _read(request: web.BaseRequest, most: int) -> bytes:
-    """The body, or its beginning if it has more than `most` bytes. aiohttp's own `read` has one
-    limit for all routes."""
+    """Read the body, or only its beginning if it has more than `most` bytes. aiohttp's own `read`
+    is not used because it has one limit for all routes."""
     body = bytearray()
     while len(body) <= most and (chunk := await request.content.readany()):
         body += chunk
@@ -137,7 +145,8 @@ async def _read(request: web.BaseRequest, most: int) -> bytes:
 
 
 async def _send_continue(request: web.BaseRequest) -> None:
-    """Invite the body of a client that sent `Expect: 100-continue` (RFC 9110, section 10.1.1)."""
+    """Send `100 Continue` to a client that waits for it before sending the body, as its header
+    `Expect: 100-continue` says (RFC 9110, section 10.1.1)."""
     transport = request.transport
     expects = request.headers.get("Expect", "").lower() == "100-continue"
     if expects and transport is not None and request.version == (1, 1):
@@ -145,25 +154,29 @@ async def _send_continue(request: web.BaseRequest) -> None:
 
 
 PAUSE_SECONDS = 60.0
-"""The least time between two lines about one cause."""
+"""The least number of seconds between two log lines about the same cause."""
 NO_OPERATION = "none"
-"""The operation of a request that failed before its route was known, as its key was checked."""
+"""The operation's name in logs and metrics for a request that failed while its key was checked,
+before its route was known."""
 _MAX_CAUSES = 64
-"""Messages are few, but some name what is away."""
+"""The most causes that are remembered, since some messages name what is unavailable. Beyond that,
+all are forgotten."""
 _log = logging.getLogger("sluice.http")
 
 
 class ServerFaults:
-    """`monotonic` is a clock in seconds."""
+    """Logs why requests fail when the service is unavailable: once a minute for each cause, and
+    once when it is over. `monotonic` is a clock in seconds."""
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
         self._monotonic = monotonic
         self._logged_at: dict[str, float] = {}
         self._failing: dict[str, str] = {}
-        """By operation, the cause that was told of it."""
+        """For each operation that failed, the cause that was logged."""
 
     def failed(self, operation: str, error: Unavailable) -> None:
-        """Note that a request of this operation failed."""
+        """Record that a request of this operation failed, and log the cause unless that was done
+        within the last minute."""
         cause, now = error.message, self._monotonic()
         if now - self._logged_at.get(cause, float("-inf")) < PAUSE_SECONDS:
             return
@@ -174,7 +187,8 @@ class ServerFaults:
         _log.error("request failed with %d: %s", error.status, cause)
 
     def answered(self, operation: str) -> None:
-        """Note that a request of this operation did not fail."""
+        """Record that a request of this operation succeeded, and log the recovery if it failed
+        before."""
         # Only an operation that failed shows that the cause is over: others may not need it.
         if self._failing and self._failing.pop(operation, None) is not None:
             back = (
@@ -190,8 +204,8 @@ _REQUEST_ID = re.compile(r"[A-Za-z0-9._:/+=@-]{1,128}\Z")
 
 @dataclass(slots=True)
 class RequestInfo:
-    """What is known about a request so far; `operation` is `none` until a route is found.
-    `key_checked` is whether it has a key that is valid."""
+    """What is known about a request so far. `operation` is the name of its route's operation, or
+    `none` until the route is found. `key_checked` is True once its API key was found valid."""
 
     method: str
     target: str
@@ -204,7 +218,8 @@ Refused = Callable[[SluiceError, web.BaseRequest], HttpReply]
 
 
 class RequestShell:
-    """Serves the requests of a listener. `run_id` begins the ids of its requests."""
+    """Answers the requests of a listener, and adds what all of them need: request id, metrics,
+    logging of errors. The generated request ids begin with `run_id`."""
 
     def __init__(self, instruments: Instruments, clock: Clock, run_id: str) -> None:
         self._instruments = instruments
@@ -222,8 +237,8 @@ class RequestShell:
     async def answer(
         self, request: web.BaseRequest, serve: Serve, refused: Refused
     ) -> web.StreamResponse:
-        """The response to `request`, whatever happens: what `serve` returns, or what `refused`
-        makes of the error that it raised."""
+        """Respond to `request`, whatever happens: with the reply of `serve`, or with the reply that
+        `refused` makes of the error that `serve` raised."""
         started = self._monotonic()
         given = request.headers.get("X-Request-ID")
         request_id = given if given and _REQUEST_ID.match(given) else self.new_request_id()

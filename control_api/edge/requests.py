@@ -1,12 +1,13 @@
-"""Defines the base of all requests, and the types of their fields: identifiers, times, flags,
+"""Defines the base class of all requests, and the types of their fields: identifiers, times, flags,
 `If-Match`, `Idempotency-Key` (`CONTRACT.md`, Requests).
 
 A request model validates a request and is also the source of its description. Its fields come from
 the path, the query, a header or the body; the route decides which (`control_api/edge/route.py`).
 
 `Idempotency-Key` is for requests that create an object whose secret is shown once. The object's id
-is derived from the header, so the database itself refuses a second object, whichever process the
-repetition reaches, and however much later. Its answer can't repeat the secret, so it is a conflict.
+is derived from the header. A repeated request would therefore create the same id, and the database
+itself refuses it, whichever process it reaches and however much later. The response to the repeated
+request can't show the secret again, so it is a conflict.
 """
 
 import hashlib
@@ -46,25 +47,28 @@ class RequestModel(BaseModel):
     in_header: ClassVar[Mapping[str, str]] = {}
     """Fields taken from a header, each with the header's name."""
     unique_keys: ClassVar[bool] = True
-    """Whether a body with a duplicate key is refused."""
+    """True if a body with a duplicate key is refused."""
     decoded_later: ClassVar[bool] = False
-    """Whether the body may be so large that decoding it would hold up the event loop. The operation
-    is given an `UndecodedRequest`, and has it decoded in another process."""
+    """True if the body may be so large that decoding it would hold up the event loop. The operation
+    is then given an `UndecodedRequest`, and has it decoded in another process."""
     shown: ClassVar[type | None] = None
-    """The response that shows the object which a `PUT` writes, if a body may hold all its members
-    (`put_back`)."""
+    """The response type that shows the object written by a `PUT`, if the body of the `PUT` may hold
+    all of that type's members (`put_back`)."""
 
     @classmethod
     def from_known_bytes(cls, body: bytes) -> "RequestModel | None":  # noqa: ARG003  # subclasses use it
-        """A fast path: reads the request from the bytes of a JSON body without decoding it fully.
+        """Read the request from the bytes of a JSON body without decoding it fully: a fast path for
+        bodies that our own sidecars write.
 
-        Returns None if the bytes do not have the one known form; the body is then decoded as usual.
+        Return None if the bytes do not have the exact form that this expects; the body is then
+        decoded as usual.
         """
         return None
 
     @classmethod
     def read(cls, values: dict[str, Any]) -> Any:
-        """Validate the request. Raises `Invalid` with all complaints at once."""
+        """Validate the fields' values and return the request. Raise `Invalid` with all complaints
+        at once."""
         try:
             return cls.model_validate(values)
         except ValidationError as error:
@@ -72,15 +76,16 @@ class RequestModel(BaseModel):
 
 
 class UndecodedRequest(NamedTuple):
-    """A request whose body is not decoded yet. `fields` are those of the path and the query,
-    not validated either."""
+    """A request whose body is not decoded yet. `fields` are the values from the path and the query;
+    they are not validated yet either."""
 
     fields: Mapping[str, str]
     body: bytes
 
 
 def shown_members(request_type: type[RequestModel]) -> frozenset[str]:
-    """Name the members of the object that the request writes, as a `GET` shows it."""
+    """Return the names of the members that a `GET` shows of the object which this request
+    writes."""
     shown: Any = request_type.shown
     return frozenset(() if shown is None else (each.name for each in fields(shown)))
 
@@ -88,11 +93,11 @@ def shown_members(request_type: type[RequestModel]) -> frozenset[str]:
 def put_back(
     request_type: type[RequestModel], body: dict[str, Any], path: Mapping[str, str]
 ) -> tuple[dict[str, Any], list[str]]:
-    """The body without the members that a `GET` shows and no request sets, and a complaint about
-    each that names another object than the path does.
+    """Drop the members of the body that a `GET` shows and that no request can set. Return the
+    remaining body, and a complaint for each member that contradicts the path.
 
-    INVARIANT: what a `GET` returned can be put back. What the service keeps (times, versions,
-    counts) is ignored: it may have changed since.
+    INVARIANT: what a `GET` returned can be sent back in a `PUT`. What the service keeps (times,
+    versions, counts) is ignored: it may have changed since.
     """
     members = shown_members(request_type)
     if not members:
@@ -118,12 +123,13 @@ def _identifier(text: str) -> str:
 
 
 def _query_integer(value: object) -> object:
-    """Turns digits in a query into an integer. The strict type refuses anything else."""
+    """Turn digits in a query into an integer. Return any other value unchanged, so that the strict
+    type refuses it."""
     return int(value) if isinstance(value, str) and _DIGITS.match(value) else value
 
 
 def json_integer(value: object) -> object:
-    """Turns `1.0` into an integer: in JSON it is one (JSON Schema Validation, section 6.1.1), and
+    """Turn `1.0` into an integer. In JSON it is one (JSON Schema Validation, section 6.1.1), and
     some clients write all their numbers that way."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
@@ -140,7 +146,7 @@ Identifier = Annotated[
         }
     ),
 ]
-"""1 to 256 characters without control characters, stored byte for byte."""
+"""An identifier: 1 to 256 characters without control characters, stored byte for byte."""
 
 # At most 32 roles: a log entry holds at most 64 KiB, and the record of a decision based on such a
 # list contains the whole list.
@@ -156,7 +162,8 @@ def _flag(value: object) -> bool:
 
 
 def read_flag(value: object, name: str) -> bool:
-    """Reads `true` or `false` from a query; false if absent. Raises `Invalid` for anything else."""
+    """Read a flag in a query: `true`, `false`, or None if absent, which means false. Raise
+    `Invalid` for anything else."""
     try:
         return _flag(value)
     except ValueError as error:
@@ -164,18 +171,20 @@ def read_flag(value: object, name: str) -> bool:
 
 
 Flag = Annotated[bool, BeforeValidator(_flag)]
-"""`true` or `false` in a query."""
+"""A flag in a query: `true` or `false`."""
 QueryInt = Annotated[int, BeforeValidator(_query_integer)]
 # The bounds come before the validator, or the API's description would not have them.
 LogSize = Annotated[int, Field(ge=0, le=10**15 - 1), BeforeValidator(_query_integer)]
-"""A number of entries, in a query: of as many digits as are read."""
+"""A number of log entries in a query, of at most 15 digits, which is as many as `_query_integer`
+reads."""
 MostEntries = Annotated[int, Field(ge=1, le=10**15 - 1), BeforeValidator(_query_integer)]
-"""The most entries to return, in a query."""
+"""The most log entries to return, as a number in a query."""
 Text = Annotated[str, Field(max_length=4096, pattern="^[^\\u0000]*$")]
-"""Text for people: a name, a description. No NUL, because PostgreSQL can't store it."""
+"""Text for people, such as a name or a description. It contains no NUL, because PostgreSQL can't
+store it."""
 
 Reason = Annotated[str, Field(min_length=1, max_length=1024, pattern="^[^\\u0000]*$")]
-"""Why something was done to the log. The log keeps it forever, so it is short."""
+"""The reason for a change of the log. It is short because the log keeps it forever."""
 
 
 class ListRequest(RequestModel):
@@ -189,18 +198,19 @@ class ListRequest(RequestModel):
     )
 
     def after(self, *types: type) -> SortKey | None:
-        """The sort key to continue after, or None for the first page. Raises `Invalid` if the
-        cursor is not one of ours."""
+        """Return the sort key after which the list continues, or None for the first page. Raise
+        `Invalid` if the cursor was not made by this API."""
         return None if self.cursor is None else read_cursor(self.cursor, types)
 
     def seq(self) -> int | None:
-        """Return the key of `after`, for lists whose sort key is a single number."""
+        """Return the number after which the list continues, for lists whose sort key is a single
+        number. None means the first page."""
         key = self.after(int)
         return None if key is None else int(key[0])
 
 
 def complaints(error: ValidationError) -> list[str]:
-    """Write one line per field: where, and what is wrong."""
+    """Write one line per invalid field: its path in the request, and what is wrong."""
     lines = []
     # Leave out the values: one may be a secret that was sent in the wrong field.
     for fault in error.errors(include_url=False, include_context=False, include_input=False):
@@ -227,8 +237,8 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def log_time(text: str) -> str:
-    """The time in the log's own form, without the digits beyond a microsecond. Raises `ValueError`
-    for anything else."""
+    """Rewrite an RFC 3339 time in the form that the log uses, cut to microseconds. Raise
+    `ValueError` if the text is not such a time."""
     try:
         # `fromisoformat` alone also takes dates, weeks, and times without an offset.
         if _TIMESTAMP.match(text) is None:
@@ -258,7 +268,8 @@ IfMatch = Annotated[str, AfterValidator(_tags)]
 
 
 def is_met(if_match: str | None, version: object) -> bool:
-    """Return whether the precondition, if there is one, names this version."""
+    """Return whether the `If-Match` precondition holds for this version. It holds if there is
+    none."""
     # RFC 9110, section 13.1.1, asks for strong comparison: a weak tag never matches.
     return if_match in (None, "*") or f'"{version}"' in re.findall(_TAG, if_match or "")
 
@@ -280,7 +291,8 @@ IdempotencyKey = Annotated[
 
 
 def id_entropy(key: str | None, tenant_id: str, entropy: Callable[[int], bytes]) -> bytes:
-    """Make the 16 bytes of a new object's id: by the idempotency key, or random without one."""
+    """Make the 16 bytes of a new object's id: derived from the idempotency key and the tenant, or
+    random if there is no key."""
     if key is None:
         return entropy(16)
     tenant = tenant_id.encode()

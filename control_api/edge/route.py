@@ -1,6 +1,5 @@
-"""Defines a route and the scopes that it accepts, and parses a request, of which it gets path,
-query, headers and body, into the type that the route's operation takes.
-"""
+"""Defines a route and the scopes that it accepts, and parses a request's path, query, headers and
+body into the type that the route's operation takes."""
 
 import inspect
 import re
@@ -25,7 +24,8 @@ from policies.ground.errors import Invalid, Malformed, invalid
 
 
 class Scope(StrEnum):
-    """What a key may do (`CONTRACT.md`, Scopes). A closed set, because it is a metric's label."""
+    """The kind of access that an API key grants (`CONTRACT.md`, Scopes). A closed set, because it
+    is a metric's label."""
 
     evaluate = "evaluate"
     read = "read"
@@ -50,8 +50,8 @@ MAX_QUERY_FIELDS = 64
 
 
 class ApiCall(NamedTuple):
-    """`path` holds the decoded path parameters; `query` is still encoded; `body` is empty if the
-    request had none."""
+    """The parts of an HTTP request that a route parses. `path` holds the decoded path parameters;
+    `query` is still encoded; `body` is empty if the request had none."""
 
     path: dict[str, str]
     query: str
@@ -61,9 +61,11 @@ class ApiCall(NamedTuple):
 
 
 def path_segments(path: str) -> list[str]:
-    """The path's segments, each percent-decoded once: `%2F` stays inside its segment.
+    """Split a path into its segments, and percent-decode each of them once: a `%2F` stays inside
+    its segment.
 
-    `path` is as received, with bytes outside ASCII as surrogate escapes.
+    `path` is as received, with bytes outside ASCII as surrogate escapes. Raise `Malformed` if it
+    does not begin with `/` or is not UTF-8 when decoded.
     """
     if not path.startswith("/"):
         raise Malformed("the request target is not a path: it must begin with `/`")
@@ -77,7 +79,8 @@ def path_segments(path: str) -> list[str]:
 
 
 def query_fields(query: str) -> dict[str, str]:
-    """Parse the query's fields by name. Raises `Invalid` if one is given twice."""
+    """Parse the fields of a query, by name. Raise `Invalid` if a name occurs twice, and `Malformed`
+    if the query can't be parsed."""
     if not query:
         return {}
     try:
@@ -101,26 +104,28 @@ def query_fields(query: str) -> dict[str, str]:
 
 
 Operation = Callable[..., Awaitable[object]]
-"""`async (bundle, caller, request) -> response`."""
+"""The function that carries out a request: `async (bundle, caller, request) -> response`."""
 
 MAX_BODY = 1024 * 1024
-"""Of most routes. Requests to those that take larger bodies are few at a time
-(`control_api.edge.request_shell`)."""
+"""The most bytes in a request's body, on most routes. Few requests are served at a time on the
+routes that take larger bodies (`control_api.edge.request_shell`)."""
 _PARAMETER = re.compile(r"\{([a-z_]+)\}\Z")
 _WITH_BODY = frozenset({"POST", "PUT", "PATCH"})
 
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """One operation: everything HTTP needs, together with the operation's signature.
+    """One operation of the API: everything that HTTP needs, together with the operation itself.
 
-    `scopes` is None if no key is needed. `errors` are statuses beyond those that follow from the
-    other fields. `content_type` is that of the response, and `other_content_types` those that a
-    field of the request may ask for. `max_body` is in bytes. `of_log` means that the answer depends
-    on index columns or counts of the log: it says when these were verified.
+    `scopes` is None if no key is needed. `errors` are the error statuses beyond those that follow
+    from the other fields. `content_type` is the media type of the response, and a field of the
+    request may ask for one of `other_content_types` instead. `max_body` is in bytes. `of_log` means
+    that the response depends on index columns or counts of the log, so its headers say when these
+    were verified.
 
     `falls_through` means that the last segment of the path may also be an identifier chosen by a
-    caller. A method that this path lacks is then looked up on the path with a parameter there.
+    caller. If the path has no route for the request's method, the method is looked up on the path
+    that has a parameter in place of that segment.
     """
 
     method: str
@@ -137,8 +142,8 @@ class Route:
 
     @property
     def request_type(self) -> type[RequestModel]:
-        """The request model: the type of the operation's third parameter, or the one it is
-        annotated with if the request is parsed into something else."""
+        """The request model: the type of the operation's third parameter. If the request is parsed
+        into another type, the model is given as that type's annotation."""
         # INVARIANT: an operation takes `(bundle, caller, request)`. Its signature alone declares
         # the types.
         request = list(_signature(self.operation).parameters.values())[2].annotation
@@ -148,8 +153,9 @@ class Route:
 
     @property
     def response_type(self) -> Any:
-        """The response's type; a list for a page, None if it is not one of our JSON types. A route
-        that answers in JSON only if asked to has a `Document` beside that type."""
+        """The type of the response, or None if it is not one of our JSON types. For a page it is a
+        list. An operation that returns JSON only on request returns that type or a `Document`; this
+        is the former of the two."""
         response = _signature(self.operation).return_annotation
         if get_origin(response) is Page:
             return list[get_args(response)[0]]  # type: ignore[misc]  # a type made of a type
@@ -161,7 +167,7 @@ class Route:
 
     @property
     def paged(self) -> bool:
-        """Says whether the response is a page of a list, or contains one."""
+        """True if the response is a page of a list, or contains one."""
         return get_origin(_signature(self.operation).return_annotation) in (Page, PagedPart)
 
     @property
@@ -170,12 +176,12 @@ class Route:
 
     @property
     def summary(self) -> str:
-        """Takes the first paragraph of the operation's docstring."""
+        """The first paragraph of the operation's docstring."""
         return (inspect.getdoc(self.operation) or "").partition("\n\n")[0].replace("\n", " ")
 
     @property
     def details(self) -> str:
-        """Takes the rest of the operation's docstring."""
+        """The operation's docstring without its first paragraph."""
         return (inspect.getdoc(self.operation) or "").partition("\n\n")[2]
 
     @property
@@ -184,12 +190,13 @@ class Route:
 
     @property
     def parameters(self) -> tuple[str, ...]:
-        """Names what stands between braces in the path."""
+        """The names of the path's parameters, which stand between braces."""
         return tuple(found[1] for part in self.parts if (found := _PARAMETER.match(part)))
 
     @property
     def query(self) -> tuple[str, ...]:
-        """Names the fields of the query: without a body, all but those of path and headers."""
+        """The names of the query's fields. On a route without a body, these are all fields except
+        those of path and headers."""
         elsewhere = {*self.parameters, *self.request_type.in_header}
         names = (name for name in field_names(self.request_type) if name not in elsewhere)
         if self.has_body:
@@ -205,13 +212,15 @@ class Route:
 
     @property
     def put_back(self) -> tuple[str, ...]:
-        """Members that a body may hold because a `GET` shows them, although the request does not
-        take them from the body. Those of the path must have the same value; others are ignored."""
+        """The members that a body may hold because a `GET` shows them, although the request is not
+        read from them. Those that are also in the path must have the same value; others are
+        ignored."""
         return tuple(sorted(shown_members(self.request_type).difference(self.body)))
 
     @property
     def returns_revision(self) -> bool:
-        """Says whether the response has the tenant's revision, as every management write's does."""
+        """True if the response has a header with the tenant's revision, as the response to every
+        management write has."""
         # Derived from the scopes, so that no new write can forget it: what only an admin may write
         # changes what decisions are based on, or how long records are kept.
         return self.method != "GET" and self.scopes in (ADMIN, SUPERADMIN)
@@ -228,18 +237,20 @@ def _signature(operation: Operation) -> inspect.Signature:
 
 
 def bundle_type(operation: Operation) -> type[object]:
-    """Return the type of the operation's first parameter: what it works with."""
+    """Return the type of the operation's first parameter, the bundle of objects that it works
+    with."""
     found: type[object] = next(iter(_signature(operation).parameters.values())).annotation
     return found
 
 
 def field_names(request_type: type[RequestModel]) -> list[str]:
-    """Name the fields on the wire. An alias stands in for `from`, a Python keyword."""
+    """Return the request fields' names as they are sent. A field named `from`, which is a Python
+    keyword, is sent under its alias."""
     return [field.alias or name for name, field in request_type.model_fields.items()]
 
 
 class RequestParser:
-    """Parses a call into its route's request. Built once per route."""
+    """Parses an `ApiCall` into the request type of a route. It is built once per route."""
 
     def __init__(self, route: Route) -> None:
         self.has_body = route.has_body
@@ -252,8 +263,8 @@ class RequestParser:
         self._ignores_unknown = route.request_type.model_config.get("extra") == "ignore"
 
     def __call__(self, call: ApiCall) -> Any:
-        """The parsed request. Raises `Malformed` if the call can't be read, `Invalid` if a field is
-        wrong."""
+        """Return the parsed request. Raise `Malformed` if the call can't be parsed, and `Invalid`
+        if a field is wrong."""
         if self._decoded_later:
             return self._undecoded(call)
         # A spool's batch in the one form that our sidecars write is read without a full decode.

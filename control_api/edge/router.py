@@ -1,6 +1,6 @@
-"""Finds the route for a method and a path by its decoded segments, literals before parameters, and
-finds what the route's operation works with by the type of its first parameter.
-"""
+"""Finds the route for a method and a path. Decoded path segments are compared, and a literal
+segment takes precedence over a parameter. Also finds the object that an operation works with, by
+the type of its first parameter."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ from policies.ground.errors import MethodNotAllowed, NotFound
 
 
 class CompiledRoute(NamedTuple):
-    """Holds a route with its parser and its name for metrics, both made once."""
+    """A route with its parser and its name for metrics, both made once."""
 
     route: Route
     parse: RequestParser
@@ -20,7 +20,7 @@ class CompiledRoute(NamedTuple):
 
 @dataclass(slots=True)
 class _Resource:
-    """Holds the routes of one path."""
+    """The routes of one path, by method. `parts` are the path's segments."""
 
     parts: tuple[str, ...]
     methods: dict[str, CompiledRoute] = field(default_factory=dict)
@@ -58,7 +58,8 @@ class NoSuchMethod(MethodNotAllowed):
 
 
 class Router:
-    """Holds the routes by path. One without parameters costs one dictionary look-up (`exact`)."""
+    """Holds the routes by path. A route without path parameters is found with one dictionary
+    look-up (`exact`)."""
 
     def __init__(self, routes: Iterable[Route]) -> None:
         self._exact: dict[tuple[str, str], CompiledRoute] = {}
@@ -75,11 +76,12 @@ class Router:
             self._by_length.setdefault(len(resource.parts), []).append(resource)
 
     def exact(self, method: str, path: str) -> CompiledRoute | None:
-        """Find the route without parameters that has exactly this path, or None."""
+        """Return the route without path parameters whose path equals `path`, or None."""
         return self._exact.get((method, path))
 
     def find(self, method: str, path: str) -> tuple[CompiledRoute, dict[str, str]]:
-        """Find the route and its path parameters. Raises `NotFound` or `NoSuchMethod`."""
+        """Find the route and its path parameters. Raise `NotFound` if no path matches, and
+        `NoSuchMethod` if a path does but has no such method."""
         given = path_segments(path)
         allowed: set[str] = set()
         for resource in self._by_length.get(len(given), ()):
@@ -100,14 +102,14 @@ class Router:
 
 
 class Bundles:
-    """Holds the objects that operations work with, one of each type."""
+    """Holds the objects that operations work with ("bundles"), one of each type."""
 
     def __init__(self, *bundles: object) -> None:
         self._by_type = {type(bundle): bundle for bundle in bundles}
 
     def of(self, operation: Operation) -> object:
-        """What the operation works with. Raises `LookupError` if there is no object of the type
-        that it takes."""
+        """Return the bundle that the operation takes as its first parameter. Raise `LookupError` if
+        there is none of that type."""
         needed = bundle_type(operation)
         try:
             return self._by_type[needed]

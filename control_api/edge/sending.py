@@ -1,9 +1,10 @@
-"""Turns a reply into the response that aiohttp sends, whole or while it is made.
+"""Sends a rendered reply as an aiohttp response, either whole or piece by piece while it is made.
 
 aiohttp keeps a response's headers in a dictionary, checks and completes them, and encodes them one
-by one. Ours are known, so a head is one formatted text, and head and body are one write.
+by one. Our headers are known, so a response's head is one formatted text, and head and body are
+sent with one write.
 
-A reader that hangs is given up after a time; one that is slow is waited for. If the pieces stop
+A slow reader is waited for, but one that takes nothing for a minute is given up. If the pieces stop
 with an error, the connection closes without the response's end.
 """
 
@@ -39,10 +40,11 @@ _SECOND = 1_000_000  # microseconds
 
 
 class EncodedResponse(web.StreamResponse):
-    """Sends a response with all of its body at hand."""
+    """An aiohttp response whose body is complete before it is sent."""
 
     def __init__(self, reply: HttpReply, request_id: str, date: str) -> None:
-        """Raises `ValueError` if a header's value contains a control character."""
+        """Encode the headers. Raise `ValueError` if a header's value contains a control
+        character."""
         super().__init__(status=reply.status)
         self._reply = reply
         self._fields = _fields(reply, request_id, date)
@@ -54,7 +56,7 @@ class EncodedResponse(web.StreamResponse):
         return request.writer
 
     async def write_eof(self, data: bytes = b"") -> None:
-        """Sends head and body. Raises `ConnectionError` if the client is gone."""
+        """Send head and body. Raise `ConnectionError` if the client is gone."""
         assert not data
         request = self._request
         assert request is not None
@@ -62,7 +64,7 @@ class EncodedResponse(web.StreamResponse):
 
     @property
     def keep_alive(self) -> bool | None:
-        """Says whether the connection stays open for another request."""
+        """Return whether the connection stays open for another request."""
         return not self._closing and self._request is not None and self._request.keep_alive
 
     def force_close(self) -> None:
@@ -85,14 +87,15 @@ class EncodedResponse(web.StreamResponse):
 
 
 class ReplyEncoder:
-    """Makes the responses of a listener. `now` is the wall clock, in microseconds since 1970."""
+    """Makes aiohttp responses from the replies of a listener. `now` is the wall clock, in
+    microseconds since 1970."""
 
     def __init__(self, now: Callable[[], int]) -> None:
         self._now = now
         self._date = (-1, "")
 
     def response(self, reply: HttpReply, request_id: str, /) -> EncodedResponse:
-        """Encode the reply except for what depends on the connection."""
+        """Encode the reply, except for the header lines that depend on the connection."""
         second = self._now() // _SECOND
         if second != self._date[0]:
             self._date = (second, formatdate(second, usegmt=True))
@@ -100,7 +103,8 @@ class ReplyEncoder:
 
 
 def to_stream(reply: HttpReply, request_id: str) -> web.StreamResponse:
-    """Make the head of a response whose body is sent piece by piece."""
+    """Make an aiohttp response with the reply's status and headers, whose body is then sent piece
+    by piece."""
     headers = {
         **_COMMON_HEADERS,
         "Content-Type": reply.content_type,
@@ -137,13 +141,14 @@ def _status_line(version: str, status: int) -> str:
 
 
 GZIP_LEVEL = 1
-"""The fastest: hashes and salts hardly compress, and the rest compresses well at any level."""
+"""The fastest compression level. A higher one gains little: hashes and salts hardly compress, and
+the rest compresses well at any level."""
 ZSTD_LEVEL = 1
 _GZIP_WINDOW = 31  # `zlib`: the largest window, with a gzip header and trailer
 
 
 class Compressor(Protocol):
-    """Compresses a stream: some calls of `compress`, then one of `flush`."""
+    """Compresses a stream of bytes: call `compress` for each piece, then `flush` once."""
 
     def compress(self, data: bytes, /) -> bytes: ...
     def flush(self) -> bytes: ...
@@ -167,7 +172,8 @@ CODINGS: dict[str, Callable[[], Compressor]] = {
 
 
 def choose(accepted: Sequence[str]) -> str | None:
-    """Choose the coding for a response, by the values of `Accept-Encoding`; None for none."""
+    """Choose the content coding of a response from the values of the request's `Accept-Encoding`.
+    None means uncompressed."""
     weights: dict[str, float] = {}
     for each in ",".join(accepted).split(","):
         name, _, parameter = each.partition(";")
@@ -186,18 +192,18 @@ def choose(accepted: Sequence[str]) -> str | None:
 
 
 STALL_SECONDS = 60.0
-"""How long a reader may take none of the data that waits for it."""
+"""The most seconds that a reader may take none of the data that waits for it."""
 WRITE = 256 * 1024
-"""The most bytes passed on at a time: what waits for a slow reader, and how finely its progress is
-seen."""
+"""The most bytes written at a time. It limits what is buffered for a slow reader, and is the step
+in which the reader's progress is measured."""
 _log = logging.getLogger("sluice.http")
 
 
 async def send(
     request: web.BaseRequest, response: web.StreamResponse, pieces: AsyncGenerator[bytes, None]
 ) -> web.StreamResponse:
-    """Sends `pieces` as the body of `response`, compressed if the request allows and they need not
-    be seen at once. Returns the response, complete or with its connection closed."""
+    """Send `pieces` as the body of `response`, compressed if the request allows it and the pieces
+    need not arrive at once. Return the response, complete or with its connection closed."""
     coding = None
     if response.content_type == EVENTS:
         # nginx would collect pieces until it has a buffer full.

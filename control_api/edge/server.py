@@ -1,5 +1,5 @@
-"""Listens on sockets, limits the head of a request that arrives, answers what is not HTTP, and
-drains."""
+"""Listens on sockets, limits the size of arriving request heads, answers input that is not HTTP,
+and drains its connections at a stop."""
 
 import asyncio
 import contextlib
@@ -32,24 +32,26 @@ _END = b"\r\n\r\n"
 
 
 class ArrivingHead:
-    """Measures the head under way on one connection, if there is one."""
+    """Measures the request head (request line and headers) that is arriving on one connection, if
+    one is, and charges it to the connections' shared budget."""
 
     __slots__ = ("_body", "_ended", "_held", "_tail", "owed")
 
     def __init__(self, budget: ConnectionBudget) -> None:
         self._held = budget.head()
         self._tail = b""
-        """The last bytes that arrived: the end of a head may be cut in two."""
+        """The last bytes that arrived, because the blank line that ends a head may be split between
+        two reads."""
         self._ended = False
-        """Whether a head has ended, and its request is not served yet."""
+        """True if a head is complete and its request is not being served yet."""
         self._body: StreamReader | None = None
-        """The body of the last request that is served."""
+        """The body of the request that was served last, or is being served."""
         self.owed = False
-        """Whether a request waits for its response."""
+        """True if a request waits for its response."""
 
     def arrived(self, data: bytes) -> bytes | None:
-        """Notes what arrived. Returns the response that refuses it if it is more of a head than may
-        be held."""
+        """Count the bytes that arrived. Return None, or the response that refuses them because the
+        head is too long or all heads together exceed the budget."""
         if self._ended or not (self._body is None or self._body.is_eof()):
             return None
         joined = self._tail + data
@@ -66,8 +68,8 @@ class ArrivingHead:
         return None if self._held.resize(size) else HEADS_FULL
 
     def served(self, body: StreamReader) -> None:
-        """Notes that the request whose head has ended is served. What follows its `body` is the
-        next head."""
+        """Record that the request whose head is complete is being served. The bytes after its
+        `body` are the next head."""
         self._ended, self._body, self._tail = False, body, b""
         self._held.release()
 
@@ -81,9 +83,9 @@ class ArrivingHead:
 KEEP_ALIVE_SECONDS = 75.0
 # Closing at once would reset the connection, and the client would not see the response.
 LINGER_SECONDS = 2.0
-"""How many seconds to keep reading the rest of a refused body."""
+"""The most seconds for which the rest of a refused body is still read."""
 LAST_SECONDS = 0.1
-"""How many seconds an open connection may still send another request during a drain."""
+"""The seconds for which an open connection may still send another request during a drain."""
 _log = logging.getLogger("sluice.http")
 
 
@@ -96,8 +98,8 @@ class RequestHandler(Protocol):
 
 
 class _Connection(web.RequestHandler):
-    """One connection. Replaces aiohttp's error pages with our JSON errors, and ends where the
-    connections together would hold too much."""
+    """A client's connection. It replaces aiohttp's error pages with our JSON errors, and closes if
+    all connections together would exceed their budget."""
 
     __slots__ = (
         "_new_request_id", "_raw", "_refused", "_response", "_slot", "departure", "head",
@@ -157,7 +159,8 @@ class _Connection(web.RequestHandler):
         exc: BaseException | None = None,
         message: str | None = None,  # noqa: ARG002
     ) -> web.StreamResponse:
-        """Answers a request that is not HTTP, or at which the pipeline itself failed."""
+        """Respond to input that is not HTTP, or to a request on which the pipeline itself
+        failed."""
         request_id = self._new_request_id()
         if status < HTTPStatus.INTERNAL_SERVER_ERROR:
             # Don't pass on the parser's message: it quotes the request, which may contain a key.
@@ -208,7 +211,7 @@ class _Server(web.Server):
 
 
 class ApiListener:
-    """Listens on an address until it is drained."""
+    """Accepts connections on an address until it is drained."""
 
     def __init__(
         self,
@@ -219,7 +222,7 @@ class ApiListener:
         tls: ssl.SSLContext | None,
     ) -> None:
         self.address = bound(address, sockets)
-        """The bound address; the system has filled in port 0."""
+        """The address that is listened on. Port 0 is replaced by the port that the system chose."""
         self._server = server
         self._sockets = sockets
         self._accepting = accepting
@@ -235,10 +238,10 @@ class ApiListener:
         tls: ssl.SSLContext | None = None,
         budget: ConnectionBudget | None = None,
     ) -> "ApiListener":
-        """Listen on the inherited sockets, or else on `address`. With `tls`, accept only TLS. Its
-        connections stay within `budget`; without one, within the default of the settings.
+        """Listen on the inherited sockets, or else on `address`. With `tls`, accept only TLS. The
+        connections stay within `budget`; without one, within the settings' default.
 
-        Raises `CannotListen`, which names the setting, if the address can't be bound.
+        Raise `CannotListen`, which names the setting, if the address can't be bound.
         """
         server = _Server(handler, budget or ConnectionBudget(DEFAULT_CONNECTIONS))
         sockets = inherited or bind(address, setting)[0]
@@ -276,7 +279,7 @@ class ApiListener:
         await self._server.shutdown(seconds)
 
     def _accept_rest(self) -> list[socket.socket]:
-        """Accept the backlog and close the ports.
+        """Accept the connections that wait in the backlog, and close the ports.
 
         The event loop gets no turn between the two. A connection that arrives after the last
         `accept` and before `close` is reset.
