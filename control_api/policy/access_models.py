@@ -33,7 +33,7 @@ _EXCEPT = {
 Item = Annotated[
     str | dict[str, Any], WithJsonSchema({"anyOf": [{"type": "string"}, _NAME, _EXCEPT]})
 ]
-"""A pattern, a name, `absent`, or a pattern with exceptions."""
+"""One item of a row: a pattern, a name, `absent`, or a pattern with its exceptions."""
 
 
 @dataclass(frozen=True, slots=True)

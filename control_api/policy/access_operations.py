@@ -94,8 +94,8 @@ async def review_policies(
 
 
 async def _roles(connection: AsyncConnection, tenant_id: str, body: bytes) -> set[str] | None:
-    """Return the roles that the answer depends on; None stands for all. Raises `Malformed` and
-    `Invalid` as the answer would."""
+    """Return the roles that the review's answer depends on, or None if it depends on all roles.
+    Raise `Malformed` or `Invalid` if the body is not a valid request."""
     if len(body) > questions.MAX_BODY:
         return None
     policy_set = ReviewedPolicies.read(parse_object(body, None, unique=True))
@@ -176,8 +176,8 @@ def _options(request: AccessRequest) -> dict[str, str | None]:
 async def _documents(
     connection: AsyncConnection, tenant_id: str, role: str | None, now: int
 ) -> list[bytes]:
-    """Read arrays of the documents of roles, agents and keys, the keys of enrolled pods, and the
-    tenant's own document."""
+    """Read what decides who has access: the documents of roles, agents and keys, the keys of
+    enrolled pods, and the tenant's own document. Each element of the result is a JSON array."""
     only = None if role is None else role_name(role)
     enrolled = await key_rows.enrolled_of_live_agents(connection, tenant_id, now)
     return [
@@ -190,7 +190,7 @@ async def _documents(
 
 
 MAX_SCANNED = 5_000
-"""The names of roles that a request compares with its pattern."""
+"""The most role names that one request compares with its pattern."""
 _CHUNK = 500
 _LARGE = 1 << 20
 
@@ -232,7 +232,8 @@ async def show_access_matrix(
 async def _names(
     connection: AsyncConnection, tenant_id: str, request: AccessMatrixRequest
 ) -> tuple[list[str], tuple[str] | None]:
-    """Return the documents of the roles of this page, and the last one if a next page follows."""
+    """Return the document names of the roles on this page, and the cursor of the next page, or None
+    if this is the last one."""
     wanted = request.agent_role
     if wanted is not None and not is_pattern(wanted):
         return [role_name(wanted)], None

@@ -1,4 +1,4 @@
-"""Holds the parts that the operations on policies use, built once at startup."""
+"""Holds the objects that the operations on policies work with, built once at startup."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -16,8 +16,8 @@ from policies.ground.clock import Clock
 
 @dataclass(frozen=True, slots=True)
 class RefusedFiles:
-    """The faults for which a tenant's policy files were refused when this process last read them,
-    and the time (microseconds)."""
+    """The reasons why a tenant's policy files were refused when this process last read them. `at`
+    is the time of that reading (microseconds since 1970)."""
 
     at: int
     faults: tuple[str, ...]
@@ -25,8 +25,9 @@ class RefusedFiles:
 
 @dataclass(frozen=True, slots=True)
 class Policies:
-    """`entropy(n)` returns n random bytes; `directory` holds the policy files, or is None without
-    any; `settings` bind every tenant; `reloads` counts by outcome."""
+    """The objects that operations on policies work with. `entropy(n)` returns n random bytes;
+    `directory` holds the policy files, or is None if there are none; `settings` bind every tenant;
+    `reloads` counts reloads by outcome."""
 
     store: Store
     clock: Clock

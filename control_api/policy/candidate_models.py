@@ -164,8 +164,8 @@ class CandidatePolicies(PolicySetBody):
 
     @classmethod
     def read(cls, values: dict[str, Any]) -> Any:
-        """Return the validated request. A complaint about a policy names it: its place in a list of
-        thousands says little."""
+        """Return the validated request. Raise `Invalid` with complaints that name the policy, since
+        its position in a list of thousands would say little."""
         try:
             return super().read(values)
         except Invalid as refusal:
@@ -186,8 +186,9 @@ def _named(complaint: str, policies: Any) -> str:
 
 
 class Prepared(NamedTuple):
-    """A request that was decoded and validated: how many policies it has, the SHA-256 of them all
-    in hex, and the document of each role."""
+    """A request that publishes a candidate, decoded and validated. `policies` is the number of
+    policies, `sha256` the hex digest over all of them, and `documents` holds the document of each
+    role."""
 
     policies: int
     sha256: str
@@ -195,11 +196,12 @@ class Prepared(NamedTuple):
 
 
 def prepare(name: str, body: bytes, in_force: bytes) -> bytes:
-    """Return the prepared request, for `read_prepared`. `in_force` is the JSON array of the
-    documents of all roles. Raises `Malformed`, and `Invalid` with all complaints.
+    """Decode and validate a request that publishes a candidate, and encode it for `read_prepared`.
+    `in_force` is the JSON array of the documents of all roles. Raise `Malformed` if the body can't
+    be parsed, and `Invalid` with all complaints if it is not valid.
 
-    A policy that is as the one of its name in force also has its id and version: a role that the
-    candidate leaves as it is then has the same document, and need not be evaluated.
+    A policy that equals the one of its name in force keeps that policy's id and version. A role
+    that the candidate does not change then has the same document, and need not be evaluated again.
     """
     path = {"name": name}
     fields, complaints = put_back(CandidatePolicies, parse_object(body, None, unique=True), path)
@@ -220,7 +222,7 @@ def prepare(name: str, body: bytes, in_force: bytes) -> bytes:
 
 
 def read_prepared(prepared: bytes) -> Prepared:
-    """Reverse `prepare`. The documents, which may be large, are not decoded."""
+    """Decode what `prepare` encoded. The documents, which may be large, stay JSON bytes."""
     line, _, rest = prepared.partition(b"\n")
     policies, sha256, sizes = orjson.loads(line)
     bodies = io.BytesIO(rest)

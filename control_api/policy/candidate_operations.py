@@ -124,7 +124,8 @@ async def promote_candidate(
 
 
 MAX_HERE = 64 * 1024
-"""Bytes of a body, and of what is in force, that take a millisecond or two to decode."""
+"""The most bytes, in a body and the documents in force together, that are decoded in this process:
+that takes a millisecond or two."""
 
 
 async def publish_candidate(
@@ -165,8 +166,8 @@ async def publish_candidate(
 
 
 async def _prepared(policies: Policies, caller: Caller, name: str, body: bytes) -> Prepared:
-    """Return the decoded request. A large one is decoded in another process: here, everything else
-    would wait for it."""
+    """Return the decoded and validated request. A large one is decoded in another process, so that
+    it does not hold up the event loop."""
     async with policies.store.snapshot(caller.tenant_id) as connection:
         in_force = await documents.array_of(connection, caller.tenant_id, ROLE)
     if len(body) + len(in_force) <= MAX_HERE:

@@ -1,8 +1,9 @@
-"""Takes the steps that every change of a tenant's candidates shares.
+"""Defines the steps that all changes of a tenant's candidates share.
 
-INVARIANT: the candidates change together in three places, in one transaction: the tenant's row, its
-document in the policy set, and the head of its log. A record of the change moves that head, so no
-process can append behind one that names other candidates (`control_api.store.counters.queries`).
+INVARIANT: the list of candidates changes together in three places, in one transaction: the tenant's
+row, its document in the policy set, and the head of its log. The record of the change moves the
+log's head, so a process that still has an older list of candidates can't append behind it
+(`control_api.store.counters.queries`).
 """
 
 from collections.abc import Iterable, Mapping
@@ -34,7 +35,7 @@ from policies.trail.change import ObjectChange
 
 
 def held(listed: Iterable[StoredCandidate], name: str) -> StoredCandidate:
-    """Return the candidate of this name. Raises `NotFound`."""
+    """Return the candidate with this name. Raise `NotFound` if there is none."""
     for each in listed:
         if each.name == name:
             return each
@@ -42,30 +43,33 @@ def held(listed: Iterable[StoredCandidate], name: str) -> StoredCandidate:
 
 
 async def listed(tx: Transaction) -> tuple[StoredCandidate, ...]:
-    """Return the tenant's candidates."""
+    """Return the tenant's candidates, read from its row."""
     return read_candidates((await stored(tx.connection, tx.tenant_id)).candidates)
 
 
 async def version(connection: AsyncConnection, tenant_id: str, candidate: StoredCandidate) -> str:
-    """Another one after each change of the candidate, and of the policies in force."""
+    """Return the version of a candidate's review, for `If-Match`. It changes with each change of
+    the candidate and of the policies in force."""
     return f"{candidate.revision}-{await last_change(connection, tenant_id, ROLE)}"
 
 
 def documents(name: str, by_role: Mapping[str, bytes]) -> dict[str, bytes | None]:
-    """Return the documents of a candidate, from those of its roles. Raises `Conflict` if one is
-    larger than a role's may be."""
+    """Return a candidate's documents by name, made from the document of each of its roles. Raise
+    `Conflict` if one is larger than a role's document may be."""
     return {candidate_name(name, role): within_limit(role, body) for role, body in by_role.items()}
 
 
 async def publish(tx: Transaction, name: str, bodies: Mapping[str, bytes | None]) -> bool:
-    """Make these the candidate's documents. Returns whether that changed any."""
+    """Publish these as the candidate's documents, in place of its earlier ones. Return whether any
+    document changed."""
     before = await tx.lock()
     gone = set(await policy_rows.document_names(tx.connection, tx.tenant_id, name)) - bodies.keys()
     return await tx.publish({**dict.fromkeys(sorted(gone)), **bodies}) != before
 
 
 async def put_list(tx: Transaction, settings: Settings, wanted: Iterable[StoredCandidate]) -> None:
-    """Make these the tenant's candidates, and forget what was counted of the others."""
+    """Store `wanted` as the tenant's list of candidates, and delete the counts of those that are no
+    longer in it."""
     after = write_candidates(wanted)
     tenant = await stored(tx.connection, tx.tenant_id)
     gone = set(read_candidates(tenant.candidates)) - set(read_candidates(after))
@@ -79,8 +83,8 @@ async def put_list(tx: Transaction, settings: Settings, wanted: Iterable[StoredC
 
 
 async def drop_all(tx: Transaction) -> dict[str, bytes | None]:
-    """Forget every candidate, whose list in the tenant's row the caller removes. Returns the
-    documents to remove."""
+    """Delete the counts of every candidate, and remove all candidates from the log's head. The
+    caller must remove the list in the tenant's row, and the documents whose names are returned."""
     await tx.list_candidates(())
     gone: dict[str, bytes | None] = {}
     for each in await listed(tx):
@@ -93,7 +97,7 @@ async def drop_all(tx: Transaction) -> dict[str, bytes | None]:
 async def drop(
     policies: Policies, tx: Transaction, candidate: StoredCandidate, change: str, by: str
 ) -> None:
-    """Remove a candidate, and record it as `change`."""
+    """Remove a candidate with its documents and counts, and record that in the log as `change`."""
     await publish(tx, candidate.name, {})
     await put_list(tx, policies.settings, [each for each in await listed(tx) if each != candidate])
     await record(policies, tx, candidate, None, change, by, {})
@@ -108,8 +112,8 @@ async def record(
     by: str,
     detail: dict[str, Any],
 ) -> None:
-    """Record a change of a candidate, after `put_list`. Its documents are too many for an entry;
-    only the tenant's is named."""
+    """Record a change of a candidate in the log; call it after `put_list`. The entry cites only the
+    tenant's document: the candidate's own documents are too many for an entry."""
     named = after or before
     assert named is not None
     both = ObjectChange(_shown(before), _shown(after), published=tx.published(TENANT))

@@ -1,7 +1,7 @@
-"""Creates, shows, lists, replaces and deletes guardrails, by the steps that every change of one
-shares, a file's too: the row, an entry in the log, and what is shown of it.
+"""Creates, shows, lists, replaces and deletes guardrails, by API and from files. All changes share
+the same steps: write the row, append an entry to the log, return what is shown of the guardrail.
 
-What a change may do to policies is in `control_api.policy.policy_change`.
+`control_api.policy.policy_change` checks that policies and guardrails agree.
 """
 
 from collections.abc import Sequence
@@ -64,8 +64,8 @@ async def _existing(connection: AsyncConnection, tenant_id: str, name: str) -> S
 async def insert_guardrail(
     policies: Policies, tx: Transaction, guardrail: Guardrail, by: str, file: str | None = None
 ) -> StoredGuardrail:
-    """Add a guardrail. Raises `Conflict` if the tenant has too many. The caller has seen that its
-    name is free, and checks that it holds (`require_new`)."""
+    """Add a guardrail. Raise `Conflict` if the tenant has too many. The caller has checked that its
+    name is free, and must check that the policies in force keep it (`require_new`)."""
     if await guardrails.count_guardrails(tx.connection, tx.tenant_id) >= MAX_GUARDRAILS:
         raise Conflict(
             f"the tenant already has {MAX_GUARDRAILS} guardrails, the most allowed: delete one"
@@ -79,7 +79,8 @@ async def insert_guardrail(
 async def update_guardrail(
     policies: Policies, tx: Transaction, row: StoredGuardrail, guardrail: Guardrail, by: str
 ) -> StoredGuardrail:
-    """Replace a guardrail by another of the same name. The caller checks that it holds."""
+    """Replace a guardrail by another of the same name. The caller must check that the policies in
+    force keep the new one."""
     changed = replace(row, guardrail=guardrail, updated_at=tx.now)
     await guardrails.put_guardrail(tx.connection, tx.tenant_id, changed)
     await _record(policies, tx, "updated", by, row, changed)
@@ -110,7 +111,7 @@ async def _record(
 
 
 class FilePlan(NamedTuple):
-    """The changes that a tenant's file makes to its guardrails."""
+    """The changes that a tenant's guardrail file makes to its stored guardrails."""
 
     added: list[DefinedGuardrail]
     changed: list[tuple[StoredGuardrail, DefinedGuardrail]]
@@ -118,7 +119,7 @@ class FilePlan(NamedTuple):
 
     @property
     def rules(self) -> list[Guardrail]:
-        """Return the rules that have to be proven for every role."""
+        """The added and changed guardrails, which must be proven for every role."""
         defined = [*self.added, *(new for _, new in self.changed)]
         return [each.guardrail for each in defined]
 
@@ -127,7 +128,8 @@ class FilePlan(NamedTuple):
 
 
 def plan_files(stored: Sequence[StoredGuardrail], defined: Sequence[DefinedGuardrail]) -> FilePlan:
-    """Raises `LoadError` if the file uses the name of a guardrail that the API made."""
+    """Compare the guardrails of a tenant's file with the stored ones, and return the changes. Raise
+    `LoadError` if the file uses the name of a guardrail that was created by the API."""
     rows = {each.guardrail.name: each for each in stored}
     of_api = {name for name, row in rows.items() if row.file is None}
     if taken := [each for each in defined if each.guardrail.name in of_api]:
@@ -143,7 +145,8 @@ def plan_files(stored: Sequence[StoredGuardrail], defined: Sequence[DefinedGuard
 
 
 async def apply_files(policies: Policies, tx: Transaction, plan: FilePlan, by: str) -> None:
-    """Write the plan. The caller then checks `plan.rules`, once its policies are written too."""
+    """Write the planned changes. The caller must then check `plan.rules`, after it has written the
+    policies of the same files."""
     for row in plan.removed:
         await drop_guardrail_row(policies, tx, row, by)
     for row, new in plan.changed:

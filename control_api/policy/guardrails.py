@@ -131,8 +131,8 @@ class GuardrailRequest(RequestModel):
 
 @dataclass(frozen=True, slots=True)
 class StoredGuardrail:
-    """A guardrail's row. `file` names the file that defines it, relative to the policy directory;
-    None if the API made it. Times are in microseconds."""
+    """A guardrail's row. `file` is the path of the file that defines it, relative to the policy
+    directory, or None if it was created by the API. Times are in microseconds."""
 
     guardrail: Guardrail
     file: str | None
@@ -162,14 +162,15 @@ async def get_guardrail_row(
 async def page_of_guardrails(
     connection: AsyncConnection, tenant_id: str, after: Position | None, limit: int
 ) -> list[StoredGuardrail]:
-    """Return a page of guardrails, newest first, after `(created_at, name)`."""
+    """Return a page of the tenant's guardrails, newest first, that begins after the position
+    `(created_at, name)`."""
     query = select(*_COLUMNS).where(of_tenant(guardrails, tenant_id))
     query = newest_first(query, guardrails.c.created_at, guardrails.c.name, after, limit)
     return await _rows(connection, query)
 
 
 async def every_guardrail(connection: AsyncConnection, tenant_id: str) -> list[StoredGuardrail]:
-    """Return all guardrails of the tenant, by name."""
+    """Return all guardrails of the tenant, in order of name."""
     query = select(*_COLUMNS).where(of_tenant(guardrails, tenant_id))
     return await _rows(connection, query.order_by(guardrails.c.name))
 
@@ -185,7 +186,7 @@ async def add_guardrail(connection: AsyncConnection, tenant_id: str, row: Stored
 
 
 async def put_guardrail(connection: AsyncConnection, tenant_id: str, row: StoredGuardrail) -> None:
-    """Replaces the row of the same name."""
+    """Update the row of the guardrail with the same name."""
     await connection.execute(
         update(guardrails)
         .where(of_tenant(guardrails, tenant_id), guardrails.c.name == row.guardrail.name)

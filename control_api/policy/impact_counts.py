@@ -1,12 +1,14 @@
-"""Counts what other policies would change about recorded decisions (`TOOLS.md`, Impact), groups the
-differences, forgets runs that ended long ago, and defines the request and the responses.
+"""Counts how recorded decisions would differ under other policies (`TOOLS.md`, Impact), groups the
+differences, deletes runs that ended long ago, and defines the request and the responses.
 
-The first `MAX_GROUPS` groups are kept, in order of appearance, each with the ids of its first
-`MAX_EXAMPLES` decisions; the others are counted in `left_out`, by direction. Fed in the same order,
-they always give the same result, also over `to_wire` and back.
+An impact run keeps the first `MAX_GROUPS` groups in order of appearance, each with the ids of its
+first `MAX_EXAMPLES` decisions; `left_out` counts the decisions of all further groups, by direction.
+The same decisions in the same order always give the same result, also if the counts are saved and
+restored in between (`to_wire`, `from_wire`).
 
 Each decision counts in exactly one of `unchanged`, `newly_denied`, `newly_allowed` and
-`unreplayable`. One that only another policy would make is unchanged, and grouped in `renamed`.
+`unreplayable`. A decision that stays the same but would come from another policy is unchanged, and
+also grouped in `renamed`.
 """
 
 from collections.abc import Mapping
@@ -40,8 +42,8 @@ class ImpactRequest(PolicySetBody):
 
 
 class Prepared(NamedTuple):
-    """A request that was decoded and validated: its bounds, and its policies as JSON, as a run
-    stores and reads them."""
+    """A request that starts an impact run, decoded and validated: the bounds of the part of the
+    log, and the policies as JSON, as a run stores and reads them."""
 
     first: str | None
     until: str | None
@@ -49,15 +51,16 @@ class Prepared(NamedTuple):
 
 
 def prepare(body: bytes, in_force: bytes) -> bytes:
-    """Return the prepared request, for `read_prepared`. `in_force` is the JSON array of the
-    documents of all roles. Raises `Malformed`, and `Invalid` with all complaints."""
+    """Decode and validate a request that starts an impact run, and encode it for `read_prepared`.
+    `in_force` is the JSON array of the documents of all roles. Raise `Malformed` if the body can't
+    be parsed, and `Invalid` with all complaints if it is not valid."""
     request = ImpactRequest.read(parse_object(body, None, unique=True))
     policies = [each | UNSTORED for each in request.bodies(in_force)]
     return b"\n".join((orjson.dumps([request.first, request.until]), encode(policies)))
 
 
 def read_prepared(prepared: bytes) -> Prepared:
-    """Reverse `prepare`. The policies, which may be large, are not decoded."""
+    """Decode what `prepare` encoded. The policies, which may be large, stay JSON bytes."""
     line, _, policies = prepared.partition(b"\n")
     first, until = orjson.loads(line)
     return Prepared(first, until, policies)
@@ -179,8 +182,8 @@ MAX_EXAMPLES = 5
 
 
 class Direction(StrEnum):
-    """The change that other policies make to a decision. `unchanged` is the same decision by a
-    policy of another name."""
+    """The direction in which other policies would change a decision. `unchanged` means the same
+    decision, but by a policy of another name."""
 
     newly_denied = "newly_denied"
     newly_allowed = "newly_allowed"
@@ -188,9 +191,9 @@ class Direction(StrEnum):
 
 
 class GroupKey(NamedTuple):
-    """The fields that the decisions of a group share. Of the two policy names, `before` is that of
-    the recorded decision, `after` that of the other one; checks have names here too, as
-    `default_deny`."""
+    """The fields that all decisions of a group share. `policy_name_before` is the policy name in
+    the recorded decision, and `policy_name_after` the name under the other policies. It may be the
+    name of a check instead, such as `default_deny`."""
 
     agent_role: str
     source_id: str
@@ -201,8 +204,8 @@ class GroupKey(NamedTuple):
 
 @dataclass(slots=True)
 class Group:
-    """The decisions of one key. `first` and `last` are the times of the earliest and the latest, in
-    microseconds since 1970 UTC."""
+    """The count of decisions with the same `GroupKey`. `first` and `last` are the times of the
+    earliest and the latest of them, in microseconds since 1970 UTC."""
 
     count: int
     first: int
@@ -219,7 +222,8 @@ class Group:
 
 @dataclass(slots=True)
 class DecisionGroups:
-    """Counts decisions by group. `left_out` counts those past the bound, by direction."""
+    """Counts decisions by group. `left_out` counts, by direction, the decisions for which there was
+    no room for another group."""
 
     groups: dict[GroupKey, Group] = field(default_factory=dict)
     left_out: dict[Direction, int] = field(default_factory=dict)
@@ -235,7 +239,7 @@ class DecisionGroups:
             self.left_out[key.direction] = self.left_out.get(key.direction, 0) + 1
 
     def to_wire(self) -> dict[str, Any]:
-        """Return the groups in the order in which they appeared, as JSON can hold them."""
+        """Return the groups as JSON values, in the order in which they appeared."""
         groups = [
             [*key, each.count, each.first, each.last, each.example_event_ids]
             for key, each in self.groups.items()
@@ -244,7 +248,7 @@ class DecisionGroups:
         return {"groups": groups, "left_out": left_out}
 
     def shown(self) -> list[DecisionGroup]:
-        """Return the groups as an answer shows them, the largest first."""
+        """Return the groups as a response shows them, the largest first."""
         ordered = sorted(self.groups.items(), key=lambda item: -item[1].count)
         return [
             DecisionGroup(
@@ -256,7 +260,7 @@ class DecisionGroups:
 
     @classmethod
     def from_wire(cls, wire: Mapping[str, Any]) -> "DecisionGroups":
-        """Reverse `to_wire`."""
+        """Restore the groups from the result of `to_wire`."""
         groups = {
             GroupKey(role, source, Direction(direction), before, after): Group(*counted)
             for role, source, direction, before, after, *counted in wire["groups"]
@@ -267,8 +271,9 @@ class DecisionGroups:
 
 @dataclass(slots=True)
 class ImpactCounts:
-    """The counts of one run so far. `entries` counts entries of every kind, `read` the decisions
-    among them, `unchanged_by_another` those unchanged ones that only another policy would make."""
+    """The counts of one impact run so far. `entries` counts log entries of every kind, `read` the
+    decisions among them, and `unchanged_by_another` the unchanged decisions that would come from
+    another policy."""
 
     entries: int = 0
     read: int = 0
@@ -282,7 +287,8 @@ class ImpactCounts:
     renamed: DecisionGroups = field(default_factory=DecisionGroups)
 
     def add(self, replayed: Replayed | Why, entry: Mapping[str, Any]) -> None:
-        """Count the decision of an entry."""
+        """Count the decision of one log entry. `replayed` compares it with the decision of the
+        other policies, or is the reason why it can't be replayed."""
         self.read += 1
         if isinstance(replayed, Why):
             self.unreplayable[replayed] = self.unreplayable.get(replayed, 0) + 1
@@ -314,7 +320,8 @@ class ImpactCounts:
         groups.add(key, decided_at, event_id)
 
     def to_wire(self) -> dict[str, Any]:
-        """Return the counts as JSON can hold them; `from_wire` continues them."""
+        """Return the counts as JSON values. A run that is resumed restores them with
+        `from_wire`."""
         return {
             **{name: getattr(self, name) for name in _NUMBERS},
             "unreplayable": {why.value: count for why, count in self.unreplayable.items()},
@@ -324,7 +331,7 @@ class ImpactCounts:
 
     @classmethod
     def from_wire(cls, wire: Mapping[str, Any]) -> "ImpactCounts":
-        """Reverse `to_wire`."""
+        """Restore the counts from the result of `to_wire`."""
         return cls(
             **{name: wire[name] for name in _NUMBERS},
             unreplayable={Why(name): count for name, count in wire["unreplayable"].items()},
@@ -337,16 +344,18 @@ _NUMBERS = ("entries", "read", "unchanged", "unchanged_by_another", "newly_denie
 
 
 KEPT = 7 * DAY
-"""Microseconds since the run ended."""
+"""How long an impact run is kept after it ended, in microseconds."""
 MOST = 50
-"""The most ended runs of one tenant: each may have a megabyte of groups."""
+"""The most ended runs that are kept for one tenant: each may hold a megabyte of groups."""
 
 
 async def forget_ended(tx: Transaction) -> int:
-    """Deletes the tenant's runs that ended too long ago, or are too many. Returns how many."""
+    """Delete the tenant's runs that ended more than `KEPT` ago, and all but its `MOST` newest ended
+    ones. Return the number of deleted runs."""
     return await impact_queries.forget(tx.connection, tx.tenant_id, tx.now - KEPT, MOST)
 
 
 async def forget_ended_runs(store: Store, tenant_id: str) -> int:
-    """`forget_ended` for the hourly retention. Raises `Unavailable` if the database fails."""
+    """Call `forget_ended` in a transaction of its own, for the hourly retention job. Raise
+    `Unavailable` if the database fails."""
     return await store.write(tenant_id, forget_ended)

@@ -1,13 +1,14 @@
-"""Takes up impact runs, one at a time in this process, and saves how far each has come.
+"""Carries out impact runs, one at a time in this process, and saves the progress of each.
 
-    claim      one run that no process continues, of any tenant: the lease says whose it is
-    replay     in a process of its own (`process`), which tells every second what it counted
+    claim      take the lease of a run, of any tenant, whose lease no process holds
+    replay     in a separate process (`impact_process`), which reports its counts every second
     save       position and counts together, in one transaction, only while the lease is held
     prove      that the last entry is in a signed checkpoint: so all before it are, by their chain
     end        done, or failed with the reason
 
-If this process dies, another takes the run up where it was saved last, once the lease has ended: no
-entry is counted twice, and none is left out. A run that was cancelled is noticed at the next save.
+If this process dies, another continues the run from its last saved position once the lease has
+expired: no entry is counted twice, and none is left out. A run that was cancelled is noticed at the
+next save.
 """
 
 import asyncio
@@ -41,8 +42,8 @@ from policies.trail.merkle_tree import leaf_hash
 
 
 class ImpactParts(NamedTuple):
-    """`database_url` and `database` say how a run's process opens the database; `entropy(n)`
-    returns n random bytes."""
+    """The objects that impact runs work with. A run's process opens the database by `database_url`
+    and `database`; `entropy(n)` returns n random bytes."""
 
     store: Store
     clock: Clock
@@ -54,21 +55,22 @@ class ImpactParts(NamedTuple):
 
 
 LEASE = 5_000_000
-"""Microseconds. A run is saved every second, so another process continues it only after a death. If
-a save takes longer, one of the two finds that the run is not its own any more."""
+"""How long a run's lease lasts, in microseconds. The run is saved every second, which renews the
+lease, so another process continues the run only if this one dies. If a save takes longer than the
+lease, one of the two processes finds that it has lost the lease."""
 RENEW_SECONDS = 2.0
-"""Seconds between renewals of the lease while the process sends nothing."""
+"""The seconds between renewals of the lease while the run's process sends nothing."""
 PATIENCE = 150
-"""Renewals until a process that tells nothing is given up."""
+"""The number of renewals after which a run's process that reports nothing is given up."""
 POLL_SECONDS = 2.0
 MAX_ATTEMPTS = 5
-"""Processes that take up a run and save nothing, before it fails."""
+"""The most times that a run is claimed without saving any progress, before it fails."""
 _log = logging.getLogger("sluice.impact")
 T = TypeVar("T")
 
 
 class ImpactLoop:
-    """The impact runs of this process."""
+    """Carries out the impact runs that this process claims."""
 
     def __init__(self, parts: ImpactParts) -> None:
         self._parts = parts
@@ -76,11 +78,11 @@ class ImpactLoop:
         self._outage = OutageLogger(_log, "impact runs can't go on", "impact runs go on")
 
     def start(self) -> None:
-        """Take up a run that was just added."""
+        """Wake the loop, because a run was just added."""
         self._asked.set()
 
     async def run(self) -> None:
-        """Runs as long as the app."""
+        """Carry out impact runs for as long as the app runs."""
         while True:
             worked = False
             self._asked.clear()
@@ -95,7 +97,8 @@ class ImpactLoop:
                     await asyncio.wait_for(self._asked.wait(), POLL_SECONDS)
 
     async def once(self) -> bool:
-        """Continue the run that has waited longest, to its end. False if none waits."""
+        """Claim the run that has waited longest, and carry it out to its end. Return False if no
+        run waits."""
         now = self._parts.clock.now()
         async with self._parts.store.reading_all_tenants() as connection:
             waiting = await impact_queries.due(connection, now, limit=10)
@@ -128,7 +131,7 @@ class ImpactLoop:
 
 
 class HeldRun:
-    """A run whose lease this process may hold."""
+    """An impact run for which this process has, or tries to get, the lease."""
 
     def __init__(self, parts: ImpactParts, tenant_id: str, impact_id: str, lease: str) -> None:
         self._parts, self._tenant_id, self._impact_id = parts, tenant_id, impact_id
@@ -138,14 +141,15 @@ class HeldRun:
         return await self._parts.store.write(self._tenant_id, work)
 
     async def claim(self) -> StoredRun | None:
-        """Return the run; None if another process holds it, or it has ended."""
+        """Take the run's lease and return the run. Return None if another process holds the lease,
+        or the run has ended."""
         return await self._write(
             lambda tx: impact_queries.claim(tx.connection, *self._run, tx.now, tx.now + LEASE)
         )
 
     async def renew(self, lease: int = LEASE) -> bool:
-        """Hold the run for so many microseconds more; with 0, another process may continue at once.
-        False if it is not this process's any more, or has ended."""
+        """Renew the lease for `lease` microseconds; with 0, another process may continue the run at
+        once. Return False if this process has lost the lease, or the run has ended."""
         return await self._write(
             lambda tx: impact_queries.renew(tx.connection, *self._run, tx.now + lease)
         )
@@ -159,8 +163,8 @@ class HeldRun:
         )
 
     async def replay(self, run: StoredRun) -> None:
-        """Let a process of its own count, and save what it tells, until the run ends, or is not
-        this process's any more."""
+        """Start the run's process and save the progress that it reports, until the run ends or this
+        process loses the lease."""
         job = await self._job(run)
         process = await asyncio.create_subprocess_exec(
             *this_program(),
@@ -202,8 +206,8 @@ class HeldRun:
         _log.error("the process of impact run `%s` ended early", self._impact_id)
 
     async def _line(self, output: asyncio.StreamReader) -> bytes:
-        """Return the next line of the process; empty if it died, or takes too long, or the run is
-        not this process's any more."""
+        """Return the next line that the run's process writes, and renew the lease meanwhile. Return
+        empty bytes if the process died or is silent for too long, or if the lease is lost."""
         # On a busy machine, its priority may keep it from telling anything for longer than a lease.
         for _ in range(PATIENCE):
             with suppress(TimeoutError):
@@ -221,7 +225,8 @@ class HeldRun:
         )
 
     async def _prove(self, job: Job, last_eid: str | None, last_leaf: bytes) -> None:
-        """End the run: done, if its last entry is in the log's signed tree."""
+        """End the run: as `done` if its last entry is proven to be in the log's signed tree, else
+        as `failed`."""
         parts = self._parts
         if last_eid is None:  # the range has no entry
             return await self.end(RunState.done)

@@ -1,5 +1,5 @@
-"""Starts, shows and cancels impact runs: recorded decisions made again by other policies, in the
-background."""
+"""Starts, shows and cancels impact runs, which decide recorded requests again by other policies, in
+the background."""
 
 from typing import Annotated
 
@@ -93,9 +93,11 @@ def _shown(run: StoredRun) -> ImpactResponse:
 
 
 MAX_HERE = 64 * 1024
-"""Bytes of a body, and of what is in force, that take a millisecond or two to decode."""
+"""The most bytes, in a body and the documents in force together, that are decoded in this process:
+that takes a millisecond or two."""
 MAX_RUNNING = 2
-"""Runs of one tenant at a time: each reads a part of its log, at the cost of everyone's disk."""
+"""The most unfinished runs of one tenant: each reads a part of its log, which takes disk bandwidth
+from everyone."""
 
 
 async def start_impact(
@@ -131,8 +133,8 @@ async def start_impact(
 
 
 async def _prepared(policies: Policies, caller: Caller, body: bytes) -> Prepared:
-    """Return the decoded request. A large one is decoded in another process: here, everything else
-    would wait for it."""
+    """Return the decoded and validated request. A large one is decoded in another process, so that
+    it does not hold up the event loop."""
     async with policies.store.snapshot(caller.tenant_id) as connection:
         in_force = await documents.array_of(connection, caller.tenant_id, ROLE)
     if len(body) + len(in_force) <= MAX_HERE:

@@ -1,9 +1,10 @@
-"""Runs one impact run in its process: reads the log, checks that its entries follow from each
-other, and decides each again. Its input and output are lines of JSON.
+"""The process of one impact run: reads the log, checks that each entry follows from the one before,
+and decides each recorded request again. Its input and output are lines of JSON.
 
-The run has a process of its own, with the lowest priority, so that evaluations keep their event
-loop and their interpreter lock. It only reads the database: what it counted goes to the service, a
-line a second on standard output. If the service dies, the next line fails, and the process ends.
+The run has a process of its own, with the lowest priority, so that evaluations in the service keep
+their event loop and their interpreter lock. The process only reads the database. It reports its
+counts to the service, a line a second on standard output. If the service dies, writing the next
+line fails, and the process ends.
 """
 
 import asyncio
@@ -33,13 +34,15 @@ from policies.trail.recompute.replay import Replay
 from policies.trail.walk.chain_walk import ChainWalk
 
 MAX_LINE = 64 * 1024 * 1024
-"""Bytes of a line: two thousand groups, whose names may have 256 characters each, take a tenth."""
+"""The most bytes in one line. The largest possible line, two thousand groups with names of 256
+characters, takes a tenth of it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One run, from where it was left: the entries from `next_seq` up to `until` (exclusive) of the
-    log named `log`. `counts` are empty at the beginning."""
+    """The task that the service sends to a run's process, which resumes the run: replay the entries
+    from `next_seq` up to `until` (exclusive) of the log named `log`. `counts` are the counts so
+    far, empty at the beginning."""
 
     database_url: str
     limits: DatabaseLimits
@@ -68,8 +71,8 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """The progress of the run, if it has come further; `end` is `done`, or why it failed, None
-    while it goes on."""
+    """A report from the run's process to the service. `reached` is the new progress, or None if
+    there is none. `end` is `done` or the reason why the run failed, and None while it goes on."""
 
     reached: Reached | None = None
     end: str | None = None
@@ -99,13 +102,14 @@ DONE = "done"
 
 LOWEST_PRIORITY = 19
 SECONDS = 1.0
-"""Seconds between two messages to the service."""
+"""The seconds between two reports to the service."""
 FIRST_ROWS, MAX_ROWS, PAGE_BYTES = 200, 4000, 4 * 1024 * 1024
-"""Rows of the first page, and the most rows and the bytes that the next should have."""
+"""The rows of the first page that is read from the log, the most rows of a later page, and the
+bytes that a later page should have."""
 
 
 def main(clock: Clock, jobs: BinaryIO, answers: BinaryIO) -> int:
-    """Runs the job on standard input. Returns the exit code."""
+    """Carry out the job that stands on standard input. Return the exit code."""
     with suppress(OSError):  # where a sandbox forbids it
         os.nice(LOWEST_PRIORITY)
     job = Job.from_line(jobs.readline())
@@ -133,7 +137,7 @@ async def _run(job: Job, clock: Clock, tell: Callable[[Message], None]) -> None:
 
 
 class ReplayRun:
-    """One run over a range of a log."""
+    """Replays the decisions in a range of a log, and counts how they differ."""
 
     def __init__(
         self, job: Job, store: Store, policies: bytes, tell: Callable[[Message], None]
@@ -147,7 +151,7 @@ class ReplayRun:
         self._last_eid = job.last_eid
 
     async def run(self) -> None:
-        """Reads to the end, and tells how far it has come every second and at last."""
+        """Replay the range to its end. Report the progress every second and at the end."""
         walk, limit, monotonic = self._walk, FIRST_ROWS, self._store.clock.monotonic
         sent_at = monotonic()
         while walk.next_seq < self._job.until:
@@ -164,7 +168,8 @@ class ReplayRun:
         self._tell(Message(self._reached(), DONE))
 
     def _take(self, kept: int, rows: Sequence[Any]) -> str | None:
-        """Counts a page. Returns what is wrong with it, if anything."""
+        """Check and count a page of entries. Return an error message if the page can't be used,
+        else None."""
         at = self._walk.next_seq
         if kept > at:
             return (
@@ -185,7 +190,8 @@ class ReplayRun:
         return None
 
     async def _page(self, rows: int) -> tuple[int, Sequence[Any]]:
-        """Return the first entry that no purge has removed, and the next entries."""
+        """Read the next page of entries. Return the position of the first entry that no purge has
+        removed, and the rows."""
         page = {
             "tenant": self._job.tenant_id,
             "first": self._walk.next_seq,

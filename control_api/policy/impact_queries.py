@@ -1,5 +1,5 @@
-"""Queries impact runs: recorded decisions that are made again by other policies. The counts of a
-run are JSON here."""
+"""Queries the tables of impact runs, in which recorded requests are decided again by other
+policies. Counts are stored as JSON."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from control_api.store.schema.statements import columns_of, of_tenant, values_of
 
 
 class RunState(StrEnum):
-    """The state of a run. Only a running one changes."""
+    """The state of an impact run. Only a running one still changes."""
 
     running = "running"
     done = "done"
@@ -24,7 +24,7 @@ class RunState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class StoredRun:
-    """A run's row (`store.schema.impact`). Times are in microseconds since 1970 UTC."""
+    """An impact run's row (`store.schema.impact`). Times are in microseconds since 1970 UTC."""
 
     impact_id: str
     state: str
@@ -46,7 +46,7 @@ class StoredRun:
 
 @dataclass(frozen=True, slots=True)
 class Reached:
-    """The progress of a run, to go on from."""
+    """The saved progress of a run, from which it can be continued."""
 
     next_seq: int
     last_leaf: bytes
@@ -67,7 +67,8 @@ async def find(connection: AsyncConnection, tenant_id: str, impact_id: str) -> S
 
 
 async def policies_of(connection: AsyncConnection, tenant_id: str, impact_id: str) -> bytes | None:
-    """Return the policies of a run, as they were added; None once it has ended."""
+    """Return the policies of a run as the JSON that was stored with it, or None once the run has
+    ended."""
     query = select(impact_policies.c.body).where(
         of_tenant(impact_policies, tenant_id), impact_policies.c.impact_id == impact_id
     )
@@ -82,8 +83,8 @@ async def count_running(connection: AsyncConnection, tenant_id: str) -> int:
 
 
 async def due(connection: AsyncConnection, now: int, limit: int) -> list[tuple[str, str]]:
-    """Return the `(tenant_id, impact_id)` of runs of all tenants that no process continues, those
-    that waited longest first."""
+    """Return the `(tenant_id, impact_id)` of running runs, of all tenants, whose lease has expired.
+    The runs that waited longest come first."""
     query = (
         select(impact_runs.c.tenant_id, impact_runs.c.impact_id)
         .where(impact_runs.c.state == RunState.running, impact_runs.c.leased_until <= now)
@@ -96,8 +97,8 @@ async def due(connection: AsyncConnection, now: int, limit: int) -> list[tuple[s
 async def claim(
     connection: AsyncConnection, tenant_id: str, impact_id: str, lease: str, now: int, until: int
 ) -> StoredRun | None:
-    """Return the run, leased to the caller until `until`; None if it ended, or another process has
-    it."""
+    """Take the lease of a run until the time `until`, and return the run. Return None if the run
+    ended, or another process holds its lease."""
     claimed = (
         update(impact_runs)
         .where(
@@ -120,8 +121,8 @@ async def save(
     reached: Reached,
     until: int,
 ) -> bool:
-    """Saves how far the holder of the lease has come, and renews its lease. False, and nothing is
-    saved, if it holds it no more, or the run was cancelled."""
+    """Save the progress of the run, and renew its lease. Return False, and save nothing, if the
+    caller has lost the lease or the run was cancelled."""
     values = {**values_of(reached), "attempts": 0, "leased_until": until}
     return await _change(connection, tenant_id, impact_id, lease, values)
 
@@ -133,8 +134,9 @@ async def end(
     lease: str | None,
     values: Mapping[str, Any],
 ) -> bool:
-    """Ends a running run with these values, among them `state` and `ended_at`, and forgets its
-    policies. With a `lease`, only if it is held. False if there is no such running run."""
+    """End a running run with these values, among them `state` and `ended_at`, and delete its
+    policies. If `lease` is given, do so only if the caller still holds it. Return False if nothing
+    was ended."""
     ended = {**values, "lease": None, "leased_until": None}
     if not await _change(connection, tenant_id, impact_id, lease, ended):
         return False
@@ -149,14 +151,14 @@ async def end(
 async def renew(
     connection: AsyncConnection, tenant_id: str, impact_id: str, lease: str, until: int
 ) -> bool:
-    """Holds the lease until then; from a time that has passed, another process may continue. False
-    as for `save`."""
+    """Renew the lease until the time `until`; with a time that has passed, another process may
+    continue the run. Return False if the caller has lost the lease or the run has ended."""
     return await _change(connection, tenant_id, impact_id, lease, {"leased_until": until})
 
 
 async def forget(connection: AsyncConnection, tenant_id: str, before: int, keep: int) -> int:
-    """Deletes runs that ended before `before`, and all but the `keep` that ended last. Returns how
-    many."""
+    """Delete the tenant's runs that ended before the time `before`, and all ended ones but the
+    `keep` newest. Return the number of deleted runs."""
     ended = (of_tenant(impact_runs, tenant_id), impact_runs.c.ended_at.is_not(None))
     newest = (
         select(impact_runs.c.impact_id)

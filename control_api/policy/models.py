@@ -1,4 +1,4 @@
-"""Defines what requests say of policies, one or a whole set, and what the responses show
+"""Defines the fields of policies in requests, for one policy or a whole set, and in responses
 (`CONTRACT.md`, Policies)."""
 
 from collections import Counter
@@ -163,7 +163,8 @@ Names = Annotated[list[Identifier], Field(max_length=1000)]
 NullableNames = Annotated[
     Names, BeforeValidator(lambda v: [] if v is None else v, json_schema_input_type=Names | None)
 ]
-"""An empty list is the same as an absent one (`CONTRACT.md`, Wildcards and empty lists)."""
+"""A list of names that may be null or absent, which means the same as an empty list (`CONTRACT.md`,
+Wildcards and empty lists)."""
 
 
 class PolicyRequest(RequestModel):
@@ -192,13 +193,13 @@ class PolicyBody(RequestModel):
     process_group: Identifier | None = None
 
     def body(self) -> dict[str, Any]:
-        """Return every field of a policy, as it is stored."""
+        """Return the policy's fields as they are stored."""
         # Leave out what subclasses add: `policy_id` and `if_match` belong to the request.
         return self.model_dump(include=set(PolicyBody.model_fields))
 
 
 MAX_SET_BODY = 32 * 1024 * 1024
-"""The limit on a body with a whole set of policies, in bytes (`TOOLS.md`, Candidates)."""
+"""The most bytes in a request body that holds a whole set of policies (`TOOLS.md`, Candidates)."""
 
 
 def _distinct(policies: list[PolicyBody]) -> list[PolicyBody]:
@@ -210,13 +211,13 @@ def _distinct(policies: list[PolicyBody]) -> list[PolicyBody]:
 
 
 PolicySet = Annotated[list[PolicyBody], AfterValidator(_distinct)]
-"""All policies of a tenant, as they would be in force together."""
+"""All policies that a tenant would have in force together."""
 
 
 MAX_FAULTS = 100
-"""Lines of details."""
+"""The most lines of details in the error about an invalid set of policies."""
 MAX_TESTS = 256 * 1024
-"""Characters of a file of tests."""
+"""The most characters in a file of tests."""
 
 
 class PolicySetBody(RequestModel):
@@ -248,8 +249,8 @@ class PolicySetBody(RequestModel):
 
     @classmethod
     def read(cls, values: dict[str, Any]) -> Any:
-        """Return the validated set. Raises `Invalid`; each line of its details says which
-        policy."""
+        """Return the validated set. Raise `Invalid`, with details that say which policy each
+        complaint is about."""
         try:
             return super().read(values)
         except Invalid as refusal:
@@ -258,8 +259,9 @@ class PolicySetBody(RequestModel):
             raise invalid([*lines[:MAX_FAULTS], *more], "request") from None
 
     def bodies(self, in_force: bytes) -> list[dict[str, Any]]:
-        """Return all policies of the set, as they are stored. `in_force` is the JSON array of the
-        documents of all roles."""
+        """Return the bodies of all policies in the set as they are stored, including those in force
+        that the set keeps (`keep_others`). `in_force` is the JSON array of the documents of all
+        roles."""
         changed = [each.body() for each in self.policies]
         if not self.keep_others:
             return changed
@@ -269,14 +271,14 @@ class PolicySetBody(RequestModel):
 
 
 def bodies_of(document: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Return the bodies of a role's policies, without what its document cites of the store."""
+    """Yield the bodies of a role's policies, without the id and version that its document also
+    holds."""
     for wire in document:
         yield {key: value for key, value in wire.items() if key not in UNSTORED}
 
 
 UNSTORED = {"policy_id": "", "version": 0}
-"""The members that the store adds to a policy, as in a policy that has none. No decision depends
-on them."""
+"""The id and version that a policy without a row in the store gets. No decision depends on them."""
 
 
 class ComparedPolicies(PolicySetBody):

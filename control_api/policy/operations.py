@@ -102,7 +102,8 @@ async def list_policies(
 async def _matching(
     connection: AsyncConnection, tenant_id: str, request: PoliciesRequest
 ) -> list[StoredPolicy]:
-    """Return the matching rows, up to one more than a page holds, to tell whether more follow."""
+    """Return the rows that match the filters, at most one more than a page holds; the extra row
+    shows that there is a next page."""
     after, wanted = request.after(int, str), request.limit + 1
     named = {"industry": request.industry, "process_group": request.process_group}
     members = {name: value for name, value in named.items() if value is not None}
@@ -179,7 +180,8 @@ async def reload_policies(policies: Policies, caller: Caller, _: EmptyRequest) -
 
 
 async def _warnings(policies: Policies, tenant_id: str) -> list[str]:
-    """Warns of folders that belong to no tenant, but whose names look like this tenant's id."""
+    """Return warnings about policy folders that belong to no tenant, but have a name similar to
+    this tenant's id."""
     if policies.directory is None:
         return ["SLUICE_POLICY_DIR is not set: no policy comes from a file"]
     found = await unowned_folders(policies)
@@ -260,7 +262,8 @@ async def restore_policy(
 
 
 def _restored(row: StoredPolicy, now: int) -> StoredPolicy | None:
-    """Return the restored row; None if the policy already matches its file."""
+    """Return the row as its file defines it, with a new version, or None if it already matches its
+    file. Raise `Conflict` if no file defines the policy."""
     body = row.file_body
     if body is None:
         raise Conflict(f"no file defines policy `{row.policy_id}`: there is nothing to restore")

@@ -1,5 +1,5 @@
-"""Plans which policies a tenant's files, or the promotion of a candidate, would add, update and
-remove."""
+"""Plans which policies would be added, updated and removed by a reload of a tenant's files, or by
+the promotion of a candidate."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
@@ -16,8 +16,9 @@ from policies.ground.canonical import encode
 
 @dataclass(slots=True)
 class Plan:
-    """The rows to write, and the names of the policies that stay. `moved` rows get no new version:
-    only what they store of their file changes, its path or the body that it defines."""
+    """The changes that a reload of a tenant's files makes: the rows to write, and the names of the
+    policies that stay as they are. Rows in `moved` get no new version, because only the path of
+    their file, or the body that the file defines, changes."""
 
     added: list[StoredPolicy] = field(default_factory=list)
     updated: list[StoredPolicy] = field(default_factory=list)
@@ -26,18 +27,19 @@ class Plan:
     unchanged: list[str] = field(default_factory=list)
     skipped: list[str] = field(default_factory=list)
     taken: list[Definition] = field(default_factory=list)
-    """Definitions whose name is already used by another active policy."""
+    """The definitions whose name another active policy already uses."""
     roles: set[str] = field(default_factory=set)
     """The roles whose documents must be published again."""
     replaced: dict[str, StoredPolicy] = field(default_factory=dict)
-    """The previous rows of `updated`, `removed` and `moved`, by id."""
+    """The rows in `updated`, `removed` and `moved` as they were before the change, by policy id."""
     removes_last: bool = False
-    """Whether the tenant has no active policy once the plan is written, and had one before; known
-    only then."""
+    """True if the plan removes the tenant's last active policy. It is set when the plan is written,
+    since it is not known before."""
 
     @property
     def changes(self) -> list[tuple[str, list[StoredPolicy]]]:
-        """Return the rows that get a new version, by the change's name in their history."""
+        """The rows that get a new version, in pairs of the kind of change, as the policy's history
+        calls it, and its rows."""
         every = (("added", self.added), ("updated", self.updated), ("removed", self.removed))
         return [(change, rows) for change, rows in every if rows]
 
@@ -53,8 +55,9 @@ def plan(
     now: int,
     new_id: Callable[[], str],
 ) -> Plan:
-    """`of_files` are the rows that a file has defined so far, including deleted ones. `names` are
-    those names of definitions that active policies already use."""
+    """Compare the definitions in a tenant's files with its rows, and return the changes. `of_files`
+    are the rows that a file has defined so far, including deleted ones. `names` are the names,
+    among those of the definitions, that active policies already use."""
     # By the name in the file, because a user may have renamed the policy.
     known = {row.file_body["name"]: row for row in of_files if row.file_body is not None}
     result = Plan()
@@ -73,7 +76,7 @@ def plan(
 
 
 def _keep(result: Plan, definition: Definition, row: StoredPolicy, now: int) -> None:
-    """Plan a policy that a file still defines."""
+    """Plan the change of a policy that has a row and is still defined by a file."""
     # A user's version stays in force, but the version that a restore brings back follows the file.
     placed = replace(row, file=definition.file, file_body=definition.body)
     name = definition.body["name"]
@@ -95,7 +98,7 @@ def _keep(result: Plan, definition: Definition, row: StoredPolicy, now: int) -> 
 
 
 def _drop(result: Plan, row: StoredPolicy, now: int) -> None:
-    """Plan a policy that no file defines any more."""
+    """Plan the change of a policy that no file defines any more."""
     # The row loses its file, so that a later definition with its name makes a new policy.
     detached = replace(row, file=None, file_body=None)
     result.replaced[row.policy_id] = row
@@ -113,7 +116,8 @@ def _drop(result: Plan, row: StoredPolicy, now: int) -> None:
 def first_version(
     policy_id: str, body: dict[str, Any], now: int, file: str | None = None
 ) -> StoredPolicy:
-    """Return a new policy, defined by `file` or by a request."""
+    """Return the row of a new policy, at version 1. `file` is the path of the file that defines it,
+    or None if a request does."""
     return StoredPolicy(
         policy_id=policy_id,
         name=body["name"],
@@ -130,14 +134,15 @@ def first_version(
 
 
 def _same(one: dict[str, Any] | None, other: dict[str, Any] | None) -> bool:
-    """Return whether the bodies are the same, byte for byte."""
+    """Return whether two policy bodies are the same, byte for byte."""
     # Python's `==` would not do: to it, `1` and `True` are equal.
     return encode(one) == encode(other)
 
 
 @dataclass(slots=True)
 class Promotion:
-    """The rows before and after, and the names of the policies that stay as they are."""
+    """The changes that the promotion of a candidate makes: rows before and after, and the names of
+    the policies that stay as they are."""
 
     added: list[Changed] = field(default_factory=list)
     updated: list[Changed] = field(default_factory=list)
@@ -146,13 +151,14 @@ class Promotion:
 
     @property
     def changes(self) -> list[tuple[str, list[Changed]]]:
-        """Return the rows that get a new version, by the change's name in their history."""
+        """The rows that get a new version, in pairs of the kind of change, as the policy's history
+        calls it, and its rows."""
         every = (("created", self.added), ("updated", self.updated), ("deleted", self.removed))
         return [(change, rows) for change, rows in every if rows]
 
     @property
     def roles(self) -> set[str]:
-        """Return the roles whose documents must be published again."""
+        """The roles whose documents must be published again."""
         rows = (row for _, changed in self.changes for each in changed for row in each)
         return {row.agent_role for row in rows if row is not None}
 
@@ -160,7 +166,8 @@ class Promotion:
 def promotion(
     active: Iterable[StoredPolicy], documents: Iterable[bytes], now: int, new_id: Callable[[], str]
 ) -> Promotion:
-    """`active` are the rows in force, `documents` those of the candidate's roles."""
+    """Compare a candidate's policies with those in force, and return the changes. `active` are the
+    rows in force, `documents` those of the candidate's roles."""
     known = {row.name: row for row in active}
     result = Promotion()
     bodies = (body for document in documents for body in bodies_of(orjson.loads(document)))

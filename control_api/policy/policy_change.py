@@ -1,5 +1,5 @@
-"""Takes the steps that every change of a policy shares: a version, an entry in the log, its
-document. Refuses a change that would break one of the tenant's guardrails.
+"""Defines the steps that all changes of policies share: a new version, an entry in the log, and the
+role's document. Refuses a change that would break one of the tenant's guardrails.
 
     require_guardrails    a change of policies; `policy_change.publish` calls it, so each one does
     require_new           a change of guardrails
@@ -7,8 +7,8 @@ document. Refuses a change that would break one of the tenant's guardrails.
 INVARIANT: at each commit, what is in force breaks no guardrail. What a role is allowed depends on
 that role's policies alone (`policies/analysis/guardrails.py`). So a change of policies is checked
 for the roles that it touches, and a new guardrail for every role. The transaction has locked the
-tenant's row (`Transaction.begin`) before its first read: of two changes at once, on any replicas,
-the second sees what the first made.
+tenant's row (`Transaction.begin`) before its first read: of two concurrent changes, on any
+replicas, the second sees the result of the first.
 """
 
 import asyncio
@@ -41,7 +41,8 @@ from policies.sets.role import compile_role
 from policies.trail.change import ObjectChange
 
 _TOGETHER = 20
-"""The guardrails that are tried between two signs of life to the database."""
+"""The number of guardrails that are checked in a row, before a query tells the database that the
+transaction is still alive."""
 
 
 class GuardrailBroken(Conflict):
@@ -50,7 +51,8 @@ class GuardrailBroken(Conflict):
     def __init__(
         self, guardrail: Guardrail, request: Retrieval, policies: Sequence[Policy]
     ) -> None:
-        """`policies` are those that the request's role would have."""
+        """Describe the broken guardrail. `request` is a counterexample; `policies` are those that
+        its role would have."""
         # Decided by the core itself: what is reported is what an evaluation would say.
         role = compile_role(request.agent_role, policies) if policies else None
         self.guardrail = guardrail
@@ -65,8 +67,8 @@ class GuardrailBroken(Conflict):
 
 
 async def require_guardrails(tx: Transaction, touched: Mapping[str, Sequence[Policy]]) -> None:
-    """Raise `GuardrailBroken` if `touched`, the roles that a change touches with all the policies
-    that each will have, break a guardrail."""
+    """Raise `GuardrailBroken` if a change of policies breaks a guardrail of the tenant. `touched`
+    holds the roles that the change touches, each with all the policies that it will have."""
     rows = await guardrails.every_guardrail(tx.connection, tx.tenant_id)
     if rules := [each.guardrail for each in rows]:
         await _require(tx, rules, GuardedRoles(touched, every=False))
@@ -74,7 +76,7 @@ async def require_guardrails(tx: Transaction, touched: Mapping[str, Sequence[Pol
 
 async def require_new(tx: Transaction, rules: Sequence[Guardrail]) -> None:
     """Raise `GuardrailBroken` if the policies in force, as this transaction leaves them, break one
-    of the rules."""
+    of these new rules."""
     if not rules:
         return
     rows = await policy_rows.in_force(tx.connection, tx.tenant_id)
@@ -110,13 +112,13 @@ async def _require(tx: Transaction, rules: Sequence[Guardrail], roles: GuardedRo
 
 # Every sidecar that decides for a role holds all of the role's policies in memory.
 MAX_DOCUMENT = 1024 * 1024
-"""The maximum size in bytes of a role's document, which holds all of its policies."""
+"""The most bytes in a role's document, which holds all of the role's policies."""
 
 
 async def existing_policy(
     connection: AsyncConnection, tenant_id: str, policy_id: str
 ) -> StoredPolicy:
-    """Return the policy, which may be deleted. Raises `NotFound`."""
+    """Return the policy, even if it was deleted. Raise `NotFound` if it never existed."""
     if (policy := await policy_rows.get(connection, tenant_id, policy_id)) is None:
         raise NotFound(f"no such policy: `{policy_id}`")
     return policy
@@ -125,7 +127,7 @@ async def existing_policy(
 async def active_policy(
     connection: AsyncConnection, tenant_id: str, policy_id: str
 ) -> StoredPolicy:
-    """Return the policy. Raises `NotFound` if it does not exist or was deleted."""
+    """Return the policy. Raise `NotFound` if it does not exist or was deleted."""
     policy = await existing_policy(connection, tenant_id, policy_id)
     if policy.deleted_at is not None:
         raise NotFound(f"no such policy: `{policy_id}`")
@@ -133,7 +135,8 @@ async def active_policy(
 
 
 async def shown(tx: Transaction, row: StoredPolicy) -> PolicyResponse:
-    """Return the policy as the transaction leaves it, with the author of its version."""
+    """Return the policy for a response, as the transaction leaves it, with the author of its
+    version."""
     authors = await policy_rows.authors(tx.connection, tx.tenant_id, [row])
     return shown_policy(row, authors[row.policy_id])
 
@@ -145,7 +148,7 @@ async def refuse_taken(tx: Transaction, name: str) -> None:
 
 
 class Changed(NamedTuple):
-    """A policy's row before and after a change; before is None for a new policy."""
+    """A policy's row before and after a change. `before` is None for a new policy."""
 
     before: StoredPolicy | None
     after: StoredPolicy
@@ -154,8 +157,8 @@ class Changed(NamedTuple):
 async def record(
     policies: Policies, tx: Transaction, changed: Sequence[Changed], change: str, by: str
 ) -> None:
-    """Record the rows' new versions in their history and in the log. Call it after `publish`: the
-    log names the documents that followed."""
+    """Record the rows' new versions in their history and in the log. Call it after `publish`,
+    because the log entry cites the documents that were published."""
     rows = [after for _, after in changed]
     await policy_rows.add_versions(tx.connection, tx.tenant_id, rows, by, change)
     for before, row in changed:
@@ -170,7 +173,8 @@ async def record(
 def _shown_change(
     tx: Transaction, before: StoredPolicy | None, after: StoredPolicy
 ) -> ObjectChange:
-    """Return the change of a policy's body, as its history shows it; a deleted policy has none."""
+    """Return the policy's body before and after the change, as its history shows it, with the
+    published documents. A deleted policy has no body."""
     bodies = [
         None if row is None or row.deleted_at is not None else row.body for row in (before, after)
     ]
@@ -180,12 +184,13 @@ def _shown_change(
 
 
 async def publish(tx: Transaction, roles: Iterable[str]) -> None:
-    """Publish the documents of these roles from their current policies. Raises `Conflict` if one
-    would be larger than `MAX_DOCUMENT`, and `GuardrailBroken` if they break a guardrail.
+    """Publish the documents of these roles, made from their current policies. Raise `Conflict` if
+    one would be larger than `MAX_DOCUMENT`, and `GuardrailBroken` if the policies break a
+    guardrail.
 
     INVARIANT: whatever changes which policies are in force calls this in its transaction, after it
-    wrote the policies and the guardrails, with all roles that it touches. So no change, a promotion
-    of candidates included, needs a check of its own.
+    wrote the policies and the guardrails, with all roles that it touches. So no change, including
+    the promotion of a candidate, needs a check of its own.
     """
     names = sorted(set(roles))
     documents: dict[str, bytes | None] = {}
@@ -203,7 +208,8 @@ async def publish(tx: Transaction, roles: Iterable[str]) -> None:
 
 
 def within_limit(role: str, document: bytes | None) -> bytes | None:
-    """Return the role's document. Raises `Conflict` over `MAX_DOCUMENT`."""
+    """Return the role's document unchanged. Raise `Conflict` if it is larger than
+    `MAX_DOCUMENT`."""
     if document is not None and len(document) > MAX_DOCUMENT:
         raise Conflict(
             f"the policies of role `{role}` would take {len(document)} bytes, over the limit of "

@@ -1,5 +1,5 @@
 """Makes a tenant's policies and guardrails match its files, all or none (`CONTRACT.md`, Policies):
-at startup, when a file changes, and for a reload request. Names folders that belong to no tenant.
+at startup, when a file changes, and for a reload request. Reports folders that belong to no tenant.
 
     read the files > plan against the rows > write, if the rows have not changed since
 
@@ -46,7 +46,7 @@ from policies.ground.process.outage_logger import OutageLogger
 _log = logging.getLogger("sluice.policies")
 _ATTEMPTS = 5
 MAX_SHOWN = 20
-"""The most faults of refused files that are kept to be shown."""
+"""The most faults of refused files that are kept for display."""
 
 
 class FilesBreakGuardrail(LoadError):
@@ -58,7 +58,8 @@ class FilesBreakGuardrail(LoadError):
 
 
 class _TenantFiles(NamedTuple):
-    """The definitions in a tenant's files, and whether it has a folder for them."""
+    """The definitions in a tenant's files. `has_folder` is True if the tenant has a folder in the
+    policy directory."""
 
     definitions: TenantDefinitions
     has_folder: bool
@@ -72,8 +73,8 @@ def _read(directory: Path, tenant_id: str) -> _TenantFiles:
 
 
 async def reload_tenant(policies: Policies, tenant_id: str, by: str) -> Reloaded:
-    """Load the tenant's files and return what changed of its policies. On `LoadError`, nothing has
-    changed."""
+    """Load the tenant's files, and return what that changed of its policies. If it raises
+    `LoadError`, nothing has changed."""
     directory = policies.directory
     if directory is None:
         return _answer(Plan())
@@ -116,7 +117,7 @@ def _note_refused(policies: Policies, tenant_id: str, error: LoadError) -> None:
 async def _apply(
     policies: Policies, tenant_id: str, files: _TenantFiles, by: str
 ) -> tuple[Plan, FilePlan]:
-    """Plan, then write if the plan is still valid; otherwise plan again."""
+    """Plan the changes, then write them if the plan is still valid; otherwise plan again."""
     definitions = files.definitions
     # Plan outside the transaction: comparing all of a tenant's policies under its lock would delay
     # its evaluations.
@@ -156,7 +157,7 @@ def _work(
     policies: Policies, done: Plan, rules: FilePlan, stored: list[StoredGuardrail], by: str
 ) -> Callable[[Transaction], Awaitable[bool]]:
     async def work(tx: Transaction) -> bool:
-        """False if the plan is outdated."""
+        """Write the planned changes. Return False, and write nothing, if the plan is outdated."""
         # Every replica watches the same files, so another one has often applied the same change.
         if not await _is_current(tx, done):
             return False
@@ -183,7 +184,7 @@ def _work(
 
 
 async def _is_current(tx: Transaction, done: Plan) -> bool:
-    """Return whether the rows that the plan changes are still the ones it was made from."""
+    """Return whether the rows that the plan changes are still as they were when it was made."""
     for chunk in chunks(list(done.replaced)):
         for row in await policy_rows.by_ids(tx.connection, tx.tenant_id, chunk):
             if row != done.replaced[row.policy_id]:
@@ -211,8 +212,8 @@ def _name_taken(definition: Definition) -> DefinitionFault:
 def _guardrail_broken(
     error: GuardrailBroken, tenant_id: str, definitions: TenantDefinitions
 ) -> DefinitionFault:
-    """Return the fault at the policy that breaks the guardrail by allowing too much, else at the
-    guardrail."""
+    """Return the fault to report for a broken guardrail. It points to the policy that allows too
+    much, or else to the guardrail."""
     message = f"{error.message}: {error.details}"
     if error.guardrail.kind == "never":
         for policy in definitions.policies:
@@ -232,8 +233,9 @@ def _answer(done: Plan) -> Reloaded:
 
 
 async def unowned_folders(policies: Policies) -> list[UnownedFolder]:
-    """Return the folders without a tenant, each with the most similar tenant; all are logged. Empty
-    if there is no policy directory, or if it can't be read."""
+    """Return the policy folders that belong to no tenant, each with the tenant whose name is most
+    similar, and log them. The list is empty if there is no policy directory, or if it can't be
+    read."""
     directory = policies.directory
     if directory is None:
         return []
@@ -257,16 +259,19 @@ ACTOR = "disk"
 DEBOUNCE_MS = 300
 STEP_MS = 50
 POLL_SECONDS = 5
-"""The interval at which files are checked anyway: a network mount reports no changes."""
+"""The seconds after which files are checked without a reported change, because a network mount
+reports none."""
 MAX_LOGGED_FAULTS = 20
 
 Stamp = tuple[tuple[str, int, int, int], ...]
-"""Path, inode, size and modification time of each of a tenant's files."""
+"""The state of a tenant's files, to notice changes: path, inode, size and modification time of
+each."""
 
 
 class PolicyFiles:
-    """The policy directory. `_loaded` is the stamp of each tenant's files when last loaded, and
-    `_faulty` are the tenants whose files could not be loaded then."""
+    """Loads the policy directory, and reloads it when it changes. `_loaded` is the stamp of each
+    tenant's files when they were last loaded, and `_faulty` are the tenants whose files could not
+    be loaded then."""
 
     def __init__(self, policies: Policies, directory: Path, stopping: asyncio.Event) -> None:
         self._policies, self._stopping = policies, stopping
@@ -279,12 +284,13 @@ class PolicyFiles:
         )
 
     async def load(self) -> None:
-        """Load every tenant's files; tenants with faults keep their policies."""
+        """Load every tenant's files. Tenants whose files have faults keep the policies they
+        have."""
         await unowned_folders(self._policies)
         await self._load_changed(frozenset())
 
     async def watch(self) -> None:
-        """Load the files that change, until the service stops."""
+        """Reload files whenever they change, until the service stops."""
         # Each timeout yields an empty set: the stamps then show the changes that none reported.
         async for changes in awatch(
             self._directory,
@@ -351,7 +357,8 @@ def _stamps(directory: Path, tenant_ids: list[str]) -> dict[str, Stamp]:
 
 
 def _stamp(directory: Path, tenant_id: str) -> Stamp:
-    """Empty if the folder is missing or can't be read; loading it then reports why."""
+    """Return the stamp of a tenant's files. It is empty if the folder is missing or can't be read;
+    loading it then reports why."""
     try:
         paths, _ = files(directory, tenant_id)
         rules = guardrail_file(directory, tenant_id)

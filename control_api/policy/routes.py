@@ -1,4 +1,4 @@
-"""The routes of policies, guardrails, candidates, impact runs, and questions about them."""
+"""Lists the routes of policies, guardrails, candidates, impact runs, and questions about them."""
 
 from control_api.edge.route import ADMIN, READ, Route
 from control_api.policy import access_operations as access

@@ -1,7 +1,8 @@
-"""Shows and changes the levels that a tenant states of its sources, by pattern of a source id.
+"""Shows and changes the sensitivity levels that a tenant states for its sources, by pattern of the
+source id.
 
-They have no table: the policy set's document is where they are kept, so what is shown is what
-decides. A change is written under the lock of the tenant's row.
+The levels have no table of their own. They are kept only in a document of the policy set, so what
+is shown is what decides. A change is written under the lock of the tenant's row.
 """
 
 from dataclasses import dataclass
@@ -21,12 +22,12 @@ from policies.sets.source_levels import SOURCES, sources_document, stated_levels
 from policies.trail.change import ObjectChange
 
 MAX_LEVELS = 1000
-"""The most patterns of a tenant: every sidecar holds them in memory."""
+"""The most patterns for which a tenant may state a level: every sidecar holds them in memory."""
 _MOST_BYTES = 4 * 1024 * 1024
 
 
 class Change(NamedTuple):
-    """The level of a pattern before and after a change; None where it has none."""
+    """The level of a pattern before and after a change. None means that no level is stated."""
 
     pattern: str
     before: Sensitivity | None
@@ -34,7 +35,7 @@ class Change(NamedTuple):
 
 
 async def read(connection: AsyncConnection, tenant_id: str) -> dict[str, Sensitivity]:
-    """Return the levels by pattern."""
+    """Return the tenant's stated levels, by pattern."""
     page = await documents.by_name(connection, tenant_id, [SOURCES], max_bytes=_MOST_BYTES)
     return stated_levels(page.documents[0].body)
 
@@ -42,7 +43,8 @@ async def read(connection: AsyncConnection, tenant_id: str) -> dict[str, Sensiti
 async def put(
     policies: Policies, tx: Transaction, pattern: str, level: Sensitivity, by: str
 ) -> None:
-    """State the level of a pattern. Raises `Conflict` if the tenant has too many."""
+    """State the level of a pattern, and record the change. Raise `Conflict` if the tenant has too
+    many patterns."""
     await tx.lock()
     levels = await read(tx.connection, tx.tenant_id)
     before = levels.get(pattern)
@@ -57,7 +59,8 @@ async def put(
 
 
 async def delete(policies: Policies, tx: Transaction, pattern: str, by: str) -> None:
-    """State no level of a pattern any more. Raises `NotFound` if none is stated."""
+    """Remove the stated level of a pattern, and record the change. Raise `NotFound` if there is
+    none."""
     await tx.lock()
     levels = await read(tx.connection, tx.tenant_id)
     before = levels.pop(pattern, None)

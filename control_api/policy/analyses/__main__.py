@@ -1,5 +1,5 @@
-"""The analysis process: reads jobs from standard input and answers each on standard output, until
-its input ends or no job came for so long.
+"""The analysis process: reads jobs from standard input and writes the answer to each on standard
+output. It ends when its input ends, or when no job arrives for `IDLE_SECONDS`.
 
 python -m control_api.policy.analyses CPU_SECONDS MEMORY IDLE_SECONDS      started by `process.py`
 """
@@ -18,13 +18,15 @@ from policies.analysis.names import TooManyClasses
 from policies.ground.errors import SluiceError
 
 MAX_PATTERNS = 100
-"""Lines of details."""
+"""The most lines of details in an answer."""
 MAX_KEPT = 192 * 1024 * 1024
-"""Bytes of memory: a process that still has more does not wait for another question."""
+"""The most bytes of resident memory with which the process waits for another question. If it holds
+more, it ends after its answer."""
 
 
 def main(arguments: list[str]) -> int:
-    """Answers jobs."""
+    """Answer jobs until the input ends, the process is idle for too long, or it holds too much
+    memory. Return the exit code."""
     seconds, memory, idle = map(int, arguments)
     resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -45,14 +47,14 @@ def main(arguments: list[str]) -> int:
 
 
 def _has_room() -> bool:
-    """Return whether the questions so far have left the memory for another."""
+    """Return whether the process holds little enough memory to take another question."""
     resident = int(Path("/proc/self/statm").read_text("ascii").split()[1])
     return resident * os.sysconf("SC_PAGE_SIZE") <= MAX_KEPT
 
 
 def _next_job(idle: int, seconds: int) -> bytes | None:
-    """Return the next job, which may then take so many seconds of computing time. None if the
-    service has ended, or needs no more answers."""
+    """Return the next job, which may use `seconds` of CPU time. Return None if the service has
+    ended, or sent no job for `idle` seconds."""
     source = sys.stdin.buffer
     # Nothing is buffered here: the service sends a job once it has read the last one's answer.
     if not select.select([source], [], [], idle)[0]:
@@ -63,7 +65,8 @@ def _next_job(idle: int, seconds: int) -> bytes | None:
 
 
 def _limit_computing(seconds: int) -> None:
-    """From now on, to half a second. The process is killed at the limit (SIGXCPU)."""
+    """Limit the CPU time that this process may use from now on, to within half a second. The kernel
+    kills the process at the limit (SIGXCPU)."""
     _, most = resource.getrlimit(resource.RLIMIT_CPU)
     until = round(time.process_time()) + seconds
     at_most = until if most == resource.RLIM_INFINITY else min(until, most)

@@ -1,6 +1,5 @@
-"""Runs analyses in a process of their own, one after the other, within limits. A question to it and
-its answer travel as bytes.
-"""
+"""Runs analyses of policies in a separate process, one after the other, within limits of time and
+memory. A question to the process and its answer travel as bytes through pipes."""
 
 import asyncio
 import contextlib
@@ -15,13 +14,14 @@ from control_api.this_program import this_program
 from policies.ground.errors import Invalid, Malformed, SluiceError, Unavailable
 
 NO_MEMORY = 3
-"""The exit code of a process that has used up its memory."""
+"""The exit code of an analysis process that ran out of memory."""
 SIZE = 8
-"""Bytes that give the size of a job or an answer, big-endian, before it."""
+"""The length in bytes of the prefix that gives the size of a job or an answer, big-endian."""
 
 
 class Job(NamedTuple):
-    """A question: its name, its options, and documents that were not decoded yet."""
+    """A question to the analysis process: its name, its options, and JSON documents that are not
+    decoded yet."""
 
     question: str
     options: Mapping[str, Any]
@@ -29,7 +29,8 @@ class Job(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """The JSON of a response, or why there is none: a status, a message, and lines of details."""
+    """The answer to a job: the JSON of a response, or the reason why there is none, as an HTTP
+    status, a message and lines of details."""
 
     status: int
     body: bytes
@@ -43,7 +44,7 @@ def write_job(job: Job) -> bytes:
 
 
 def read_job(raw: bytes) -> Job:
-    """`raw` is without its size."""
+    """Parse a job. `raw` is the job without its size prefix."""
     line, _, rest = raw.partition(b"\n")
     head = orjson.loads(line)
     parts, at = [], 0
@@ -59,7 +60,7 @@ def write_answer(answer: Answer) -> bytes:
 
 
 def read_answer(raw: bytes) -> Answer:
-    """`raw` is without its size."""
+    """Parse an answer. `raw` is the answer without its size prefix."""
     line, _, body = raw.partition(b"\n")
     head = orjson.loads(line)
     return Answer(head["status"], body, head["message"], head["details"])
@@ -71,11 +72,11 @@ def _sized(raw: bytes) -> bytes:
 
 MODULE = "control_api.policy.analyses"
 CPU_SECONDS = 20
-"""Seconds of computing time that a question may take."""
+"""The most seconds of CPU time that a question may take."""
 MEMORY = 768 * 1024 * 1024
-"""Bytes of memory that a question may take."""
+"""The most bytes of memory (address space) that the analysis process may use."""
 IDLE_SECONDS = 60
-"""Seconds that a process waits for another question before it ends."""
+"""The seconds for which an idle analysis process waits for another question before it ends."""
 _TOO_LARGE = (
     f"the question needs more than {CPU_SECONDS} s of computing time or {MEMORY >> 20} MiB of "
     "memory: ask about fewer policies, or use fewer patterns in each"
@@ -83,7 +84,7 @@ _TOO_LARGE = (
 
 
 class EndedError(Exception):
-    """The process ended without an answer."""
+    """The analysis process ended without an answer."""
 
     def __init__(self, code: int | None, errors: bytes) -> None:
         super().__init__(
@@ -93,12 +94,14 @@ class EndedError(Exception):
 
     @property
     def out_of_time(self) -> bool:
-        """Return whether it took more computing time than a question may."""
+        """True if the process was ended because the question took more CPU time than allowed."""
         return self._code == -signal.SIGXCPU
 
     def answer(self) -> Answer:
-        """Return the answer if the question was the process's first. Raises `RuntimeError` if it
-        failed."""
+        """Return the answer to give in place of the missing one, which says that the question is
+        too large. Raise `RuntimeError` if the process ended for another reason than its limits.
+        Unless the process ran out of time, call this only for its first question: otherwise, an
+        earlier one may have used up the memory."""
         # Aborted is how a library written in Rust, such as pydantic's core, ends without memory.
         if self._code in (-signal.SIGXCPU, -signal.SIGKILL, -signal.SIGABRT, NO_MEMORY):
             return Answer(422, b"", _TOO_LARGE)
@@ -106,7 +109,7 @@ class EndedError(Exception):
 
 
 class Child:
-    """One process. Its owner asks one question at a time, and ends it."""
+    """A running analysis process. Its owner asks it one question at a time, and ends it."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
@@ -127,8 +130,9 @@ class Child:
         return cls(process)
 
     async def ask(self, job: bytes) -> Answer:
-        """Return the answer to what `write_job` wrote. Raises `EndedError`. The process may have
-        ended after an answer whose status is not 200."""
+        """Send a job, as `write_job` encoded it, and return the answer. Raise `EndedError` if the
+        process ends without one. After an answer whose status is not 200, the process may have
+        ended too."""
         stdin, stdout = self._process.stdin, self._process.stdout
         assert stdin is not None
         assert stdout is not None
@@ -145,7 +149,7 @@ class Child:
             raise EndedError(self._process.returncode, errors) from None
 
     async def end(self) -> None:
-        """Kill it, whatever it computes."""
+        """Kill the process, whatever it is doing."""
         if self._process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 self._process.kill()
@@ -154,18 +158,18 @@ class Child:
 
 
 SECONDS = 60.0
-"""Seconds that a question may take on a busy machine."""
+"""The most seconds that an analysis may take in all, which matters on a busy machine."""
 MAX_ANALYSES = 2
-"""The maximum number of analyses at a time in this process; one for each tenant."""
+"""The most analyses that this process runs at a time. A tenant may have only one of them."""
 REUSED = 1024 * 1024
-"""Up to how many bytes of a question its process is kept for the next one. It would keep the memory
-that a larger one took."""
+"""The most bytes of a question after which its analysis process is kept for the next question. A
+larger question could leave the process with too much memory."""
 _ERRORS: dict[int, type[SluiceError]] = {400: Malformed, 422: Invalid}
 
 
 class Analyses:
-    """The analyses under way, and a process that waits for the next one: to start it takes 0.2 s,
-    longer than most questions. Close it at the end."""
+    """Runs analyses, and keeps one idle analysis process for the next one: to start a process takes
+    0.2 s, longer than most questions. Call `close` at the end."""
 
     def __init__(self) -> None:
         self._of: Counter[str] = Counter()
@@ -173,8 +177,8 @@ class Analyses:
         self._closed = False
 
     async def answer(self, tenant_id: str, job: Job) -> bytes:
-        """Return the JSON that answers the question. Raises `Malformed` or `Invalid` if it can't be
-        answered, `Unavailable` if too many analyses run or the machine is too busy."""
+        """Return the JSON that answers the question. Raise `Malformed` or `Invalid` if it can't be
+        answered, and `Unavailable` if too many analyses are running or the machine is too busy."""
         with self.room(tenant_id):
             try:
                 async with asyncio.timeout(SECONDS):
@@ -189,8 +193,8 @@ class Analyses:
 
     @contextlib.contextmanager
     def room(self, tenant_id: str) -> Iterator[None]:
-        """Room for one more process that computes for long. Raises `Unavailable` if there is
-        none."""
+        """Reserve one of the `MAX_ANALYSES` places for the tenant while the context lasts. Raise
+        `Unavailable` if none is free, or if the tenant already has one."""
         # Refused, not queued: the body of each that waits would be in memory.
         if tenant_id in self._of or self._of.total() >= MAX_ANALYSES:
             raise Unavailable(
@@ -204,7 +208,7 @@ class Analyses:
             del self._of[tenant_id]
 
     async def close(self) -> None:
-        """End the process that waits, and let none wait from now on."""
+        """End the idle process, and keep no process from now on."""
         self._closed = True
         child, self._idle = self._idle, None
         if child is not None:

@@ -1,8 +1,9 @@
-"""Answers the questions that the analysis process is asked, among them the review of a change of
-policies.
+"""Answers the questions about policies that the analysis process is asked, among them the review of
+a change of policies.
 
-Answers small questions about policies alone in this process, in a few milliseconds: a process of
-their own takes 0.2 s to start, if none waits. Larger ones go there.
+`answer` handles small questions in the calling process, which takes a few milliseconds, because to
+start an analysis process takes 0.2 s if none is idle. It sends larger questions to an analysis
+process.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -43,7 +44,7 @@ from policies.testing.cases import CaseFile, parse
 from policies.testing.run import clauses, compiled, failure, run
 
 MAX_FAILURES = 1000
-"""Failed cases that are listed."""
+"""The most failed test cases that are listed."""
 _CALLER = Key("review", "evaluate")
 
 Wire = dict[str, Any]
@@ -51,14 +52,17 @@ _Roles = Mapping[str, Sequence[Policy]]
 
 
 def compared(old: Sequence[Policy], new: Sequence[Policy], steps: int = MAX_STEPS) -> Wire:
-    """`{newly_allowed, newly_denied}`. Raises `TooManyClasses`."""
+    """Compare two sets of policies. Return `{newly_allowed, newly_denied}`. Raise `TooManyClasses`
+    if that takes more than `steps` for a role."""
     return difference_rows(difference(old, new, steps), by_role(old), by_role(new))
 
 
 def effects(
     old: Sequence[Policy], new: Sequence[Policy], guardrails: Iterable[Guardrail], steps: int
 ) -> Wire:
-    """`{newly_allowed, newly_denied, broken_guardrails}`. Raises `TooManyClasses`."""
+    """Compare two sets of policies, and find the guardrails that the new ones break. Return
+    `{newly_allowed, newly_denied, broken_guardrails}`. Raise `TooManyClasses` if that takes more
+    than `steps` for a role."""
     before, after = by_role(old), by_role(new)
     # The guardrails hold for what is in force, so only roles that change can break one.
     touched = {
@@ -73,8 +77,9 @@ def effects(
 def candidate_reviewed(
     old: Sequence[Policy], new: Sequence[Policy], guardrails: Iterable[Guardrail], steps: int
 ) -> Wire:
-    """Return the effects of a promotion on requests, guardrails and policies by name. Raises
-    `TooManyClasses`."""
+    """Return what the promotion of a candidate changes: requests whose decision changes, broken
+    guardrails, and the names of policies that are added, updated and removed. Raise
+    `TooManyClasses` if that takes more than `steps` for a role."""
     # Ids and versions are the store's: a policy that a candidate leaves as it is may have others.
     before, after = _by_name(old), _by_name(new)
     return {
@@ -98,7 +103,8 @@ def reviewed(
     guardrails: Iterable[Guardrail],
     steps: int,
 ) -> Wire:
-    """Return a `PolicyReview`. Raises `TooManyClasses`."""
+    """Return the JSON of a `PolicyReview`. Raise `TooManyClasses` if the comparison takes more than
+    `steps` for a role."""
     needed = {policy_set.ask.agent_role} if policy_set.ask is not None else set()
     # The cases of a file of tests may ask about any role.
     roles = compiled(
@@ -160,11 +166,12 @@ def _answer(ask: TriedRetrieval, roles: Mapping[str, Role]) -> Wire:
 
 
 EVALUATES = frozenset({"evaluate", "admin"})
-"""The scopes whose keys may evaluate."""
+"""The scopes whose API keys may request evaluations."""
 
 
 def diff(job: Job, steps: int = MAX_STEPS) -> bytes:
-    """Compare a set of policies, the body of the request, with the documents of roles in force."""
+    """Answer `diff_policies`: compare the set of policies in the request's body with the role
+    documents in force, or with the request's `against`."""
     body, in_force = job.parts
     policy_set = ComparedPolicies.read(parse_object(body, None, unique=True))
     if policy_set.against is None:
@@ -175,7 +182,8 @@ def diff(job: Job, steps: int = MAX_STEPS) -> bytes:
 
 
 def review(job: Job, steps: int = MAX_STEPS) -> bytes:
-    """Review a set of policies, the body of the request, in place of those in force."""
+    """Answer `review_policies`: review the set of policies in the request's body as a replacement
+    of those in force."""
     body, in_force, rules = job.parts
     policy_set = ReviewedPolicies.read(parse_object(body, None, unique=True))
     old, new = _stored(in_force), _requested(policy_set, in_force)
@@ -183,7 +191,8 @@ def review(job: Job, steps: int = MAX_STEPS) -> bytes:
 
 
 def candidate_review(job: Job, steps: int = MAX_STEPS) -> bytes:
-    """Review the promotion of a candidate, which is given as documents of its roles."""
+    """Answer `review_candidate`: review the promotion of a candidate, which is given as the
+    documents of its roles."""
     documents, in_force, rules = job.parts
     old, new = _stored(in_force), _stored(documents)
     found = candidate_reviewed(old, new, _guardrails(rules), steps)
@@ -191,7 +200,8 @@ def candidate_review(job: Job, steps: int = MAX_STEPS) -> bytes:
 
 
 def access(job: Job) -> bytes:
-    """List the access of registered agents and keys under the policies in force."""
+    """Answer `show_access`: list what registered agents with live keys may access under the
+    policies in force."""
     roles, agents, keys, enrolled, tenant = map(orjson.loads, job.parts)
     settings, now = TenantSettings.from_wire(tenant[0]), job.options["now"]
     live = (key for key in map(Key.from_wire, keys) if key.scope in EVALUATES and key.live(now))
@@ -212,7 +222,8 @@ def access(job: Job) -> bytes:
 
 
 def access_by_policies(job: Job, steps: int = MAX_STEPS) -> bytes:
-    """List the access that the policies of some roles allow; the registry is left out."""
+    """Answer `show_access` with `policies_only`: list the access that the policies of some roles
+    allow, whether or not an agent is registered for them."""
     [roles] = job.parts
     question = _question(job.options)._replace(steps=steps)
     rows = []
@@ -224,12 +235,14 @@ def access_by_policies(job: Job, steps: int = MAX_STEPS) -> bytes:
 
 
 def matrix(job: Job) -> bytes:
-    """Show the levels that the policies of some roles allow of each source that they name."""
+    """Answer `show_access_matrix`: return the levels that the policies of some roles allow of each
+    source that they name."""
     return orjson.dumps(analysis.matrix(*_matrix(job), MAX_STEPS, strict=False))
 
 
 def matrix_within(job: Job, steps: int) -> bytes:
-    """Answer `matrix` within so many steps for each role. Raises `TooManyClasses`."""
+    """Answer `matrix` within so many steps for each role. Raise `TooManyClasses` if that is not
+    enough."""
     return orjson.dumps(analysis.matrix(*_matrix(job), steps, strict=True))
 
 
@@ -240,12 +253,14 @@ def _matrix(job: Job) -> tuple[dict[str, list[Policy]], analysis.Columns]:
 
 
 def impact(job: Job) -> bytes:
-    """Return the request for an impact run, decoded and validated. Analyses nothing."""
+    """Decode and validate the request that starts an impact run, and return it prepared. This
+    analyses nothing; it runs here because the body may be large."""
     return prepare(*job.parts)
 
 
 def candidate(job: Job) -> bytes:
-    """Return the request that publishes a candidate, decoded and validated. Analyses nothing."""
+    """Decode and validate the request that publishes a candidate, and return it prepared. This
+    analyses nothing; it runs here because the body may be large."""
     body, in_force = job.parts
     return candidate_request.prepare(job.options["name"], body, in_force)
 
@@ -279,7 +294,7 @@ def _policies(documents: Iterable[dict[str, Any]]) -> Iterable[Policy]:
 
 
 def _role(documents: list[dict[str, Any]]) -> str:
-    """Return the role of a document, which lists at least one policy."""
+    """Return the role whose policies a document lists. The document has at least one policy."""
     role: str = documents[0]["agent_role"]
     return role
 
@@ -293,16 +308,18 @@ def _question(options: Mapping[str, Any]) -> Asked:
 
 
 MAX_BYTES = 32 * 1024
-"""The policies that a small question may be about."""
+"""The most bytes of documents in a small question, which is answered in the calling process."""
 MAX_STEPS_HERE = 4_000
-"""The work that it may take for each role, about 2 ms."""
+"""The most steps of analysis that a small question may take for each role, about 2 ms."""
 MAX_TRIES = 20
-"""The most times that a review may take that work: for each role, and each guardrail on it."""
+"""The most analyses that a small question may consist of: one for each role, and one for each
+guardrail on it."""
 MAX_BODY = 8 * 1024
-"""The body of a request that is decoded here: a bad one has a complaint about each of its items."""
+"""The most bytes of a request body that is decoded in the calling process. An invalid body costs
+more, because each of its items gets a complaint."""
 MAX_WILDCARDS = 200
-"""The `*` and `?` that it may have in all: to compare two patterns takes the product of their
-lengths, and is not counted among the steps."""
+"""The most `*` and `?` in a small question. To compare two patterns takes time in proportion to the
+product of their lengths, which the count of steps does not include."""
 
 _SMALL: Mapping[str, Callable[[Job, int], bytes]] = {
     "access_by_policies": access_by_policies,
@@ -314,7 +331,9 @@ _SMALL: Mapping[str, Callable[[Job, int], bytes]] = {
 
 
 async def answer(analyses: Analyses, tenant_id: str, job: Job, tries: int = 1) -> bytes:
-    """Return the JSON that answers one of these questions. Raises as `Analyses.answer` does."""
+    """Return the JSON that answers the question: computed in this process if the question is small,
+    else in an analysis process. Raises as `Analyses.answer` does. `tries` is the number of analyses
+    that it consists of."""
     if tries <= MAX_TRIES and _is_small(job.parts):
         try:
             return _SMALL[job.question](job, MAX_STEPS_HERE)

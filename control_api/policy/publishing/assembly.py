@@ -1,4 +1,5 @@
-"""Assembles the parts of publishing, which a process runs if it has a Redis."""
+"""Assembles the objects that publish policy sets, heartbeats and sessions to Redis. A process runs
+them if it is configured with a Redis."""
 
 import asyncio
 import logging
@@ -19,13 +20,13 @@ from policies.ground.clock import Clock
 from policies.ground.process.outage_logger import OutageLogger
 
 CLOSE_SECONDS = 2.0
-"""Seconds that a stopping service waits for pushes that are under way."""
+"""The seconds for which a stopping service waits for pushes that are under way."""
 _log = logging.getLogger("sluice.publishing")
 
 
 class Publishing:
-    """Connects the parts. Create it before the first write, so that it sees every publication.
-    Redis need not be up."""
+    """Publishes policy sets, heartbeats and sessions to Redis. Create it before the first write to
+    the store, so that it sees every publication. Redis need not be up yet."""
 
     def __init__(
         self,
@@ -60,16 +61,16 @@ class Publishing:
 
     @property
     def loops(self) -> tuple[Callable[[], Coroutine[Any, Any, None]], ...]:
-        """Each runs for as long as the service does."""
+        """The coroutine functions that run for as long as the service does."""
         return self._heartbeats.run, self.pushes.run, self._sessions.run
 
     def session(self, tenant_id: str, row: SessionRow) -> None:
-        """Publish a session's claim or revocation, once it is committed."""
+        """Publish a session's claim or revocation to Redis. Call it after the commit."""
         self._sessions.send(tenant_id, row, row.state(self._clock.now()))
 
     async def close(self) -> None:
-        """Give pushes under way a moment to finish. Another replica finds and pushes the rest when
-        a sidecar asks it for a heartbeat."""
+        """Stop publishing, and give pushes under way a moment to finish. What is left over is found
+        and pushed by another replica, when a sidecar asks that one for a heartbeat."""
         for each in (self.pushes, self._heartbeats, self._sessions):
             each.close()
         end = self._clock.monotonic() + CLOSE_SECONDS

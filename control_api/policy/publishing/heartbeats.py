@@ -1,5 +1,5 @@
-"""Answers sidecars that ask whether their policy set is current, and takes their reports of missing
-or wrong fields. Every replica answers every request.
+"""Answers sidecars that ask whether their policy set is current, and handles their reports of
+missing or wrong fields. Every replica answers every request.
 
     read requests > gather > query the store > sign a heartbeat for each tenant > send
 
@@ -43,23 +43,24 @@ from policies.sets.redis_keys import CHALLENGES, beats_key, doubts_key
 from policies.sets.signed_head import Heartbeat
 
 MAX_NONCES = 1000
-"""The maximum number of nonces that one heartbeat answers."""
+"""The most nonces that one heartbeat answers."""
 _MAX_TENANT_ID = 1024
-"""In bytes."""
+"""The most bytes in a tenant id that is accepted in a request."""
 _NONCE = re.compile(rb"[A-Za-z0-9_.:+/=-]{8,128}\Z")
 
 
 @dataclass(slots=True)
 class HeartbeatRequests:
-    """One tenant's requests: the nonces to answer, and whether its sidecars also ask for repairs to
-    the policy set."""
+    """The pending heartbeat requests of one tenant: the nonces to answer. `repairs` is True if its
+    sidecars also report fields of the policy set to repair."""
 
     nonces: list[str] = field(default_factory=list)
     repairs: bool = False
 
 
 def parse_requests(entries: Iterable[object]) -> tuple[dict[str, HeartbeatRequests], int]:
-    """Return the requests by tenant, and the number of malformed entries."""
+    """Parse entries of the request stream. Return the requests by tenant, and the number of
+    malformed entries."""
     by_tenant: defaultdict[str, HeartbeatRequests] = defaultdict(HeartbeatRequests)
     unreadable = 0
     for entry in entries:
@@ -92,10 +93,11 @@ def _parse(entry: object) -> tuple[str, str, bool] | None:
 
 
 KEPT_MS = 60_000
-"""Milliseconds that the stream is kept after the last read. Sidecars report again what is still
-wrong."""
+"""The milliseconds for which a stream of reports is kept after it was last read. Sidecars report
+again what is still wrong."""
 MAX_ENTRIES = 16
-"""The maximum number of entries to read, newest first, and of fields to take from one entry."""
+"""The most reports that are read, newest first, and the most fields that are taken from one
+report."""
 _MAX_BYTES = MAX_ENTRIES * 1024
 # Anyone who can reach Redis may write a report, so only names that a set can contain are looked up.
 _FIELD = re.compile(
@@ -104,7 +106,8 @@ _FIELD = re.compile(
 
 
 def report_commands(tenant_id: str) -> tuple[Command, Command]:
-    """Return the command that reads the entries, and the one that lets the stream expire."""
+    """Return two Redis commands: one reads the tenant's reports of wrong fields, the other lets
+    their stream expire."""
     # The stream is not deleted after the read, because every replica reads it. Repairing a field
     # twice does no harm.
     key = doubts_key(tenant_id)
@@ -112,8 +115,8 @@ def report_commands(tenant_id: str) -> tuple[Command, Command]:
 
 
 def suspect_fields(answer: object) -> set[bytes]:
-    """Return the fields named in the answer to the first of `report_commands`. Fields beyond the
-    limits are dropped, since sidecars report them again."""
+    """Return the fields named in the reports, which are the answer to the first of
+    `report_commands`. Fields beyond the limits are dropped, since sidecars report them again."""
     found: set[bytes] = set()
     for _, fields in _entries(answer):
         if isinstance(fields, dict):
@@ -122,7 +125,8 @@ def suspect_fields(answer: object) -> set[bytes]:
 
 
 def newest_report(answer: object) -> Id | None:
-    """Return the id of the newest entry, or None in an empty stream."""
+    """Return the id of the newest report, or None if the stream is empty. `answer` is that of the
+    first of `report_commands`."""
     return next((entry_id(each) for each, _ in _entries(answer)), None)
 
 
@@ -147,25 +151,28 @@ def _fields(listed: object) -> list[bytes]:
 
 BLOCK_MS = 1000
 GATHER_SECONDS, LONGEST_GATHER = 0.01, 0.25
-"""Requests that arrive within this time share a heartbeat, which every sidecar of the tenant gets.
-The longest is well below a sidecar's interval between requests."""
+"""The shortest and the longest time for which requests are gathered. Requests that arrive within it
+share a heartbeat, which every sidecar of the tenant gets. The longest is well below a sidecar's
+interval between requests."""
 GATHER_PER_REQUEST = 0.05
-"""More than 20 requests a second make the next round gather longer, up to the longest; a round
-that could not read them all makes it shorter."""
+"""The seconds that the next round gathers for each request of this one, between the two limits
+above. So rounds grow longer at more than 20 requests a second. After a round that could not read
+all requests, the next one is short."""
 MAX_READ = MAX_NONCES // 2
-"""Requests read by one command: a round reads twice, and a heartbeat can answer all of it."""
+"""The most requests that one command reads. A round reads twice, so that one heartbeat can answer
+all of its requests."""
 REQUESTS_KEPT = 10_000
-"""Requests of all tenants that Redis keeps, approximately."""
+"""The approximate number of requests, of all tenants, that Redis keeps."""
 HEARTBEATS_KEPT = 64
-"""Heartbeats of one tenant that Redis keeps, approximately."""
+"""The approximate number of heartbeats of one tenant that Redis keeps."""
 BEFORE_MS = 5000
-"""A replica that starts also answers requests up to this old."""
+"""The age in milliseconds up to which a replica that starts also answers earlier requests."""
 _log = logging.getLogger("sluice.publishing")
 
 
 class Heartbeats:
-    """Answers requests in one replica. `_last` is the id of the newest request read; it is empty
-    until the stream's end is known."""
+    """Answers the heartbeat requests of all tenants, in one replica. `_last` is the id of the
+    newest request that was read; it is empty until the end of the stream is known."""
 
     def __init__(
         self,
@@ -189,7 +196,7 @@ class Heartbeats:
         )
 
     async def run(self) -> None:
-        """Runs until `close`, and retries while Redis is down."""
+        """Answer requests until `close` is called, and retry while Redis is down."""
         pause = FIRST_PAUSE
         while not self._closed:
             try:
@@ -207,7 +214,7 @@ class Heartbeats:
         self._closed = True
 
     async def once(self) -> None:
-        """Answer the requests that arrive within `BLOCK_MS`."""
+        """Answer the requests that arrive within `BLOCK_MS`, in one round."""
         if not self._last:
             await self._find_position()
         entries = await self._read("BLOCK", BLOCK_MS)
@@ -268,7 +275,8 @@ class Heartbeats:
     def _commands(
         self, requests: dict[str, HeartbeatRequests], revisions: dict[str, int]
     ) -> list[Command]:
-        """For each tenant: add its heartbeat, read its set's revision, read its repair requests."""
+        """Return the Redis commands of a round. For each tenant: add its heartbeat, read its set's
+        revision, and read its reports of wrong fields if it has any."""
         commands: list[Command] = []
         for tenant_id, each in requests.items():
             at = (self._signer.epoch, revisions[tenant_id], self._now())
@@ -282,7 +290,7 @@ class Heartbeats:
         return commands
 
     async def _read(self, *blocking: str | int) -> list[object]:
-        """Return the fields of the next entries."""
+        """Read the next entries of the request stream, and return their fields."""
         # Without a consumer group every replica reads every request, so no request goes unanswered
         # if one replica dies.
         match await self._call(
@@ -301,8 +309,9 @@ class Heartbeats:
         return [fields for _, fields in entries]
 
     async def _find_position(self) -> None:
-        """Find where to continue reading: shortly before the stream's end if nothing was read yet,
-        and from its beginning if it was replaced by one with lower ids."""
+        """Set `_last`, the position from which the stream is read. If nothing was read yet, it is
+        shortly before the stream's end; if the stream was replaced by one with lower ids, its
+        beginning."""
         # XTRIM is a write, so a demoted server refuses it, and we reconnect to the new primary. A
         # demoted server still serves reads, but requests would reach it late or never.
         await self._call("XTRIM", CHALLENGES, "MAXLEN", "~", REQUESTS_KEPT)
@@ -324,7 +333,8 @@ class Heartbeats:
             self._last = "0-0"
 
     async def _call(self, *command: Part) -> Any:
-        """Run a command on the stream of requests. Deletes the stream if it has become unusable."""
+        """Run a command on the stream of requests. If it fails because the stream is unusable,
+        delete the stream."""
         try:
             return await self._client.call(*command)
         except RedisFault as fault:
@@ -336,7 +346,7 @@ class Heartbeats:
             await self._client.call("DEL", key)
 
     async def _delete_unusable_reports(self, key: str, reported: object) -> None:
-        """Delete the stream of repair requests if it has become unusable; the entries already read
+        """Delete a tenant's stream of reports if it has become unusable. The reports already read
         are still used."""
         # Sidecars write to this stream and can't tell us that a write failed: check its newest id.
         newest = newest_report(reported)

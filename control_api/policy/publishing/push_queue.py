@@ -35,24 +35,25 @@ from policies.sets.redis_keys import HISTORY, document_field, node_field
 from policies.sets.signed_head import MAX_CHANGED_NAMES, SetHead
 
 MAX_DOCUMENTS = 500
-"""Documents that may wait for a tenant. If there are more, they are dropped, and a reconciliation
-finds the difference."""
+"""The most changed documents that may wait for a tenant. If there are more, they are dropped, and a
+reconciliation finds the difference."""
 MAX_SUSPECT = 256
-"""Suspect fields that may wait for a tenant. Further ones are dropped."""
+"""The most suspect fields that may wait for a tenant. Further ones are dropped."""
 
 
 @dataclass(slots=True)
 class PushJob:
-    """An update of a tenant's set. `published` is the publication to write; None means that the set
-    must be reconciled with the store. `since` is when the set began to lag, on the monotonic clock.
-    `suspect` holds fields that sidecars report as wrong."""
+    """A pending update of a tenant's policy set in Redis. `published` is the publication to write;
+    None means that the set must be reconciled with the store. `since` is when the set began to lag,
+    on the monotonic clock. `suspect` holds fields that sidecars report as wrong."""
 
     published: Published | None
     since: float
     suspect: set[bytes] = field(default_factory=set)
 
     def merge(self, published: Published | None, suspect: Iterable[bytes]) -> None:
-        """Add another update to this one."""
+        """Merge a later update into this one. If the two don't follow on each other, the result is
+        a reconciliation."""
         self.suspect.update(islice(suspect, max(0, MAX_SUSPECT - len(self.suspect))))
         before, self.published = self.published, None
         if before is None or published is None:
@@ -66,18 +67,19 @@ class PushJob:
 
 
 MAX_PUSHES = 16
-"""Tenants whose publications are pushed at the same time."""
+"""The most tenants whose publications are pushed at the same time."""
 MAX_RECONCILES = 4
-"""Tenants that are reconciled at the same time: few, because each holds a database connection."""
+"""The most tenants that are reconciled at the same time. They are few, because each holds a
+database connection."""
 TRIES = 4
-"""Attempts to reconcile, in a row, while another replica keeps changing the set."""
+"""The most consecutive attempts to reconcile a set while another replica keeps changing it."""
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 1.0
-"""Seconds between retries: the pause doubles each time."""
+"""The shortest and the longest pause between retries, in seconds. The pause doubles each time."""
 _log = logging.getLogger("sluice.publishing")
 
 
 class PushQueue:
-    """Queues and runs the updates of all tenants' sets."""
+    """Queues the updates of all tenants' policy sets in Redis, and carries them out."""
 
     def __init__(
         self,
@@ -101,14 +103,15 @@ class PushQueue:
         metrics.behind_seconds.set_function(self._lag)
 
     def published(self, tenant_id: str, published: Published) -> None:
-        """Take in what the store has committed. Neither waits nor raises."""
+        """Queue a publication that the store has committed. This neither waits nor raises."""
         # During an outage documents would pile up in memory. Afterwards a reconciliation finds what
         # Redis has missed.
         self._enqueue(tenant_id, None if self._outage.ongoing else published, ())
         self._start(tenant_id)
 
     def recheck(self, tenant_id: str, suspect: Iterable[bytes] = ()) -> None:
-        """Reconcile the tenant's set with the store."""
+        """Queue a reconciliation of the tenant's set with the store. `suspect` holds fields that
+        sidecars report as wrong."""
         self._enqueue(tenant_id, None, suspect)
         self._start(tenant_id)
 
@@ -122,7 +125,8 @@ class PushQueue:
         return bool(self._active)
 
     async def run(self) -> None:
-        """Retries failed updates until `close`: one tenant first, and the others once it works."""
+        """Retry failed updates until `close` is called: first those of one tenant, and the others
+        once that one succeeds."""
         pause = FIRST_PAUSE
         while not self._closed:
             await asyncio.sleep(pause)
@@ -141,7 +145,7 @@ class PushQueue:
                 pause = min(LONGEST_PAUSE, 2 * pause)
 
     def close(self) -> None:
-        """Start no further updates; another replica pushes what is left."""
+        """Start no further updates. Another replica pushes what is left."""
         # Cancelling the task is not enough: Python 3.11 loses a cancellation that arrives just as a
         # write to Redis completes.
         self._closed = True
@@ -167,7 +171,7 @@ class PushQueue:
             self._active.discard(tenant_id)
 
     async def _drain(self, tenant_id: str) -> bool:
-        """Process the tenant's updates until none is waiting. Returns False if one failed."""
+        """Process the tenant's updates until none is waiting. Return False if one failed."""
         try:
             while (job := self._waiting.pop(tenant_id, None)) is not None:
                 if not await self._process(tenant_id, job):
@@ -216,8 +220,8 @@ class PushQueue:
             return await self._reconciler.reconcile(tenant_id, job.suspect)
 
     async def _push(self, tenant_id: str, published: Published) -> bool:
-        """Write one publication. Returns False if it is too large for one step, or if the set is
-        not at the revision that it is based on."""
+        """Write one publication to Redis. Return False if it is too large for one step, or if the
+        set is not at the revision that the publication is based on."""
         fields = {document_field(name): body for name, body in published.documents.items()}
         fields |= {node_field(node): body for node, body in published.nodes.items()}
         # The reconciliation writes a larger change in pieces, under a lock.
@@ -241,8 +245,8 @@ class PushQueue:
         self._requeue(tenant_id, job)
 
     def _requeue(self, tenant_id: str, job: PushJob) -> None:
-        """Queue a failed update again, merged with those that arrived since. `job.since` stays, so
-        that the lag is measured from its beginning."""
+        """Queue a failed update again, merged with those that arrived meanwhile. `job.since` stays,
+        so that the lag is measured from its beginning."""
         # The write may have reached Redis although its answer was lost. The state of the set is
         # therefore unknown, and the next attempt reconciles.
         later = self._waiting.get(tenant_id)
@@ -250,6 +254,7 @@ class PushQueue:
         self._waiting[tenant_id] = job
 
     def _lag(self) -> float:
-        """Return the seconds that the oldest waiting update has waited, without running ones."""
+        """Return for how many seconds the oldest waiting update has waited. Updates that are
+        running don't count."""
         first = min((job.since for job in self._waiting.values()), default=None)
         return 0.0 if first is None else self._monotonic() - first

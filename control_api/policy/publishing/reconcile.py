@@ -1,4 +1,4 @@
-"""Makes a policy set in Redis equal to the store's, whatever Redis holds now: compares the two
+"""Makes a policy set in Redis equal to the store's, whatever Redis holds now: compares the two hash
 trees, and writes the fields that differ. The cost grows with the difference alone.
 
     read Redis > open a snapshot of the store > compare > write by compare-and-set
@@ -9,8 +9,8 @@ If the store was restored to an older state, the tenant is recovered from that f
 A small change is written in one step with the head. A set that must be rebuilt is written in
 pieces, with the head last: until then a reader finds no head, or lacks its nodes, and waits.
 
-Nothing that Redis says is trusted. Below a node that is right, everything is assumed to be right; a
-sidecar that finds otherwise reports it (`suspect_fields` of `heartbeats.py`).
+Nothing that Redis says is trusted. If a node is right, everything below it is assumed to be right;
+a sidecar that finds otherwise reports it (`suspect_fields` of `heartbeats.py`).
 """
 
 import sys
@@ -40,17 +40,18 @@ from policies.sets.redis_keys import HEAD, HISTORY, document_field, node_field
 from policies.sets.signed_head import MAX_CHANGED_NAMES, SetHead
 
 BULK_DOCUMENT_BYTES = 16 * 1024
-"""Documents up to this size are read many at a time, larger ones one at a time."""
+"""The size in bytes up to which documents are read many at a time. Larger ones are read one at a
+time."""
 Field = tuple[bytes, bytes | None]
 
 
 class Difference:
-    """One tenant's set compared with the store, in one database snapshot.
+    """Compares one tenant's set in Redis with the store, in one database snapshot.
 
-    Once `fields` is exhausted, `names` holds the documents that differ. Unless `all_names`, no more
-    are collected beyond `MAX_CHANGED_NAMES`, so any document may differ. `proven` says whether the
-    names are certain: every node read from Redis leads from `root`, the digest that the head in
-    Redis signs.
+    Once `fields` is exhausted, `names` holds the names of the documents that differ. Unless
+    `all_names` is set, names beyond `MAX_CHANGED_NAMES` are not collected: then any document may
+    differ. `proven` is True if the names are certain: every node read from Redis leads from `root`,
+    the digest that the head in Redis signs.
     """
 
     def __init__(
@@ -69,9 +70,9 @@ class Difference:
         self._max_names = sys.maxsize if all_names else MAX_CHANGED_NAMES
 
     async def fields(self, stored: bytes, held: bytes | None) -> AsyncGenerator[Field, None]:
-        """Return the fields to write; None removes one. Documents come before their buckets,
-        buckets before their branches, and the root last. `stored` and `held` are the roots'
-        bodies."""
+        """Yield the fields to write, each with its value; None means to remove the field. Documents
+        come before their buckets, buckets before their branches, and the root last. `stored` and
+        `held` are the bodies of the root node in the store and in Redis."""
         if stored == held and _proven(held, self._root):
             return
         ours = _children(stored)
@@ -126,7 +127,8 @@ class Difference:
         return dict(zip(names, found, strict=True))
 
     def _read(self, body: bytes | None, digest: str | None) -> list[str | None]:
-        """Return the children's digests according to Redis; None for an unknown one."""
+        """Return the digests of a node's children, as Redis states them; None for one that it does
+        not state. Clears `proven` if the node does not have the digest that its parent lists."""
         if digest == EMPTY:
             return [EMPTY] * FANOUT
         if not _proven(body, digest):
@@ -149,7 +151,8 @@ def _children(stored: bytes | None) -> list[str]:
 
 
 def _changed(stored: bytes | None, held: bytes | None) -> dict[str, bool]:
-    """Return the documents in which two buckets differ, each with whether the store has it."""
+    """Return the names of the documents in which two buckets differ. The value is True if the store
+    has the document."""
     if stored == held:
         return {}
     ours = dict(orjson.loads(stored)) if stored is not None else {}
@@ -182,9 +185,10 @@ Resume = Callable[[str, int, Iterable[str]], Awaitable[None]]
 
 
 class Reconciler:
-    """`token()` makes a fresh lock token for each attempt. If the store was restored to an older
-    state, `resume` is called with the tenant, the newest signed revision, and the names of the
-    documents in which that revision and the store differ."""
+    """Reconciles tenants' sets in Redis with the store. `token()` makes a fresh lock token for each
+    attempt. If the store was restored to an older state, `resume` is called with the tenant, the
+    newest signed revision, and the names of the documents in which that revision and the store
+    differ."""
 
     def __init__(
         self,
@@ -198,8 +202,9 @@ class Reconciler:
         self._token, self._resume = token, resume
 
     async def reconcile(self, tenant_id: str, suspect: Collection[bytes]) -> Pushing:
-        """Reconcile one tenant's set. `suspect` holds fields that sidecars report as wrong. Raises
-        `SetChanged` if the set or the store has changed since it was read: try again."""
+        """Reconcile one tenant's set. `suspect` holds fields that sidecars report as wrong. Raise
+        `SetChanged` if the set or the store has changed since it was read; the caller then tries
+        again."""
         # Read Redis before the store's snapshot opens. Only committed changes reach Redis, so the
         # set can't be ahead of the snapshot, unless the store was restored to an older state.
         held = await self._sets.held(tenant_id)
@@ -240,7 +245,8 @@ class Reconciler:
         raise SetChanged  # start over from the store's new state
 
     async def _head(self, tenant_id: str, sealed: bytes | None) -> SetHead | None:
-        """Return the head in Redis; None if no key of the log signed it."""
+        """Return the verified head of the set in Redis, or None if it was not signed by one of the
+        log's keys."""
         if sealed is None:
             return None
         head = self._signer.open_head(tenant_id, sealed, self._signer.ring.trusted())
@@ -254,8 +260,8 @@ class Reconciler:
 
 @dataclass(frozen=True, slots=True)
 class _SeenSet:
-    """One tenant's set as read from Redis. `head` is the verified head, or None if no key of the
-    log signed it."""
+    """One tenant's set as read from Redis. `head` is the verified head, or None if it was not
+    signed by one of the log's keys."""
 
     tenant_id: str
     held: HeldSet
@@ -263,7 +269,8 @@ class _SeenSet:
 
 
 class _Update:
-    """Updates one tenant's set within one snapshot of the store, in which it is at `revision`."""
+    """An update of one tenant's set to the store's state, within one snapshot of the store.
+    `revision` is the tenant's revision in that snapshot."""
 
     def __init__(
         self,
@@ -280,13 +287,14 @@ class _Update:
         root = None if seen.head is None else seen.head.root
         ahead = seen.head is not None and seen.head.revision > revision
         self.lost = seen.head.revision if ahead and seen.head is not None else None
-        """The newest signed revision if the store has lost it, otherwise None."""
+        """The newest revision that was signed, if the store was restored to an older one, otherwise
+        None."""
         # Of a loss, every name counts: a revoked key that is left out would be valid again.
         self._difference = Difference(connection, sets, self._tenant_id, root, all_names=ahead)
 
     async def differing(self) -> set[str]:
-        """Return the documents in which the signed set and the store differ. Raises `UnknownLoss`
-        if the set in Redis is too damaged to tell."""
+        """Return the names of the documents in which the signed set and the store differ. Raise
+        `UnknownLoss` if the set in Redis is too damaged to tell."""
         async with aclosing(self._difference.fields(await self._root(), self._held.root)) as fields:
             async for _ in fields:
                 pass
@@ -326,8 +334,9 @@ class _Update:
         return Pushing.mended if self._head is not None else Pushing.rebuilt
 
     def _head_is_current(self, root: str, suspect: bool) -> bool:
-        """Return whether the head in Redis can stay. Any of the log's keys may have signed it; but
-        if a sidecar reports that it can't verify the head (`suspect`), only this process's key."""
+        """Return whether the head in Redis can stay. Usually it may be signed by any of the log's
+        keys; but if a sidecar reports that it can't verify the head (`suspect`), only by this
+        process's key."""
         head, held = self._head, self._held
         if head is None or (head.revision, head.root) != (self._revision, root):
             return False
@@ -350,8 +359,8 @@ class _Update:
         return head.sealed(self._signer.ring.signer)
 
     async def _wrong_fields(self, suspect: Collection[bytes]) -> list[tuple[bytes, bytes | None]]:
-        """Return the suspect fields, and the nodes that prove them, that differ from
-        the store's, with the right values (None removes one)."""
+        """Compare the suspect fields, and the nodes that prove them, with the store. Return those
+        that differ, with their right values (None means to remove the field)."""
         names = [field[2:].decode() for field in suspect if field.startswith(b"d/")]
         nodes = {field[2:].decode() for field in suspect if field.startswith(b"n/")}
         if not names and not nodes:

@@ -1,8 +1,9 @@
 """Sends commands, scripts and pipelines to Redis, and recognises streams that someone else made
 unusable.
 
-Every failure, also a malformed answer, is a `RedisFault`: it may pass, and is never a bug of this
-service. The library is imported with the first client: a service without Redis need not have it.
+Every failure, also a malformed answer, is raised as a `RedisFault`: it may pass, and is never a bug
+of this service. The Redis library is imported with the first client, so that a service without
+Redis need not have it.
 """
 
 import hashlib
@@ -14,7 +15,8 @@ from policies.ground.addresses import ListenAddress, RedisUrl
 ANSWER = 3.0
 CONNECT = 2.0
 CONNECTIONS = 48
-"""More connections than are ever busy at once, so that no command waits for one."""
+"""The size of the connection pool. It is larger than the number ever in use, so that no command
+waits for a connection."""
 IDLE = 15
 """Seconds after which an idle connection is checked with a PING before use."""
 
@@ -27,7 +29,8 @@ class RedisFault(Exception):
 
 
 class Script:
-    """A Lua script. `call` names it by its digest, since Redis usually has it cached."""
+    """A Lua script. `call` makes the command that runs it by its digest, since Redis usually has
+    the script cached."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -39,7 +42,8 @@ class Script:
 
 
 class RedisClient:
-    """Connects when first used, and reconnects when a connection is lost."""
+    """A client of one Redis server or cluster. It connects when first used, and reconnects when a
+    connection is lost."""
 
     def __init__(self, url: RedisUrl) -> None:
         self.address = ",".join(str(ListenAddress(host, port)) for host, port in url.nodes)
@@ -65,8 +69,8 @@ class RedisClient:
     async def scripts(
         self, script: Script, calls: Sequence[tuple[Sequence[str], Sequence[Part]]]
     ) -> list[Any]:
-        """Run a script many times in one pipeline. If a call fails, its error is in its answer's
-        place."""
+        """Run a script many times in one pipeline, and return the results in order. If a call
+        fails, its result is the error."""
         answers = await self.many([script.call(*each) for each in calls])
         for index, answer in enumerate(answers):
             # Each node of a cluster has its own script cache, so only some may lack the script.
@@ -75,7 +79,8 @@ class RedisClient:
         return answers
 
     async def many(self, commands: Sequence[Command]) -> list[Any]:
-        """Run commands in one pipeline. If one fails, its error is in its answer's place."""
+        """Run commands in one pipeline, and return the results in order. If a command fails, its
+        result is the error."""
         try:
             pipeline = self._client.pipeline(transaction=False)
             for command in commands:
@@ -89,8 +94,8 @@ class RedisClient:
         return answers
 
     async def _leave_replica(self, answers: Sequence[object]) -> None:
-        """Drop the connections if the server refuses writes because a failover has demoted it: new
-        connections resolve the name again. The cluster client handles this by itself."""
+        """Close the connections if the server refuses writes because a failover has demoted it. New
+        connections resolve the host name again. The cluster client handles this by itself."""
         if not self._cluster and any(map(_read_only, answers)):
             await self._client.connection_pool.disconnect(inuse_connections=False)
 
@@ -99,13 +104,13 @@ class RedisClient:
 
 
 def _script_missing(error: object) -> bool:
-    """Return whether Redis does not have the script in its cache."""
+    """Return whether the error says that Redis does not have the script in its cache."""
     # Errors are told apart by name: their classes are in a library that may not be installed.
     return isinstance(error, Exception) and type(error).__name__ == "NoScriptError"
 
 
 def _read_only(answer: object) -> bool:
-    """Return whether the server refused a write because it is a replica."""
+    """Return whether the answer is an error that says that the server is a read-only replica."""
     # The library has a class for this error, but if a script met it, only the text shows it.
     if not isinstance(answer, Exception):
         return False
@@ -113,8 +118,8 @@ def _read_only(answer: object) -> bool:
 
 
 def is_error(error: BaseException | None, prefix: str) -> bool:
-    """Return whether Redis answered with an error that starts with `prefix`. The first word of an
-    error is its code."""
+    """Return whether the error is an answer of Redis that starts with `prefix`, such as an error
+    code, which is its first word."""
     return type(error).__name__ == "ResponseError" and str(error).startswith(prefix)
 
 
@@ -160,14 +165,15 @@ def _client(url: RedisUrl) -> Any:
 
 
 AHEAD_MS = 2 * 86_400_000
-"""No clock is this far ahead: someone wrote such an entry to use up the stream's ids."""
+"""The milliseconds by which the id of a stream entry may be ahead of the clock. An entry further
+ahead was written by someone to use up the stream's ids."""
 
 Id = tuple[int, int]
 
 
 def entry_id(raw: object) -> Id:
-    """Return an entry's id: its time in milliseconds, and its number within that millisecond.
-    Raises `RedisFault` if it is malformed."""
+    """Parse an entry's id: its time in milliseconds, and its number within that millisecond. Raise
+    `RedisFault` if it is malformed."""
     if isinstance(raw, bytes):
         high, dash, low = raw.partition(b"-")
         # Two 64-bit numbers and a dash fit in 48 bytes. A longer id would be slow to convert.
@@ -177,13 +183,13 @@ def entry_id(raw: object) -> Id:
 
 
 def far_ahead(entry: Id, now: int) -> bool:
-    """Return whether an entry's id is implausibly late at `now` (microseconds)."""
+    """Return whether an entry's id is implausibly far in the future. `now` is in microseconds."""
     return entry[0] > now // 1000 + AHEAD_MS
 
 
 def unusable(error: object) -> bool:
-    """Return whether a command failed because the key is not a stream, or the stream's ids are used
-    up. The caller then deletes the key, and the stream starts anew."""
+    """Return whether a command failed because its key is not a stream, or because the stream's ids
+    are used up. The caller then deletes the key, and the stream starts anew."""
     if not isinstance(error, BaseException):
         return False
     return is_error(error, "WRONGTYPE") or is_error(error, "The stream has exhausted")

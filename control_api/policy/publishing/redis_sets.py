@@ -25,9 +25,10 @@ from policies.sets.redis_keys import AT, HEAD, HISTORY, at, changes_key, node_fi
 from policies.sets.signed_head import SetHead, SignatureRejected
 
 CHANGES = 10_000
-"""Heads that the stream of changes keeps, approximately."""
+"""The approximate number of heads that the stream of changes keeps."""
 LOCK_MS = 10_000
-"""A rebuild that writes nothing for this long loses its lock, and another replica takes over."""
+"""The milliseconds after which a rebuild that writes nothing loses its lock. Another replica then
+takes over."""
 
 # KEYS: set, changes, lock. ARGV: the expected `at`, the new `at` or '', the new head or '', the
 # lock token or '', the number of fields to set; then those fields with their values, then the
@@ -97,7 +98,7 @@ return 1
 
 @dataclass(frozen=True, slots=True)
 class HeldSet:
-    """A set's main fields as read from Redis, unverified. A missing field is None."""
+    """The main fields of a policy set as read from Redis, unverified. A missing field is None."""
 
     at: bytes | None
     head: bytes | None
@@ -109,7 +110,7 @@ NO_SET = HeldSet(None, None, None, None)
 
 
 class RedisSets:
-    """All tenants' sets in one Redis."""
+    """The policy sets of all tenants in one Redis."""
 
     def __init__(self, client: RedisClient) -> None:
         self._client = client
@@ -118,7 +119,8 @@ class RedisSets:
         return HeldSet(*await self.fields(tenant_id, (AT, HEAD, HISTORY, node_field(ROOT))))
 
     async def fields(self, tenant_id: str, names: Sequence[bytes]) -> list[bytes | None]:
-        """Return the values of these fields; all None if the key is not a hash."""
+        """Return the values of these fields of the tenant's set; None for a missing one. All are
+        None if the key is not a hash."""
         if not names:
             return []
         try:
@@ -142,10 +144,11 @@ class RedisSets:
         head: bytes = b"",
         token: str = "",
     ) -> bool:
-        """Set these fields (None removes one), then `at` and `head` if given, all in one step.
+        """Set these fields (None removes a field), then `at` and `head` if they are given, all in
+        one step.
 
-        Returns False and changes nothing if the set is not at `expected` any more, or if the lock
-        of `token` is lost.
+        Return False and change nothing if the set is no longer at `expected`, or if the lock of
+        `token` is lost.
         """
         to_set = {name: body for name, body in fields.items() if body is not None}
         to_remove = [name for name, body in fields.items() if body is None]
@@ -158,14 +161,14 @@ class RedisSets:
         return bool(answer[0])
 
     async def clear(self, tenant_id: str, expected: bytes | None) -> bool:
-        """Remove the whole set. Returns False if it is not at `expected` any more."""
+        """Remove the tenant's whole set. Return False if it is no longer at `expected`."""
         answer = await self._client.script(_CLEAR, _keys(tenant_id)[:1], (expected or b"",))
         return bool(answer == 1)
 
     async def lock(self, tenant_id: str, token: str) -> bool:
-        """Take the lock for a rebuild. Returns False if another replica holds it. The lock expires
-        after `LOCK_MS` without a write, and `move` then refuses late writes. A token is
-        `<process>:<attempt>`."""
+        """Take the lock for a rebuild of the tenant's set. Return False if another replica holds
+        it. The lock expires after `LOCK_MS` without a write, and `move` then refuses late writes. A
+        token is `<process>:<attempt>`."""
         # Include the colon, so that no process's name is a prefix of another's.
         process = token.partition(":")[0] + ":"
         return bool(await self._client.script(_LOCK, _keys(tenant_id)[2:], (token, process)) == 1)
@@ -175,7 +178,7 @@ class RedisSets:
 
 
 def at_query(tenant_id: str) -> Command:
-    """Return the command that reads the revision of a set."""
+    """Return the Redis command that reads the revision of a tenant's set."""
     return ("HGET", set_key(tenant_id), AT)
 
 
@@ -186,8 +189,8 @@ def _keys(tenant_id: str) -> tuple[str, str, str]:
 PIECE_FIELDS = 500
 PIECE_BYTES = 1024 * 1024
 ONE_STEP = 4
-"""Pieces that one step may write. It takes Redis a few milliseconds, in which it serves no other
-client."""
+"""The most pieces that may be written in one step. Such a step takes Redis a few milliseconds, in
+which it serves no other client."""
 
 
 class SetChanged(Exception):
@@ -199,8 +202,9 @@ class SetLocked(SetChanged):
 
 
 class Batches:
-    """Writes to one tenant's set, provided that it is still at `at`. `fields` holds what has not
-    been written yet. `token` is the token of the lock if the caller holds it, or ''."""
+    """Collects fields of one tenant's set, and writes them in batches, provided that the set is
+    still at `at`. `fields` holds what has not been written yet. `token` is the token of the lock if
+    the caller holds it, or ''."""
 
     def __init__(
         self,
@@ -216,7 +220,8 @@ class Batches:
         self._locked_here, self._bytes = False, 0
 
     async def add(self, field: bytes, body: bytes | None) -> None:
-        """Write a field, now or together with later ones. Raises `SetChanged`."""
+        """Write a field, now or together with later ones. Raise `SetChanged` if the set is no
+        longer at `at`."""
         self.fields[field] = body
         self._bytes += len(field) + len(body or b"")
         # Without a lock, everything may still fit into one step, which readers see as one change.
@@ -233,11 +238,12 @@ class Batches:
         await self._send()
 
     async def finish(self, at: bytes, head: bytes) -> None:
-        """Write the remaining fields and the new head, if any. Raises `SetChanged`."""
+        """Write the remaining fields, and the new `at` and `head` unless they are empty. Raise
+        `SetChanged` if the set is no longer at the expected `at`."""
         await self._send(at, head)
 
     async def close(self) -> None:
-        """Release the lock if it was taken here."""
+        """Release the lock if `add` took it."""
         if self._locked_here:
             await self._sets.unlock(self._tenant_id, self._token)
 
@@ -256,34 +262,37 @@ def _over(fields: int, size: int, pieces: int) -> bool:
 
 
 def one_step(fields: dict[bytes, bytes | None]) -> bool:
-    """Return whether all of these fields may go in a single step."""
+    """Return whether these fields are few and small enough to be written in a single step."""
     size = sum(len(field) + len(body or b"") for field, body in fields.items())
     return not _over(len(fields), size, ONE_STEP)
 
 
 @dataclass(frozen=True, slots=True)
 class SetSigner:
-    """The log's keys, and the epoch of the store whose revisions are signed."""
+    """Signs the heads of policy sets and verifies those of other replicas. `ring` holds the log's
+    keys; `epoch` identifies the store whose revisions are signed."""
 
     ring: KeyRing
     epoch: str
 
     @property
     def history(self) -> bytes:
-        """Return the endorsements that led to the current key, as the set stores them."""
+        """The endorsements of earlier keys that lead to the current key, encoded as the set stores
+        them."""
         return encode([each.to_wire() for each in self.ring.history])
 
     def at(self, revision: int) -> bytes:
         return at(self.epoch, revision)
 
     def owns(self, held: HeldSet) -> bool:
-        """Return whether the set claims to come from this store. Nothing signs that claim."""
+        """Return whether the set in Redis claims to come from this store. The claim is not
+        signed."""
         epoch, _, revision = (held.at or b"").rpartition(b":")
         return epoch == self.epoch.encode() and revision.isdigit()
 
     def open_head(self, tenant_id: str, sealed: bytes, publics: Iterable[bytes]) -> SetHead | None:
-        """Return the head, or None if none of these keys signed it or it comes from another
-        store."""
+        """Return the verified head, or None if none of these keys signed it or it comes from
+        another store."""
         # `opened` verifies the signature before it parses the head. Trying each key is cheap: there
         # is only one more for each rotation.
         for public in publics:

@@ -25,10 +25,11 @@ from policies.sets.signed_head import Claim
 
 BATCH = 256
 MAX_WAITING = 8192
-"""Sessions that may wait for Redis. If there are more, the oldest are dropped."""
+"""The most sessions that may wait to be written to Redis. If there are more, the oldest are
+dropped."""
 KEPT_MS = 86_400_000
-"""Milliseconds that a session stays in Redis after it expires, in case a sidecar's clock is
-behind."""
+"""The milliseconds for which a session stays in Redis after it expires, in case a sidecar's clock
+is behind."""
 RANK: dict[SessionState, int] = {"active": 1, "expired": 1, "revoked": 2}
 
 # KEYS: session. ARGV: rank, the claim, its expiry (milliseconds since 1970), the store's epoch.
@@ -50,7 +51,7 @@ _Waiting = tuple[str, SessionRow, SessionState]
 
 
 class SessionClaims:
-    """Queues sessions and writes them to Redis."""
+    """Queues the claims and revocations of sessions, and writes them to Redis."""
 
     def __init__(
         self,
@@ -70,7 +71,7 @@ class SessionClaims:
         )
 
     def send(self, tenant_id: str, row: SessionRow, state: SessionState) -> None:
-        """Queue a session as it was committed. Neither waits nor raises."""
+        """Queue the session as it was committed. This neither waits nor raises."""
         if len(self._waiting) >= MAX_WAITING:
             # Only a shortcut is lost: sidecars ask the API for sessions that they don't find, and
             # the policy set has the revocations.
@@ -87,15 +88,15 @@ class SessionClaims:
 
     @property
     def busy(self) -> bool:
-        """Return whether a session is being written."""
+        """True while sessions are being written."""
         return self._sending
 
     def close(self) -> None:
-        """Stop retrying."""
+        """Stop retrying failed writes."""
         self._closed = True
 
     async def run(self) -> None:
-        """Retries failed writes until `close`."""
+        """Retry failed writes until `close` is called."""
         pause = FIRST_PAUSE
         while not self._closed:
             await asyncio.sleep(pause)
