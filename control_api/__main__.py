@@ -89,8 +89,8 @@ def main(arguments: list[str]) -> int:
 
 
 def _operator_faults() -> tuple[type[Exception], ...]:
-    """Faults that an operator can fix, reported in one line. Anything else is a bug and gets a
-    trace."""
+    """Return the exception classes of faults that an operator can fix. They are reported in one
+    line; anything else is a bug and gets a trace."""
     from control_api.store.errors import UnknownState
     from control_api.store.url import DatabaseUnreachable, UnusableDatabase
     from control_api.supervise import WorkersFailing
@@ -110,8 +110,8 @@ def _operator_faults() -> tuple[type[Exception], ...]:
 
 @contextmanager
 def _loading() -> Iterator[None]:
-    """For imports: what they create stays, and walking it again and again for garbage takes a
-    fifth of a start's CPU."""
+    """Turn off the garbage collector during imports. What they create stays, and searching it for
+    garbage again and again takes a fifth of the CPU time of a start."""
     gc.disable()
     try:
         yield
@@ -121,7 +121,8 @@ def _loading() -> Iterator[None]:
 
 
 def _worker(arguments: list[str]) -> WorkerArgs | None:
-    """Read a worker's arguments, which only the supervisor passes: `--help` does not list them."""
+    """Parse the arguments of a worker process, or return None if these are not a worker's. Only the
+    supervisor passes such arguments: `--help` does not list them."""
     # If this fails, a person typed the arguments: `parse` then explains the mistake.
     with suppress(ValueError):
         match arguments:
@@ -209,7 +210,8 @@ async def _migrate(settings: Settings, clock: Clock, finish: bool) -> None:
 
 
 def _make_keys(chosen: Namespace) -> None:
-    """Create the keys of an installation in a directory or a Secret; what exists stays."""
+    """Create the keys of an installation in a directory or a Kubernetes Secret. Existing keys
+    stay."""
     from control_api.tenants.bootstrap import Cluster, create, fresh_keys, write_keys
 
     keys = fresh_keys(os.urandom)
@@ -231,14 +233,15 @@ def _make_keys(chosen: Namespace) -> None:
 
 
 def print_rotation(ring: KeyRing) -> None:
-    """Print the public keys of a rotation on standard output."""
+    """Print the former and the new public key of a rotation on standard output."""
     print(f"former key  {b64(ring.history[-1].former)}")
     print(f"new key     {b64(ring.signer.public)}")
     print("services sign with the new key after their next start")
 
 
 def _leaves(error: BaseException) -> list[BaseException]:
-    """Return the exceptions inside a task group's exception group."""
+    """Return the single exceptions inside an exception group, as a task group raises it, or else
+    the exception itself."""
     if isinstance(error, BaseExceptionGroup):
         return [leaf for inner in error.exceptions for leaf in _leaves(inner)]
     return [error]
@@ -252,7 +255,8 @@ def announce_start(settings: Settings, started: Started) -> None:
 
 
 def announce_worker(settings: Settings, worker: WorkerArgs, started: Started) -> None:
-    """Tell the supervisor that this worker serves; it logs the addresses once all workers do."""
+    """Tell the supervisor that this worker serves. The supervisor logs the addresses once all
+    workers do."""
     from control_api.tenants.bootstrap import FILE
 
     print_keys(started.first_keys, settings.data_dir / FILE)
@@ -262,7 +266,8 @@ def announce_worker(settings: Settings, worker: WorkerArgs, started: Started) ->
 
 
 def print_keys(keys: FirstKeys | None, file: Path) -> None:
-    """Print the keys of a first start; if standard output is no terminal, only where they are."""
+    """Print the keys of a first start. If standard output is not a terminal, print only the file
+    that holds them."""
     if keys is not None:
         print(f"first start: tenant {keys.tenant_id}")
         # Log collectors keep a container's output, and many people can read that.
@@ -277,7 +282,7 @@ def print_keys(keys: FirstKeys | None, file: Path) -> None:
 def announce_listening(
     settings: Settings, listen: ListenAddress, metrics_listen: ListenAddress | None
 ) -> None:
-    """Log where the service listens, and tell systemd, which may wait for it."""
+    """Log the addresses that the service listens on, and tell systemd, which may wait for it."""
     scheme = "http" if settings.tls is None else "https"
     _log.info("the core is %s", CORE_FORM)
     _log.info("control API listens on %s://%s", scheme, listen)

@@ -1,4 +1,4 @@
-"""Builds the parts of the service and connects them. Starts nothing."""
+"""Creates the objects that the service consists of and connects them. Starts nothing."""
 
 import asyncio
 import logging
@@ -58,7 +58,7 @@ class Opened:
 
 
 class Parts(NamedTuple):
-    """The parts of the service that features stand on.
+    """The objects that all features build on, such as the store, the log and the metrics.
 
     `publishing` is None without Redis, `notices` on SQLite, `peer_metrics` in a single process,
     `tracer` without traces. `stopping` is set once the service drains.
@@ -99,8 +99,8 @@ def assemble(
     opened: Opened,
     worker: WorkerArgs | None,
 ) -> Parts:
-    """The parts of the service. `worker` says which of several processes this is, or is None if it
-    is the only one."""
+    """Create the parts of the service. `worker` is this process's place among several worker
+    processes, or None if it is the only process."""
     store, ring = opened.store, opened.ring
     registry = CollectorRegistry()
     instruments = Instruments(registry)
@@ -174,7 +174,8 @@ def _enrolments(
 def _notices(
     settings: Settings, store: Store, tenants: TenantCache, instruments: Instruments
 ) -> NoticeListener | None:
-    """Raises `UnusableDatabase` if there is a URL to listen at that can't be read."""
+    """Create the listener for changes by other processes, or return None on SQLite. Raise
+    `UnusableDatabase` if the database URL for it can't be parsed."""
     if settings.listen_database_url is None:
         return None
 
@@ -224,7 +225,8 @@ def authenticator(
     instruments: Instruments,
     installed: Installation,
 ) -> NextAuthenticator:
-    """Check a request's API key, and the key's rate if there is a limit."""
+    """Create the object that checks a request's API key, and the key's rate if there is a rate
+    limit."""
     superadmin = superadmin_digest(settings, installed)
     if superadmin is None:
         _log.warning(

@@ -2,8 +2,8 @@
 Authentication, Scopes).
 
 A key is looked up by its SHA-256, in the same documents that sidecars decide by. `RateLimit` wraps
-the authenticator if a limit is configured. The sessions of a key use the key's bucket; a person of
-OpenID Connect has one of their own.
+the authenticator if a limit is configured. Console sessions that were opened with a key share that
+key's rate limit. A person who signed in by OpenID Connect has a rate limit of their own.
 """
 
 import hmac
@@ -26,12 +26,13 @@ from policies.ground.keys import key_digest, well_formed
 
 
 class Caller(NamedTuple):
-    """A key of a tenant, live when the request was authenticated.
+    """The caller of a request: an API key of a tenant, which was live when the request was
+    authenticated.
 
     `digest` is the key's SHA-256. It is None for a person who signed in to the console by OpenID
     Connect: `key` is then made for the session, with the person's name as its id, the scope that
-    the person's groups give, and the session's expiry. `session_lives` says whether the session of
-    the console has not ended meanwhile; it is None for a request with a key.
+    the person's groups give, and the session's expiry. `session_lives` returns whether the console
+    session has not ended meanwhile; it is None for a request with a key.
     """
 
     tenant: TenantState
@@ -49,19 +50,20 @@ class Caller(NamedTuple):
 
     @property
     def by(self) -> str:
-        """Names the caller in the audit trail."""
+        """The caller's name in the audit trail."""
         return self.key.key_id
 
     def may_speak_for_agent(self, agent_id: str | None) -> bool:
         return self.key.may_speak_for_agent(agent_id)
 
     def may_speak_as_sidecar(self, sidecar_id: str) -> bool:
-        """Say what the key itself allows; `control_api.fleet` says the rest."""
+        """Return whether the key allows this sidecar id. `control_api.fleet` also checks that no
+        other key uses the id."""
         return self.key.may_speak_as_sidecar(sidecar_id)
 
     async def live(self, now: int) -> bool:
-        """Whether the key is still live: not revoked, not expired, its tenant active, its session
-        not ended."""
+        """Return whether the key is still live at `now`: not revoked, not expired, its tenant
+        active, and its console session, if any, not ended."""
         # Asked again after a long wait, because the change that ends it may have revoked the key.
         key = self.key if self.digest is None else await self.tenant.find_key(self.digest)
         if key is None or not key.live(now) or not self.tenant.active:
@@ -69,16 +71,16 @@ class Caller(NamedTuple):
         return self.session_lives is None or await self.session_lives()
 
     async def require_live(self, now: int) -> None:
-        """Raises `Forbidden` unless the key is still live, as of `now` (microseconds)."""
+        """Raise `Forbidden` unless the key is still live at `now` (microseconds)."""
         if not await self.live(now):
             raise Forbidden("the API key is no longer valid, or its tenant was deactivated")
 
 
 @dataclass(frozen=True, slots=True)
 class Superadmin:
-    """The superadmin, who belongs to no tenant. `digest` is the SHA-256 of the superadmin's key. It
-    is None for a person who signed in to the console by OpenID Connect: `by` is then the person's
-    name in the audit trail."""
+    """The superadmin as the caller of a request, who belongs to no tenant. `digest` is the SHA-256
+    of the superadmin's key. It is None for a person who signed in to the console by OpenID Connect:
+    `by` is then the person's name in the audit trail."""
 
     digest: bytes | None
     scope: str = "superadmin"
@@ -86,8 +88,8 @@ class Superadmin:
 
 
 def realm_of(caller: Caller | Superadmin) -> str:
-    """Where the caller's sessions of the console are stored: its tenant, or the superadmin's realm,
-    which is no tenant."""
+    """Return the name under which the caller's console sessions are stored: its tenant's id, or for
+    the superadmin a realm that is no tenant."""
     return caller.tenant_id if isinstance(caller, Caller) else SUPERADMIN_REALM
 
 
@@ -95,7 +97,8 @@ _log = logging.getLogger("sluice.keys")
 
 
 class Authenticator:
-    """`superadmin` is the SHA-256 of the superadmin's key, or None if there is no such key."""
+    """Checks API keys. `superadmin` is the SHA-256 of the superadmin's key, or None if there is no
+    such key."""
 
     def __init__(
         self, tenants: TenantCache, superadmin: bytes | None, clock: Clock, instruments: Instruments
@@ -107,8 +110,8 @@ class Authenticator:
         self._revoked = RevokedKeyLog(tenants, clock)
 
     async def __call__(self, presented: str | None) -> Caller | Superadmin:
-        """The caller. Raises `Unauthorized` if no key is presented, `Forbidden` if the key is not
-        valid."""
+        """Return the caller that presents this key. Raise `Unauthorized` if no key is presented,
+        and `Forbidden` if the key is not valid."""
         if not presented:
             self._refusals.labels(RefusalReason.missing).inc()
             raise Unauthorized
@@ -128,7 +131,8 @@ class Authenticator:
         return Caller(tenant, key, digest)
 
     async def _look_up(self, presented: str, digest: bytes) -> tuple[TenantState, Key]:
-        """Find the key and its tenant, in memory or in the store."""
+        """Find the key and its tenant, in memory or in the store. Raise `Forbidden` if the key is
+        unknown or was revoked."""
         tenant = self._tenants.known_owner(digest)
         # The checksum keeps guessed keys away from the store: they cost a hash, not a query.
         if tenant is None and well_formed(presented):
@@ -148,14 +152,14 @@ class Authenticator:
 
 
 REPEAT_SECONDS = 3600.0
-"""The shortest time between two lines about calls with the same revoked key."""
+"""The least seconds between two log lines about calls with the same revoked key."""
 MAX_LOGGED = 4096
-"""The most keys of which the time of the last line is kept."""
+"""The most revoked keys for which the time of the last log line is remembered."""
 
 
 class RevokedKeyLog:
-    """Logs that a revoked key is still in use, once an hour for each key: its caller is only told
-    that the key is not valid, so only this log tells whose it was."""
+    """Logs that a revoked key is still in use, once an hour for each key. The caller is only told
+    that the key is not valid, so only this log line says whose key it was."""
 
     def __init__(self, tenants: TenantCache, clock: Clock) -> None:
         self._tenants = tenants
@@ -163,7 +167,8 @@ class RevokedKeyLog:
         self._logged_at: dict[bytes, float] = {}
 
     async def called(self, tenant_id: str, digest: bytes) -> None:
-        """Note a call with a key of this tenant that is not in force."""
+        """Handle a call with a key that belongs to the tenant but is not in force: log it, unless
+        that was done within the last hour."""
         now = self._monotonic()
         if now - self._logged_at.get(digest, -inf) < REPEAT_SECONDS:
             return
@@ -189,14 +194,15 @@ class RevokedKeyLog:
 
 
 BURST_SECONDS = 1.0
-"""A bucket's capacity is the number of requests that its key may make in this time."""
+"""The time in seconds that gives a token bucket's capacity: the number of requests that its key may
+make within it."""
 MAX_BUCKETS = 65_536
 # Seconds: rounding in the sums below must not refuse a client that is exactly on time.
 _ROUNDING = 1e-6
 # A sidecar delivers the records of many agents, and its policy set carries revocations. The
 # superadmin must get in even when everyone else is over the limit.
 UNLIMITED = frozenset({"sidecar", "superadmin"})
-"""Scopes without a limit."""
+"""The scopes whose keys have no rate limit."""
 
 
 class NextAuthenticator(Protocol):
@@ -212,7 +218,8 @@ class OverLimit(TooMany):
 
 
 class RateLimit:
-    """An authenticator that admits `rate` requests per second and key, and as many at once."""
+    """An authenticator that also limits the rate of requests. Each key may make `rate` requests per
+    second, and as many at once."""
 
     def __init__(
         self, authenticate: NextAuthenticator, rate: int, clock: Clock, instruments: Instruments
@@ -226,13 +233,15 @@ class RateLimit:
         self._full_at: dict[str, float] = {}
 
     async def __call__(self, presented: str | None) -> Caller | Superadmin:
-        """The caller. Raises `OverLimit` if its key's bucket is empty."""
+        """Return the caller that presents this key. Raise `OverLimit` if the key is over its rate
+        limit."""
         caller = await self._authenticate(presented)
         self.admit(caller)
         return caller
 
     def admit(self, caller: Caller | Superadmin) -> None:
-        """Count a request of a caller that has proved who it is. Raises `OverLimit`."""
+        """Count a request of an authenticated caller. Raise `OverLimit` if the caller is over its
+        rate limit."""
         if caller.scope not in UNLIMITED:
             self._take(caller.by)
 
@@ -253,7 +262,7 @@ class RateLimit:
             raise OverLimit(self._rate, wait)
 
     def _drop_buckets(self, now: float) -> None:
-        """Of the two least recently used buckets, drop those that are full or over the maximum."""
+        """Delete those of the two least recently used buckets that are full, or too many."""
         # Two, because a request adds at most one: old buckets get fewer without a full sweep.
         for key_id in tuple(islice(self._full_at, 2)):
             if self._full_at[key_id] <= now or len(self._full_at) > MAX_BUCKETS:

@@ -30,12 +30,13 @@ _SETTINGS = {
     "rotate-key": ("data_dir",),
     "make-keys": (),
 }
-"""The settings that each command uses. Every command checks all settings, as the service does, but
-those in `_MADE`."""
+"""The settings that `--help` lists for each command. Like the service, every command checks all
+settings, except those in `_MADE`."""
 _MADE: dict[str, frozenset[str]] = {
     "make-keys": frozenset({f"{PREFIX}KEYS_DIR", f"{PREFIX}SUPERADMIN_KEY_FILE"})
 }
-"""The settings that name what a command is to make, and so what need not be there yet."""
+"""The settings that name what a command creates. They are not checked for that command, since their
+files need not exist yet."""
 
 _MIGRATE = entry(
     f"{PREFIX}MIGRATE_DATABASE_URL", f"{PREFIX}DATABASE_URL", ELSEWHERE["MIGRATE_DATABASE_URL"]
@@ -43,7 +44,8 @@ _MIGRATE = entry(
 
 
 def parse(arguments: Sequence[str]) -> Namespace:
-    """`command` (`serve` by default) and its arguments. Exits with code 2 if they are not valid."""
+    """Parse the arguments into `command` (`serve` by default) and the command's own arguments. Exit
+    with code 2 if they are not valid."""
     # `serve` may be left out, even before options.
     given = [*arguments]
     if not given or given[0].startswith("-"):
@@ -52,7 +54,7 @@ def parse(arguments: Sequence[str]) -> Namespace:
 
 
 def environ_of(command: str, environ: Mapping[str, str]) -> Mapping[str, str]:
-    """Return the environment variables that a command checks."""
+    """Return the environment variables that are checked for a command: all but those in `_MADE`."""
     made = _MADE.get(command, frozenset())
     return {name: text for name, text in environ.items() if name not in made}
 
@@ -123,7 +125,8 @@ def _parser() -> ArgumentParser:
 
 class _ArgumentParser(ArgumentParser):
     def format_help(self) -> str:
-        """Adds the settings, only on demand: their descriptions are read from a source file."""
+        """Add the settings to the help text. They are only read on demand, because their
+        descriptions are parsed from a source file."""
         # `sluice control` and `sluice` itself show the settings of the service.
         name = self.prog.split()[-1]
         more = [_MIGRATE] if name == "migrate" else []
@@ -146,7 +149,7 @@ def settings(names: Iterable[str]) -> list[str]:
 
 
 def _default(value: object) -> str:
-    """Write a default as an operator would set it."""
+    """Return a default value as an operator would write it in the environment, or `not set`."""
     if isinstance(value, bool):
         return str(int(value))
     return str(value) if isinstance(value, (str, int, Path, ListenAddress)) else "not set"

@@ -1,9 +1,10 @@
-"""Holds what any layer may know of the current request: its `traceparent` headers, the policy set's
-revision after its last write, and whether its client has left, which breaks off its work.
+"""Holds what every layer may know about the current request: its `traceparent` headers, the
+revision of the policy set after its last write, and whether its client has left, which cancels its
+work.
 
-An operation that only reads, and may take long, is marked with `ends_with_client`. One that decides
-or changes something goes on to its end: nothing may be half done. Between two whole steps it may
-ask `client_left`.
+An operation that only reads, and may take long, is marked with `ends_with_client`, so that it is
+cancelled when its client leaves. An operation that decides or changes something runs to its end:
+nothing may be half done. Between two complete steps it may ask `client_left`.
 """
 
 import asyncio
@@ -31,7 +32,7 @@ class ClientLeft(Malformed):
 
 
 class Departure:
-    """Breaks off the work for one client when it leaves. `left` says whether it has."""
+    """Cancels the work for a client when the client leaves. `left` is True once it has left."""
 
     __slots__ = ("_waiting", "left")
 
@@ -40,7 +41,7 @@ class Departure:
         self._waiting: set[asyncio.Timeout] = set()
 
     def leave(self) -> None:
-        """Breaks off what runs in `until`, now that the client has left."""
+        """Record that the client has left, and cancel what runs within `until`."""
         self.left = True
         now = asyncio.get_running_loop().time()
         for each in self._waiting:
@@ -49,7 +50,7 @@ class Departure:
 
     @asynccontextmanager
     async def until(self) -> AsyncIterator[None]:
-        """Cancels what runs within when the client leaves, and raises `ClientLeft`."""
+        """Cancel the block when the client leaves, and raise `ClientLeft`."""
         if self.left:
             raise ClientLeft
         limit = asyncio.timeout(None)
@@ -78,7 +79,8 @@ def client_left() -> bool:
 
 @asynccontextmanager
 async def until_departed() -> AsyncIterator[None]:
-    """Run `Departure.until` of the client of the current request."""
+    """Run the block within `Departure.until` of the current request's client. Outside of a request,
+    just run it."""
     departure = DEPARTURE.get()
     if departure is None:
         yield
@@ -88,7 +90,7 @@ async def until_departed() -> AsyncIterator[None]:
 
 
 def ends_with_client(operation: Callable[P, Awaitable[T]]) -> Callable[P, Awaitable[T]]:
-    """End an operation, which may end at any point, when its client leaves."""
+    """Make an operation end when its client leaves. It must be safe to cancel at any point."""
 
     @wraps(operation)
     async def ending(*given: P.args, **named: P.kwargs) -> T:

@@ -1,20 +1,21 @@
-"""Limits how a process uses PostgreSQL: how many connections, for how long, and whether through a
-pooler. SQLite needs none of it.
-"""
+"""Limits how a process uses PostgreSQL: the number of connections, the duration of statements and
+transactions, and what may be left in a session if there is a pooler. SQLite needs none of this."""
 
 from dataclasses import dataclass
 from typing import Any
 
 POOL_SECONDS = 5.0
-"""How long a request waits for a connection before it gets a 503."""
+"""The seconds for which a request waits for a connection before it gets a 503."""
 
 
 @dataclass(frozen=True, slots=True)
 class DatabaseLimits:
-    """`connections` per process, and the `seconds` that a statement may run.
+    """The limits for PostgreSQL: `connections` per process, and the `seconds` that a statement may
+    run.
 
-    `pooled`: a pooler in transaction mode, such as PgBouncer, gives each transaction another
-    session. Then nothing may outlive a transaction in a session: no setting, no prepared statement.
+    `pooled` means that a pooler in transaction mode, such as PgBouncer, gives each transaction
+    another session. Then nothing may outlive a transaction in a session: no setting, no prepared
+    statement.
     """
 
     connections: int = 16
@@ -23,18 +24,19 @@ class DatabaseLimits:
 
     @property
     def silent_seconds(self) -> float:
-        """How long a writing transaction may be idle: for less time than others wait for its
-        locks."""
+        """The most seconds for which a writing transaction may be idle. It is shorter than others
+        wait for that transaction's locks."""
         return self.seconds / 2
 
     @property
     def commit_seconds(self) -> float:
-        """How long a commit may take, beyond what the server itself limits: less than the driver's
-        own limit, which must not end it (`control_api.store.postgresql.transaction`)."""
+        """The most seconds that a commit may take, beyond what the server itself limits. It is less
+        than the driver's own limit, which must not end a commit
+        (`control_api.store.postgresql.transaction`)."""
         return self.seconds + 1
 
     def of_connection(self) -> dict[str, Any]:
-        """Return arguments of the driver's `connect`, by way of SQLAlchemy."""
+        """Return the arguments for the driver's `connect`, to be passed through SQLAlchemy."""
         if not self.pooled:
             return {"server_settings": {**_OF_SESSION, **self._times()}, **self._patience()}
         return {
@@ -48,11 +50,13 @@ class DatabaseLimits:
         }
 
     def of_transaction(self) -> dict[str, str]:
-        """Return the settings that each transaction has to make for itself."""
+        """Return the settings that each transaction must make for itself, because a pooled session
+        does not keep them. Empty without a pooler."""
         return self._times() if self.pooled else {}
 
     def _times(self) -> dict[str, str]:
-        """Return the limits that the server enforces."""
+        """Return the PostgreSQL settings that limit the time of statements, locks and idle
+        transactions."""
         return {
             # A longer statement blocks others, so it is cancelled together with its transaction.
             "statement_timeout": f"{self.seconds * 1000:.0f}",
@@ -62,7 +66,7 @@ class DatabaseLimits:
         }
 
     def _patience(self) -> dict[str, float]:
-        """Return the timeouts of the driver, in case the server is stopped or unreachable."""
+        """Return the driver's own timeouts, in case the server is stopped or unreachable."""
         # Longer than the server's, so that its own, clearer errors come first.
         return {"timeout": POOL_SECONDS, "command_timeout": self.seconds + 2}
 

@@ -1,4 +1,4 @@
-"""Gives each feature what its operations work with. Starts nothing."""
+"""Creates the bundles of objects that each feature's operations work with. Starts nothing."""
 
 import asyncio
 from collections.abc import Callable
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 class Features(NamedTuple):
-    """Holds what the operations of each feature work with."""
+    """The bundles of objects that the operations of each feature work with."""
 
     alerts: Alerts
     audit: Audit
@@ -165,7 +165,8 @@ def _alerts(settings: Settings, changes: Changes, store: Store, metrics: JobMetr
 
 
 def _console(settings: Settings, entropy: Callable[[int], bytes]) -> ConsoleAddress:
-    """Raises `UnusableFile`."""
+    """Return the address under which the console is served. Raise `UnusableFile` if the file that
+    holds it can't be used."""
     if settings.console_url is not None:
         return ConsoleAddress.given(settings.console_url)
     if settings.tls is not None or not settings.console:

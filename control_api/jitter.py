@@ -1,9 +1,10 @@
-"""Spreads what replicas do at intervals, so that they don't all do it at once."""
+"""Varies the intervals of periodic work, so that replicas don't all do it at once."""
 
 from collections.abc import Callable
 
 JITTER = 0.2
-"""A fraction of the interval, so that replicas that started together don't purge together."""
+"""The fraction by which an interval varies, so that replicas that started together don't purge
+together."""
 
 
 def jitter(entropy: Callable[[int], bytes]) -> float:

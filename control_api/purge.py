@@ -1,4 +1,5 @@
-"""Purges expired data, one tenant after another: every hour, or by the command `purge`."""
+"""Purges expired data, one tenant after another: every hour in the service, or once by the command
+`purge`."""
 
 import asyncio
 import logging
@@ -38,8 +39,8 @@ _log = logging.getLogger("sluice.retention")
 
 
 class PurgeParts(NamedTuple):
-    """What the hourly purge works with. `entropy(n)` returns n random bytes; `purges` counts by
-    outcome."""
+    """The objects that the hourly purge works with. `entropy(n)` returns n random bytes; `purges`
+    counts purges by outcome."""
 
     store: Store
     ring: KeyRing
@@ -53,7 +54,7 @@ class PurgeParts(NamedTuple):
 
 
 class RetentionLoop:
-    """Purges every tenant each hour."""
+    """Purges the expired data of every tenant each hour."""
 
     def __init__(self, parts: PurgeParts) -> None:
         self._parts = parts
@@ -67,7 +68,7 @@ class RetentionLoop:
             wait = INTERVAL_SECONDS
 
     async def once(self) -> None:
-        """Purge every tenant. A failure is logged, counted, and retried in the next hour."""
+        """Purge every tenant once. A failure is logged, counted, and retried in the next hour."""
         try:
             async with self._parts.store.reading_all_tenants() as connection:
                 tenant_ids = await tenant_rows.ids(connection)
@@ -123,8 +124,8 @@ async def purge(
     tenant_id: str | None,
     report: Callable[[str], None],
 ) -> bool:
-    """Purge one tenant, or all of them (None); True if none failed. Raises `NotFound` for an
-    unknown tenant."""
+    """Purge one tenant, or all of them if `tenant_id` is None. Return True if none failed. Raise
+    `NotFound` if the tenant is unknown."""
     # The service's own key: this log can't be verified with a checkpoint that another key signed.
     ring = log_key.open_existing(settings.data_dir, settings.keys_dir)
     new_id = Changes(clock, entropy).new_id

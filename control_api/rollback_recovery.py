@@ -1,8 +1,8 @@
 """Recovers a tenant after the store was restored to an older state, for example by a failover to a
 replica that lagged. Access that was revoked in the lost period must not come back.
 
-The head that was signed for the lost revisions tells which documents differ. The store does not
-have their newest state, so they are put out of force:
+The head in Redis that was signed for the lost revisions tells which documents differ. The store
+does not have their newest state, so they are put out of force:
 
     a key          is revoked
     a session      is revoked
@@ -11,10 +11,10 @@ have their newest state, so they are put out of force:
     the tenant     masks personal data and is frozen, since the lost settings may include a freeze;
                    its candidates are dropped
 
-Everything else stays in force. The revision leaps past every revision ever seen, so that no sidecar
-mistakes a lost document for the current one. The log records the event in an entry of its own kind.
-Sidecars send the delivered records that the log has lost again. Does not detect the loss itself:
-`control_api.policy.publishing.reconcile` does.
+Everything else stays in force. The new revision is far beyond every revision ever seen, so that no
+sidecar mistakes a lost document for the current one. The log records the event in an entry of its
+own kind. Sidecars send the delivered records that the log has lost again. The loss itself is
+detected by `control_api.policy.publishing.reconcile`.
 """
 
 import logging
@@ -43,17 +43,18 @@ from policies.sets.source_levels import SOURCES
 from policies.trail.record import incarnation_record
 
 LEAP = 1000
-"""Added to the newest revision seen here, because another replica may have seen later ones."""
+"""The number added to the newest revision seen here, because another replica may have seen later
+ones."""
 _AGENT, _KEY = "agent/", "key/"
 MAX_NAMED = 20
-"""Documents that the log line names; the others are counted."""
+"""The most documents that the log line names; the others are only counted."""
 _SETTINGS = {TENANT: "the tenant's settings", SOURCES: "the levels of sources"}
 _FREEZE_REASON = "the store was restored to an older state; the newest tenant settings are lost"
 _log = logging.getLogger("sluice.put_back")
 
 
 class RollbackRecovery:
-    """Brings a tenant from the restored state to one that is safe to decide by."""
+    """Changes a restored tenant so that it is safe to decide by."""
 
     def __init__(self, store: Store, settings: Settings, new_id: Callable[[], str]) -> None:
         self._store = store
@@ -61,8 +62,9 @@ class RollbackRecovery:
         self._new_id = new_id
 
     async def recover(self, tenant_id: str, seen: int, names: Iterable[str]) -> None:
-        """`seen` is the newest signed revision, `names` the documents that differed then. Does
-        nothing if the store has already passed that revision: another replica has recovered it."""
+        """Put the documents `names` out of force, which differ between the store and the newest
+        signed revision, `seen`. Do nothing if the store has already passed that revision, because
+        another replica has recovered it."""
         lost = sorted(names)
         named: list[str] = []
 
@@ -97,7 +99,8 @@ class RollbackRecovery:
             )
 
     async def _safe_document(self, tx: Transaction, name: str) -> bytes | None:
-        """Make a document that allows nothing denied in the lost period; None removes it."""
+        """Return a document that allows nothing that may have been denied in the lost period. None
+        means to remove the document."""
         if name.startswith(_KEY):
             await _revoke_key(tx, bytes.fromhex(name.removeprefix(_KEY)))
         elif name.startswith(SESSION):
@@ -117,7 +120,7 @@ class RollbackRecovery:
 
 
 async def _in_words(tx: Transaction, name: str) -> str:
-    """Name a document as operators know it: keys by their ids, and nothing by a key's digest."""
+    """Describe a document in words that operators know: a key by its id, never by its digest."""
     kind, _, rest = name.partition("/")
     if not name.startswith(_KEY):
         return f"{kind} `{rest}`" if rest else _SETTINGS.get(kind, kind)

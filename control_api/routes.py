@@ -1,6 +1,5 @@
 """Lists all routes of the features. Dispatch, authentication, scope checks, parsing, the OpenAPI
-description and the tests derive from this table.
-"""
+description and the tests derive from this table."""
 
 from control_api import service
 from control_api.alerts import routes as alerts

@@ -1,8 +1,8 @@
 """Runs the service: open resources > start loops > listen; then drain, in reverse.
 
-If a loop dies, the process ends. SIGTERM and SIGINT make it drain: it takes no new connections,
-answers the requests that wait for a change, gives the others a deadline, and commits the records
-handed to the log.
+If a background loop dies, the process ends. SIGTERM and SIGINT make the service drain: it takes no
+new connections, answers the long polls that wait for a change, gives other requests a deadline, and
+commits the records handed to the log.
 """
 
 import asyncio
@@ -65,7 +65,8 @@ class LoopEnded(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """Tells the operator where the service listens and which keys it made."""
+    """What the operator is told after the start: the addresses that the service listens on, and the
+    keys that it created."""
 
     listen: ListenAddress
     metrics_listen: ListenAddress | None
@@ -80,9 +81,9 @@ async def serve(
     stop: asyncio.Event | None = None,
     worker: WorkerArgs | None = None,
 ) -> None:
-    """Serve until SIGTERM or SIGINT, or until `stop` is set. `worker` says which of several
-    processes this is. If the service can't start, raises the reason; if a loop dies, an
-    `ExceptionGroup`."""
+    """Serve until SIGTERM or SIGINT, or until `stop` is set. `worker` is this process's place among
+    several, or None if it is the only one. If the service can't start, raise the reason; if a loop
+    dies, raise an `ExceptionGroup`."""
     stop = stop or _on_signals()
     make_directory(settings.data_dir)
     async with opened_store(settings, clock, stop) as store:
@@ -92,8 +93,8 @@ async def serve(
 
 
 def _works_with(settings: Settings, public: bytes) -> str:
-    """Return a line on what the service found, for who compares replicas. It holds no address with
-    a password."""
+    """Return a log line about the database, Redis, checkpoint store and signing key in use, by
+    which an operator can compare replicas. It holds no address with a password."""
     database = "SQLite" if settings.database_url.startswith("sqlite") else "PostgreSQL"
     redis = "with" if settings.redis_url else "without"
     return (
@@ -166,7 +167,8 @@ async def _run(
 async def _start_loops(
     parts: Parts, features: Features, exports: ExportPush, *, first: bool
 ) -> list[asyncio.Task[None]]:
-    """Start the loops, then load the policy files. Some run in the `first` worker only."""
+    """Start the background loops, then load the policy files. Some loops run in the `first` worker
+    only."""
     settings, store, entropy = parts.settings, parts.store, parts.entropy
     clock, new_id, jobs = parts.clock, parts.changes.new_id, parts.instruments.jobs
     metrics, maker = parts.instruments.checkpoints, parts.checkpoints
@@ -221,7 +223,8 @@ async def _start_loops(
 
 
 async def _publish_all_settings(parts: Parts) -> None:
-    """Publish every tenant's settings: the environment may have changed since the last start."""
+    """Publish every tenant's settings again, because the environment may have changed since the
+    last start."""
     async with parts.store.reading_all_tenants() as connection:
         everyone = await tenant_rows.ids(connection)
     for tenant_id in everyone:
@@ -231,7 +234,7 @@ async def _publish_all_settings(parts: Parts) -> None:
 async def _listen(
     parts: Parts, features: Features, installed: Installation, worker: WorkerArgs | None
 ) -> list[ApiListener]:
-    """Open the API's listener, then the metrics' listener if they have their own port."""
+    """Open the API's listener, and the metrics' listener if they have a port of their own."""
     settings, clock, instruments = parts.settings, parts.clock, parts.instruments
     bundles = Bundles(*features)
     authenticate = authenticator(settings, parts.tenants, clock, instruments, installed)
@@ -284,7 +287,7 @@ async def _forever(loop: Callable[[], Awaitable[None]], stopping: asyncio.Event)
 
 
 async def _drain(parts: Parts, listeners: list[ApiListener]) -> None:
-    """Answer the requests under way, within the deadline."""
+    """Answer the requests under way, within the deadline, and close the listeners."""
     parts.stopping.set()
     # Answer sidecars' long polls now: they could last 25 s, longer than the drain.
     parts.tenants.wake()

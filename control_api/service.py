@@ -26,8 +26,9 @@ from policies.ground.errors import Unavailable
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """What these operations work with. `peer_metrics` is None in a single process; `describe`
-    renders the API's description at its first call; `stopping` is set once the service drains."""
+    """The objects that these operations work with. `peer_metrics` is None in a single process;
+    `describe` renders the API's description at its first call; `stopping` is set once the service
+    drains."""
 
     store: Store
     registry: CollectorRegistry

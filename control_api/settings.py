@@ -155,7 +155,7 @@ class Settings:
 
     @property
     def keys(self) -> Path:
-        """Names the directory that holds the signing key."""
+        """The directory that holds the signing key."""
         return self.keys_dir or self.data_dir
 
     @property
@@ -166,26 +166,26 @@ class Settings:
 
     @property
     def database_setting(self) -> str:
-        """Names the setting that locates the database, for error messages."""
+        """The name of the setting that locates the database, for error messages."""
         default = self.database_url == default_database(self.data_dir)
         return PREFIX + ("DATA_DIR" if default else "DATABASE_URL")
 
     @property
     def listen_setting(self) -> str:
-        """Names the setting that says where to listen, for error messages."""
+        """The name of the setting that gives the database URL to listen at, for error messages."""
         default = self.listen_database_url == self.database_url
         return PREFIX + ("DATABASE_URL" if default else "LISTEN_DATABASE_URL")
 
     @property
     def tls(self) -> TlsFiles | None:
-        """Names the TLS files of the API's port; None for plain HTTP."""
+        """The TLS files of the API's port, or None for plain HTTP."""
         if self.tls_certificate is None or self.tls_key is None:
             return None
         return TlsFiles(self.tls_certificate, self.tls_key, self.tls_client_ca)
 
     @property
     def oidc(self) -> OidcSettings | None:
-        """Describes the identity provider; None if people sign in by a key only."""
+        """The settings of the identity provider, or None if people sign in by a key only."""
         if self.oidc_issuer is None or self.oidc_client_id is None or self.console_url is None:
             return None
         return OidcSettings(
@@ -209,7 +209,7 @@ def names() -> tuple[str, ...]:
 
 
 def read(environ: Mapping[str, str]) -> Settings:
-    """Read the settings in `environ`. Raises `SettingsError` with every complaint."""
+    """Read the settings in `environ`. Raise `SettingsError` with every complaint at once."""
     reader = ControlSettingsReader(environ)
     tls = reader.tls_files()
     witnesses = reader.parsed("WITNESSES", parse_witnesses) or ()

@@ -1,4 +1,4 @@
-"""Parses the control API's settings one at a time, and collects every complaint."""
+"""Parses the control API's settings one at a time, and collects all complaints."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -25,7 +25,8 @@ ELSEWHERE = {
     "CA": "The file with the certificate authority that client commands trust.",
     "API_KEY": "The API key itself; it leaks more easily than a file.",
 }
-"""Settings that other commands read from the same environment. `refuse_others` accepts them."""
+"""Settings that other commands read from the same environment, so that `refuse_others` accepts
+them."""
 SECRETS = (
     "CONSOLE_URL",
     "DATABASE_URL",
@@ -36,8 +37,8 @@ SECRETS = (
     "SMTP_URL",
     "SUPERADMIN_KEY",
 )
-"""Settings that may hold a secret. `SLUICE_<NAME>_FILE` names a file with the value instead: the
-environment of a container is shown to everyone who may inspect it."""
+"""The settings that may hold a secret. Instead of each, `SLUICE_<NAME>_FILE` may name a file with
+the value: everyone who may inspect a container sees its environment."""
 _POSTGRESQL = "postgresql+asyncpg://"
 OTHERS = ("GUARD_", "SIDECAR_", "UP_")  # the guard's settings, the sidecar's, and `sluice up`'s
 
@@ -51,7 +52,8 @@ class ControlSettingsReader(SettingsReader):
         super().__init__(environ, SECRETS)
 
     def secret(self, name: str) -> str | None:
-        """Read a setting of another command, from the environment or its file."""
+        """Read the value of a setting that only another command uses, from the environment or its
+        file. None if it is not set."""
         return self._environ.get(PREFIX + name) or None
 
     def database(self, data_dir: Path) -> str:
@@ -64,8 +66,8 @@ class ControlSettingsReader(SettingsReader):
         return url
 
     def listen_database(self) -> str | None:
-        """Where to listen for other processes' changes; None on SQLite, and behind a pooler that
-        the setting does not lead around."""
+        """Read the database URL at which to listen for changes by other processes. None on SQLite,
+        and behind a pooler if the setting gives no direct URL."""
         url = self.text("LISTEN_DATABASE_URL", "")
         # The value is not quoted, since it may hold a password.
         if url and not url.startswith(_POSTGRESQL):
@@ -99,7 +101,7 @@ class ControlSettingsReader(SettingsReader):
         return url
 
     def tls_files(self) -> TlsFiles | None:
-        """Load the TLS files; None for plain HTTP or if the certificate or its key is not set."""
+        """Load the TLS files. None for plain HTTP, or if the certificate or its key is not set."""
         parts = ("CERTIFICATE", "KEY", "CLIENT_CA")
         certificate, key, authorities = (self.text(f"TLS_{part}", "") for part in parts)
         if not (certificate or key or authorities):
@@ -163,7 +165,7 @@ class ControlSettingsReader(SettingsReader):
         return self.number(name, 0, 0, 1_000_000, "requests")
 
     def refuse_others(self, names: Iterable[str]) -> None:
-        """Complain of settings that have our prefix and are not in `names`."""
+        """Add a complaint about each setting that has our prefix and is not in `names`."""
         known = {*names, *(PREFIX + name for name in ELSEWHERE)}
         known.update(f"{PREFIX}{name}_FILE" for name in SECRETS)
         # The environment may be shared with a sidecar, an agent's guard and `sluice up`.

@@ -1,4 +1,5 @@
-"""Binds the ports, starts the workers, restarts those that die, and tells systemd that they serve.
+"""Supervises worker processes: binds the ports, starts the workers, restarts those that die, and
+tells systemd when they serve.
 
 bind > worker 0, until it serves > the others > announce > watch > drain
 """
@@ -34,9 +35,10 @@ POLL_SECONDS = 0.05
 STABLE_SECONDS = 5.0
 MAX_EARLY_FAILURES = 5
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 2.0
-"""Seconds before a restart; each early failure doubles them."""
+"""The shortest and the longest pause before a restart, in seconds. Each early failure doubles the
+pause."""
 DRAIN_SECONDS = 20.0
-"""How long the workers have to drain before they are killed."""
+"""The seconds that workers have to drain before they are killed."""
 PR_SET_PDEATHSIG = 1
 _log = logging.getLogger("sluice.workers")
 _LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None  # loaded before any fork
@@ -50,8 +52,9 @@ class WorkersFailing(Exception):
 
 @dataclass(slots=True)
 class _Slot:
-    """One worker's sockets and its current process. `since` is the time when it began to serve,
-    None before that; `due` is the time to restart it. A stable run resets `early_failures` to 0."""
+    """The place of one worker, with its sockets and its current process. `since` is the time when
+    the process began to serve, or None before that; `due` is the time to restart it. A stable run
+    resets `early_failures` to 0."""
 
     index: int
     api: list[socket.socket]
@@ -68,8 +71,8 @@ class _Slot:
 
 @dataclass(slots=True)
 class Supervisor:
-    """Runs the workers of one service. Use it in the main thread: the kernel ties PR_SET_PDEATHSIG
-    to the thread that started the worker."""
+    """Runs the worker processes of one service. Use it in the main thread: the kernel ties
+    PR_SET_PDEATHSIG to the thread that started the worker."""
 
     settings: Settings
     monotonic: Monotonic
@@ -77,9 +80,9 @@ class Supervisor:
     _stopping: bool = False
 
     def run(self, announce: Announce) -> int:
-        """Runs until SIGTERM or SIGINT, and returns the exit code: 0 if every worker drained. Calls
-        `announce` with the addresses once all workers serve. If a worker can't start the first
-        time, all stop and its exit code is returned."""
+        """Run until SIGTERM or SIGINT, and return the exit code, which is 0 if every worker
+        drained. Call `announce` with the addresses once all workers serve. If a worker can't start
+        the first time, stop all and return that worker's exit code."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._stop)
         make_directory(self.settings.data_dir)
@@ -109,7 +112,8 @@ class Supervisor:
         self._slots = [_Slot(i, *pair) for i, pair in enumerate(zip(api, metrics, strict=True))]
 
     def _start_all(self) -> int | None:
-        """Return the exit code of a worker that can't start; None once all serve, or on a stop."""
+        """Start all workers and wait until they serve. Return the exit code of a worker that can't
+        start; None if all serve, or on a stop."""
         # Worker 0 starts alone: a first start creates keys, and two would create different ones.
         for wave in (self._slots[:1], self._slots[1:]):
             for slot in wave:
@@ -169,7 +173,8 @@ class Supervisor:
             os.close(ready)
 
     def _check_ready(self, slot: _Slot) -> None:
-        """Note when the worker begins to serve: it writes a byte to its pipe."""
+        """Record the time when the worker begins to serve, which it tells by writing a byte to its
+        pipe."""
         if slot.pipe < 0:
             return
         try:
@@ -186,7 +191,7 @@ class Supervisor:
             slot.pipe = -1
 
     def _drain(self) -> bool:
-        """Stop all workers; True if each one answered its requests under way."""
+        """Stop all workers. Return True if each one answered its requests under way."""
         # Close our copies of the sockets first: otherwise a connection could still arrive after a
         # worker has accepted those that waited and closed its own, and would wait in vain.
         for each in (sock for slot in self._slots for sock in slot.sockets()):
@@ -214,7 +219,8 @@ class Supervisor:
 
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """Create the folder of the workers' sockets, and lock it against a second supervisor."""
+    """Create the directory of the workers' sockets, and lock it against a second supervisor while
+    the context lasts."""
     try:
         path.mkdir(mode=0o700, exist_ok=True)
         path.chmod(0o700)
@@ -233,8 +239,8 @@ def _locked(path: Path) -> Iterator[None]:
 
 
 def _die_with(supervisor: int) -> None:
-    """Runs in the new process before it executes the worker. No worker then outlives the
-    supervisor: if that is killed, the kernel sends SIGTERM and the worker drains by itself."""
+    """Make the new process end with its supervisor. Runs in it before it executes the worker: if
+    the supervisor is killed, the kernel sends SIGTERM, and the worker drains by itself."""
     if _LIBC is not None:
         _LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
         if os.getppid() != supervisor:

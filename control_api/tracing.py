@@ -1,4 +1,4 @@
-"""Traces each recorded decision as one span, by OpenTelemetry's own SDK.
+"""Traces each recorded decision as one span, with the OpenTelemetry SDK.
 
 Off unless `SLUICE_TRACES_ENDPOINT` is set, and imported only then: the SDK takes some 25 MiB and a
 thread. The sidecar makes the same spans, with the same names (`sidecar/tracing.py`).
@@ -24,8 +24,9 @@ _propagator = TraceContextTextMapPropagator()
 
 
 class DecisionTracer:
-    """Exports to the collector at `endpoint`. `ratio`, 0 to 1, is the share of decisions to trace
-    among those whose caller's `traceparent` does not decide it. `instance` names this process."""
+    """Exports the spans of decisions to the collector at `endpoint`. `ratio`, 0 to 1, is the share
+    of decisions to trace among those whose caller's `traceparent` leaves it open. `instance` names
+    this process."""
 
     def __init__(self, endpoint: str, ratio: float, instance: str) -> None:
         session = requests.Session()
@@ -51,7 +52,7 @@ class DecisionTracer:
     def decided(
         self, retrieval: Retrieval, decision: Decision, event_id: str, times: tuple[int, int]
     ) -> None:
-        """Trace a decision that is in the log. `times`: its start and end in microseconds."""
+        """Trace a decision that is in the log. `times` are its start and end in microseconds."""
         started, ended = times
         span = self._tracer.start_span(
             f"decide {retrieval.source_id}", _parent(), start_time=started * 1000
@@ -62,12 +63,14 @@ class DecisionTracer:
         span.end(ended * 1000)
 
     def close(self) -> None:
-        """Export what is finished. Blocks for some seconds if the collector is away."""
+        """Export the finished spans. This blocks for some seconds if the collector is
+        unreachable."""
         self._provider.shutdown()
 
 
 def _parent() -> Context:
-    """Find the caller's span. Without exactly one `traceparent`, a trace begins here."""
+    """Return the context of the caller's span. Without exactly one `traceparent` header, a new
+    trace begins here."""
     headers = TRACEPARENT.get()
     carrier = {"traceparent": headers[0]} if len(headers) == 1 else {}
     return _propagator.extract(carrier, Context())

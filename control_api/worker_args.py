@@ -1,4 +1,5 @@
-"""Hands a worker its number, and the sockets that it listens on."""
+"""Defines the arguments that the supervisor passes to a worker process: its number, and the sockets
+that it listens on."""
 
 import socket
 from dataclasses import asdict, dataclass
@@ -9,9 +10,9 @@ import orjson
 
 @dataclass(frozen=True, slots=True)
 class WorkerArgs:
-    """The worker `index` of `count`, and its file descriptors. `api` and `metrics` are listening
-    sockets; `metrics` is empty unless the metrics have their own port. `ready` is the pipe to which
-    the worker writes a byte once it serves."""
+    """The arguments of a worker process: its number `index` of `count`, and its file descriptors.
+    `api` and `metrics` are listening sockets; `metrics` is empty unless the metrics have a port of
+    their own. `ready` is the pipe to which the worker writes a byte once it serves."""
 
     index: int
     count: int
@@ -24,7 +25,8 @@ class WorkerArgs:
 
     @classmethod
     def from_argument(cls, text: str) -> "WorkerArgs":
-        """Reverse `to_argument`. Raises `ValueError` if `text` is not such an argument."""
+        """Parse the result of `to_argument`. Raise `ValueError` if `text` is not such an
+        argument."""
         try:
             wire: dict[str, Any] = orjson.loads(text)
             # `int` raises for anything else: the descriptors are opened without another check.
@@ -35,5 +37,5 @@ class WorkerArgs:
 
 
 def inherited(descriptors: tuple[int, ...]) -> list[socket.socket]:
-    """Make sockets that own these descriptors from now on."""
+    """Make sockets from these inherited file descriptors, which the sockets then own."""
     return [socket.socket(fileno=descriptor) for descriptor in descriptors]

@@ -198,7 +198,8 @@ async def show_registry_counts(
 
 
 async def refuse_bad_workload(tx: Transaction, agent: StoredAgent) -> None:
-    """Raise `Invalid` or `Conflict` if the agent can't have its workload."""
+    """Raise `Invalid` if the agent has a workload and is bound to a key, and `Conflict` if another
+    agent has the same workload."""
     if agent.workload is None:
         return
     if agent.bound_key_id is not None:
@@ -290,7 +291,7 @@ class ChangedAgent(AgentFields):
     reason: Reason | None = None
 
     def changes(self, agent: StoredAgent) -> dict[str, Any]:
-        """Return the fields that the request gives, in the form that the row stores."""
+        """Return the fields that the request sets, in the form in which the row stores them."""
         changes = self.model_dump(include=self.model_fields_set - {"agent_id", "status", "reason"})
         # Null resets these two to their defaults.
         if "permitted_roles" in changes:

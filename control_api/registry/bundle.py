@@ -1,4 +1,4 @@
-"""Holds the parts that the operations on agents and keys use, built once at startup."""
+"""Holds the objects that the operations on agents and keys work with, built once at startup."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,7 +10,8 @@ from policies.ground.clock import Clock
 
 @dataclass(frozen=True, slots=True)
 class Registry:
-    """`entropy(n)` returns n random bytes."""
+    """The objects that operations on agents and API keys work with. `entropy(n)` returns n random
+    bytes."""
 
     store: Store
     clock: Clock

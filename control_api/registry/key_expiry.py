@@ -1,7 +1,7 @@
 """Warns before API keys expire, and deletes expired keys of enrolled pods.
 
-Each tenant's next expiries are read every hour and after a change of its keys; a scrape shows the
-last result. No secret is read: only a key's id, name, scope, agents and expiry.
+For each tenant, the keys that expire next are read every hour and after a change of its keys; the
+metrics show the last result. No secret is read: only a key's id, name, scope, agents and expiry.
 """
 
 import asyncio
@@ -21,18 +21,18 @@ from policies.sets.policy_set import key_name
 
 INTERVAL_SECONDS = 3600.0
 DEBOUNCE_SECONDS = 1.0
-"""Changes within this time cause a single read."""
+"""The seconds within which several changes of keys cause a single read."""
 WARN_DAYS = 14
 REPEAT_SECONDS = 86_400.0
-"""The time after which a warning about the same key is repeated."""
+"""The seconds after which the warning about a key is repeated."""
 MAX_KEYS = 20
-"""The maximum number of a tenant's keys that are read, and thus warned about."""
+"""The most keys of a tenant that are read, and thus warned about."""
 _KEY_PREFIX = key_name(b"")
 _log = logging.getLogger("sluice.keys")
 
 
 class KeyExpiry:
-    """The loop, and the next expiry of each tenant that has one."""
+    """Checks regularly which API keys expire soon, and remembers the next expiry of each tenant."""
 
     def __init__(
         self, store: Store, clock: Clock, entropy: Callable[[int], bytes], metrics: JobMetrics
@@ -46,13 +46,14 @@ class KeyExpiry:
         metrics.key_expiry.set_function(self.seconds)
 
     def seconds(self) -> float:
-        """Seconds until the next live key of any tenant expires; NaN if no live key expires."""
+        """Return the seconds until the next live key of any tenant expires, or NaN if none
+        expires."""
         now = self._clock.now()
         live = (expires_at for expires_at in self._next.values() if expires_at > now)
         return (min(live, default=math.nan) - now) / 1e6
 
     async def run(self) -> None:
-        """Runs as long as the app."""
+        """Check the keys' expiry for as long as the app runs."""
         monotonic, due = self._clock.monotonic, 0.0
         while True:
             if monotonic() >= due:
@@ -70,7 +71,7 @@ class KeyExpiry:
                 await self._check(self._changed.pop())
 
     async def check_all(self) -> None:
-        """Check every active tenant."""
+        """Check the keys of every active tenant."""
         try:
             async with self._store.reading_all_tenants() as connection:
                 active = [
@@ -127,12 +128,12 @@ PAUSE_SECONDS = 0.02
 # An expired key is refused as expired for this long, and as unknown after that, so that an operator
 # who reads a sidecar's log is told which it was.
 KEPT = 3_600_000_000
-"""Microseconds."""
+"""The microseconds for which the expired key of an enrolled pod is kept."""
 
 
 async def forget_expired_keys(store: Store, tenant_id: str) -> int:
-    """Returns the number of deleted keys. That they were issued stays in the log. If we die in
-    between, the next run continues."""
+    """Delete the tenant's expired keys of enrolled pods, and return their number. The log still
+    shows that they were issued. If the process dies in between, the next run continues."""
     before, removed = store.clock.now() - KEPT, 0
 
     async def work(tx: Transaction) -> int:

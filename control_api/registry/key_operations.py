@@ -50,8 +50,8 @@ _DAY = 86_400_000_000  # microseconds
 
 
 def build_key(request: NewKey, secret: str, entropy: bytes, now: int) -> StoredKey:
-    """Return a new key as the store keeps it. `entropy` is 16 random bytes for the key's id; `now`
-    is in microseconds. Raises `Invalid` if it would be a sidecar's without agents."""
+    """Return the row of a new API key. `entropy` is 16 random bytes for the key's id; `now` is in
+    microseconds. Raise `Invalid` if it is a sidecar's key without agents."""
     days, sidecar_ids = request.days, request.sidecar_ids
     return StoredKey(
         key_id=prefixed("key_", entropy),
@@ -69,8 +69,8 @@ def build_key(request: NewKey, secret: str, entropy: bytes, now: int) -> StoredK
 
 
 async def add_key(tx: Transaction, key: StoredKey, by: str, record_id: str) -> None:
-    """Store a key, publish its document and log who created it. None of these holds the secret.
-    Raises `Conflict` if the same request created it before."""
+    """Store a key, publish its document, and record who created it. None of these holds the secret.
+    Raise `Repeated`, which is a `Conflict`, if the same request created the key before."""
     if await key_rows.known(tx.connection, tx.tenant_id, key.key_id):
         raise Repeated("key", key.key_id)
     await key_rows.add(tx.connection, tx.tenant_id, key)
@@ -83,7 +83,8 @@ async def add_key(tx: Transaction, key: StoredKey, by: str, record_id: str) -> N
 
 
 def key_change(tx: Transaction, before: StoredKey | None, after: StoredKey | None) -> ObjectChange:
-    """Return a change of a key that `tx` published, as the log records it."""
+    """Return the change of a key as the log records it. `tx` must have published the key's
+    document."""
     shown = [None if key is None else asdict(listed_key(key)) for key in (before, after)]
     published = [
         each
@@ -124,7 +125,8 @@ class NewBinding(RequestModel):
 
 
 def _speaking(key: StoredKey, request: NewBinding) -> StoredKey:
-    """Return the key with the agents and sidecars that the request names. Raises `Invalid`."""
+    """Return the key with the agents and sidecar ids that the request gives it. Raise `Invalid` if
+    the key is not a sidecar's, or would be left without agents."""
     names = request.model_fields_set & {"agent_ids", "sidecar_ids"}
     if not names:
         return key
@@ -171,7 +173,8 @@ async def bind_key(registry: Registry, caller: Caller, request: NewBinding) -> D
 
 
 def _spoken(key: StoredKey) -> dict[str, list[str] | None]:
-    """Return the agents and sidecars that the key speaks for, as the log shows them."""
+    """Return the agents and sidecar ids that the key may speak for, as the log shows them. Empty if
+    it is no sidecar's key."""
     if key.agent_ids is None:
         return {}
     sidecar_ids = None if key.sidecar_ids is None else list(key.sidecar_ids)
@@ -240,7 +243,8 @@ def _position(key: StoredKey | EnrolledKey) -> SortKey:
 
 
 def _listed_enrolled_key(row: EnrolledKey) -> ListedKey:
-    """Return a pod's enrolled key as the list shows it; its name is the pod's."""
+    """Return the key of an enrolled pod as the list of keys shows it. Its name is the pod's
+    name."""
     return ListedKey(
         key_id=row.key_id,
         name=row.pod,

@@ -26,7 +26,7 @@ from policies.ground.errors import invalid
 _NOW = "2026-01-31T12:00:00.000000Z"
 
 ACTIVITY_WINDOW = 7 * 86_400_000_000
-"""The span of an agent's activity and deny rates, in microseconds."""
+"""The time that an agent's activity and deny rates cover, in microseconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,9 +188,9 @@ class CreatedKey:
 DEFAULT_DAYS = 365
 
 AgentPatterns = Annotated[list[Identifier], Field(min_length=1, max_length=256)]
-"""Agents that a sidecar's key speaks for, with the wildcards `*` and `?`."""
+"""The agents that a sidecar's key may speak for, with the wildcards `*` and `?`."""
 SidecarPatterns = Annotated[list[Identifier], Field(min_length=1, max_length=256)]
-"""Ids of the sidecars that may have a key, with the wildcards `*` and `?`."""
+"""The sidecar ids that a sidecar's key may be used under, with the wildcards `*` and `?`."""
 
 
 class KeyRequest(RequestModel):
@@ -217,8 +217,9 @@ class NewKey(RequestModel):
 
     @property
     def spoken_for(self) -> tuple[str, ...] | None:
-        """Return the agents that the key speaks for: those given, else the one that it is bound to;
-        None if it is no sidecar's. Raises `Invalid` if a sidecar's key would have none."""
+        """The agents that the key may speak for: those in the request, else the one that the key is
+        bound to. None if the scope is not `sidecar`. Raises `Invalid` if a sidecar's key would have
+        no agents, or another key has some."""
         if self.scope != "sidecar":
             patterns = {"agent_ids": self.agent_ids, "sidecar_ids": self.sidecar_ids}
             if refused := [name for name, value in patterns.items() if value is not None]:
@@ -234,7 +235,7 @@ class NewKey(RequestModel):
 
     @property
     def days(self) -> int | None:
-        """Return the key's lifetime in days; None if it never expires."""
+        """The key's lifetime in days, or None if it never expires."""
         # A sidecar's key expires only if the request says so. Otherwise a fleet would fall silent a
         # year after it was set up.
         defaulted = "expires_days" not in self.model_fields_set

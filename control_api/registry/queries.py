@@ -1,4 +1,4 @@
-"""Queries the agent registry, and the keys that use ids of sidecars."""
+"""Queries the agent registry, and the table that says which key uses which sidecar id."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -50,8 +50,8 @@ class StoredAgent:
         return cls(**{**row, "permitted_roles": tuple(orjson.loads(row["permitted_roles"]))})
 
     def published(self) -> Agent:
-        """Return the part that a decision needs. An empty list of roles means the agent's own role
-        (`CONTRACT.md`, Wildcards and empty lists)."""
+        """Return the part of the agent that decisions depend on. An empty list of roles means the
+        agent's own role (`CONTRACT.md`, Wildcards and empty lists)."""
         roles = self.permitted_roles or (self.agent_role,)
         if self.agent_role in roles:
             # First, so that a sidecar knows the role of a question that names none.
@@ -59,7 +59,7 @@ class StoredAgent:
         return Agent(self.agent_id, self.status, roles, self.bound_key_id)
 
     def shown(self) -> dict[str, Any]:
-        """Return the fields of `AgentResponse`, as the API shows them."""
+        """Return the agent's fields as the API shows them in an `AgentResponse`."""
         fields = {name: getattr(self, name) for name in self.__slots__ if name != "enrolment"}
         return {
             **fields,
@@ -85,7 +85,7 @@ async def get(connection: AsyncConnection, tenant_id: str, agent_id: str) -> Sto
 
 
 async def existing(connection: AsyncConnection, tenant_id: str, agent_id: str) -> StoredAgent:
-    """Return the agent. Raises `NotFound`."""
+    """Return the agent. Raise `NotFound` if there is none with this id."""
     if (agent := await get(connection, tenant_id, agent_id)) is None:
         raise NotFound(f"no such agent: `{agent_id}`")
     return agent
@@ -94,13 +94,13 @@ async def existing(connection: AsyncConnection, tenant_id: str, agent_id: str) -
 async def of_workload(
     connection: AsyncConnection, tenant_id: str, workload: str
 ) -> StoredAgent | None:
-    """Return the agent that the pods of `workload` enrol as."""
+    """Return the agent as which the pods of `workload` enrol, or None if there is none."""
     query = select(*_COLUMNS).where(of_tenant(agents, tenant_id), agents.c.workload == workload)
     return next(iter(await _agents(connection, query)), None)
 
 
 async def count_pending(connection: AsyncConnection, tenant_id: str) -> int:
-    """Return how many agents with a workload wait for approval."""
+    """Return the number of agents with a workload that wait for approval."""
     query = select(func.count()).where(
         of_tenant(agents, tenant_id),
         agents.c.workload.is_not(None),
@@ -120,9 +120,10 @@ async def page(
     after: Position | None,
     limit: int,
 ) -> list[StoredAgent]:
-    """Return a page of agents, newest first, after `(created_at, agent_id)`. `filters` maps names
-    in `FILTERS` to the value that an agent must have, or to None for any value; `text` is what one
-    of `SEARCHED` has to contain, in any case of letters."""
+    """Return a page of agents, newest first, that begins after the position `(created_at,
+    agent_id)`. `filters` maps names in `FILTERS` to the value that an agent must have, or to None
+    for any value. Its `text` is a substring, in upper or lower case, that one of the fields in
+    `SEARCHED` must contain."""
     query = select(*_COLUMNS).where(of_tenant(agents, tenant_id))
     for name in FILTERS:
         if (value := filters.get(name)) is not None:
@@ -145,13 +146,13 @@ async def count_by_status(connection: AsyncConnection, tenant_id: str) -> dict[s
 
 
 async def bound_to(connection: AsyncConnection, tenant_id: str, key_id: str) -> list[StoredAgent]:
-    """Return the agents that are bound to this key: no other key may act for them."""
+    """Return the agents that are bound to this key, for which no other key may act."""
     query = select(*_COLUMNS).where(of_tenant(agents, tenant_id), agents.c.bound_key_id == key_id)
     return await _agents(connection, query)
 
 
 async def put(connection: AsyncConnection, tenant_id: str, agent: StoredAgent) -> None:
-    """Replaces the row of the same id."""
+    """Update the row of the agent with the same id."""
     await connection.execute(
         update(agents)
         .where(of_tenant(agents, tenant_id), agents.c.agent_id == agent.agent_id)
@@ -164,14 +165,14 @@ def _values(agent: StoredAgent) -> dict[str, Any]:
 
 
 OF_PODS = "agent/"
-"""Begins the owner of the ids that an agent's enrolled pods use; what follows is the agent's id. A
-pod gets a new key every half hour, so no single key is the owner."""
+"""The prefix of an owner that stands for all enrolled pods of an agent; the agent's id follows. A
+pod gets a new key every half hour, so no single key can be the owner of its sidecar id."""
 FORGOTTEN_AT_ONCE = 1000
-"""The most ids that one transaction forgets: on SQLite, evaluations wait for it."""
+"""The most sidecar ids that one transaction deletes: on SQLite, evaluations wait for it."""
 KEY_REVOKED = "key revoked"
-"""The reason that is shown for a sidecar whose own key was revoked."""
+"""The reason that is shown for a sidecar whose key was revoked."""
 SHOWN = 100
-"""The most sidecars that are listed for one owner."""
+"""The most sidecar ids that are listed for one owner."""
 
 
 def owner_of(connection: Connection, tenant_id: str, sidecar_id: str) -> str | None:
@@ -183,15 +184,16 @@ def owner_of(connection: Connection, tenant_id: str, sidecar_id: str) -> str | N
 
 
 class Taker(NamedTuple):
-    """A key that wants an id: the name of the owner, and the agents that the key speaks for."""
+    """A key that wants to use a sidecar id: the name of the owner that it belongs to, and the
+    agents that it may speak for."""
 
     owner: str
     agent_ids: tuple[str, ...] | None
 
 
 def take(connection: Connection, tenant_id: str, sidecar_id: str, taker: Taker, now: int) -> bool:
-    """Makes `taker` the one that uses this id, unless another that is live at `now` (microseconds)
-    holds it. Returns whether `taker` has it now."""
+    """Make `taker` the owner of this sidecar id, unless another owner that is live at `now`
+    (microseconds) holds it. Return whether `taker` owns it now."""
     owner = taker.owner
     values = {"tenant_id": tenant_id, "sidecar_id": sidecar_id, "owner": owner, "since": now}
     connection.execute(insert_if_absent(sidecar_owners, connection.dialect), values)
@@ -214,7 +216,7 @@ def take(connection: Connection, tenant_id: str, sidecar_id: str, taker: Taker, 
 
 
 def _holds(connection: Connection, tenant_id: str, present: str, taker: Taker, now: int) -> bool:
-    """Return whether the present owner keeps its id from `taker`."""
+    """Return whether the present owner keeps the sidecar id, so that `taker` can't have it."""
     if present.startswith(OF_PODS):
         agent_id = present.removeprefix(OF_PODS)
         pods = select(documents.c.name).where(
@@ -239,7 +241,7 @@ def _holds(connection: Connection, tenant_id: str, present: str, taker: Taker, n
 
 
 async def used_by(connection: AsyncConnection, tenant_id: str, owner: str) -> list[str]:
-    """Return the sidecar ids that this owner uses, in order, at most `SHOWN`."""
+    """Return the sidecar ids that this owner uses, sorted, at most `SHOWN`."""
     query = (
         select(sidecar_owners.c.sidecar_id)
         .where(of_tenant(sidecar_owners, tenant_id), sidecar_owners.c.owner == owner)
@@ -252,8 +254,9 @@ async def used_by(connection: AsyncConnection, tenant_id: str, owner: str) -> li
 async def refused_for_key(
     connection: AsyncConnection, tenant_id: str, rows: Sequence[StoredSidecar]
 ) -> list[StoredSidecar]:
-    """Return the sidecars, with `refusing` for those whose key was revoked, if no other key has
-    their id since: they can't say so by themselves, as their reports are refused."""
+    """Return the sidecars, with the reason in `refusing` for those whose key was revoked and whose
+    id no other key has taken since. Such a sidecar can't report that itself, because its reports
+    are refused."""
     query = (
         select(sidecar_owners.c.sidecar_id)
         .join(
@@ -274,8 +277,9 @@ async def refused_for_key(
 
 
 def forget(connection: Connection, tenant_id: str, before: int) -> int:
-    """Deletes what was taken before this time (microseconds) by sidecars that are not listed, at
-    most `FORGOTTEN_AT_ONCE`. Returns how many."""
+    """Delete the owners of sidecar ids that were taken before the time `before` (microseconds) and
+    whose sidecars are not listed, at most `FORGOTTEN_AT_ONCE`. Return the number of deleted
+    rows."""
     listed = select(sidecars.c.sidecar_id).where(of_tenant(sidecars, tenant_id))
     due = (
         of_tenant(sidecar_owners, tenant_id),

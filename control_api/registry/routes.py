@@ -1,4 +1,4 @@
-"""The routes of agents and keys."""
+"""Lists the routes of agents and API keys."""
 
 from control_api.edge.route import ADMIN, READ, SUPERADMIN, Route
 from control_api.registry import agent_operations as agents

@@ -1,10 +1,12 @@
-"""Enrols a sidecar by its pod's ServiceAccount token: rate, token, issuer, key, claims, agent.
+"""Enrols a sidecar: verifies its pod's ServiceAccount token and issues API keys. The checks, in
+order: rate, token, issuer, key, claims, agent.
 
 Every refusal is counted, and recorded in the log of the issuer's tenant, or of the default tenant
-if the issuer is unknown. Records are flood-limited: a stranger can send tokens at any rate.
+if the issuer is unknown. The number of records is limited, since a stranger can send tokens at any
+rate.
 
-A failure to fetch an issuer's keys keeps the last good set in use: a cluster's API server that is
-away must not stop the pods that run in it.
+If an issuer's keys can't be fetched, the last good set stays in use: an unreachable API server of a
+cluster must not stop the pods that run in it.
 """
 
 import asyncio
@@ -44,7 +46,8 @@ MAX_BUCKETS = 65_536
 
 
 class Buckets:
-    """Each bucket admits `burst` at once, and `rate` per second after that."""
+    """Rate limits, one token bucket for each name. Each bucket admits `burst` requests at once, and
+    `rate` per second after that."""
 
     def __init__(self, rate: float, burst: int) -> None:
         self._interval = 1 / rate
@@ -53,7 +56,7 @@ class Buckets:
         self._full_at: dict[Hashable, float] = {}
 
     def wait(self, name: Hashable, now: float) -> float:
-        """Take one from the bucket, and return 0; or how many seconds until there is one."""
+        """Take a token from the bucket and return 0, or return the seconds until it has one."""
         # Popped and inserted again, so the dictionary stays in order of use.
         full_at = max(self._full_at.pop(name, now), now)
         wait = full_at + self._interval - now - self._burst_seconds
@@ -66,7 +69,8 @@ class Buckets:
         return 0.0 if admitted else wait
 
     def due(self, name: Hashable, now: float) -> float:
-        """Return the seconds until there is one in the bucket, 0 if there is. Takes none."""
+        """Return the seconds until the bucket has a token, or 0 if it has one now. This takes no
+        token."""
         full_at = max(self._full_at.get(name, now), now)
         return max(0.0, full_at + self._interval - now - self._burst_seconds)
 
@@ -83,7 +87,8 @@ class FetchFailed(Exception):
 
 
 async def fetch_keys(issuer: Issuer) -> bytes:
-    """Return the bytes of the issuer's key set. Raises `FetchFailed`."""
+    """Fetch or read the issuer's key set, and return its bytes. Raise `FetchFailed` if that
+    fails."""
     if issuer.file is not None:
         return await asyncio.to_thread(_read, issuer.file)
     try:
@@ -135,12 +140,15 @@ def _read(path: Path) -> bytes:
 
 
 REFRESH_SECONDS = 300.0
-"""Seconds for which a key that left the set may still verify tokens."""
+"""The seconds between two fetches of a key set, for which a key that was removed from it may still
+verify tokens."""
 UNKNOWN_SECONDS = 60.0
-"""A `kid` that the set lacks causes a fetch at most this often: anyone may send any `kid`."""
+"""The least seconds between two fetches that are caused by an unknown `kid`: anyone may send any
+`kid`."""
 RETRY_SECONDS = 10.0
 FILE_SECONDS = 1.0
-"""The same three, for a set in a file, which costs nothing to read."""
+"""The least seconds between two reads of a key set in a file. It replaces the three above, because
+a file costs nothing to read."""
 _log = logging.getLogger("sluice.enrolment")
 
 
@@ -149,7 +157,7 @@ class KeysUnavailable(Unavailable):
 
 
 class IssuerKeys:
-    """One issuer's keys. `count` is called with the outcome of each fetch."""
+    """One issuer's current public keys. `count` is called with the outcome of each fetch."""
 
     def __init__(
         self,
@@ -170,7 +178,8 @@ class IssuerKeys:
         )
 
     async def find(self, kid: str) -> PublicKey | None:
-        """Return the key with this id. Raises `KeysUnavailable` if no set was ever read."""
+        """Return the public key with this `kid`, or None if the set has none. Fetch the set first
+        if that may help. Raise `KeysUnavailable` if no set was ever read."""
         # `kid` is compared and nothing else: it is never part of a path, a URL or a statement.
         if kid not in self._keys or self._issuer.file is not None:
             async with self._lock:
@@ -182,7 +191,8 @@ class IssuerKeys:
         return self._keys.get(kid)
 
     async def run(self) -> None:
-        """Runs forever: keys that left the set must stop verifying tokens."""
+        """Fetch the key set again and again, forever: a key that was removed from it must stop
+        verifying tokens."""
         while True:
             async with self._lock:
                 await self._refresh()
@@ -219,7 +229,8 @@ POD_ASKS_PER_SECOND, POD_ASKS_AT_ONCE = 1.0, 30
 # copied token that someone tries to fill the log with.
 POD_KEYS_PER_SECOND, POD_KEYS_AT_ONCE = 1 / 20, 10
 RECORDS_PER_SECOND, RECORDS_AT_ONCE = 1 / 60, 5
-"""For each tenant and reason: a flood of one kind must not hide a token of another."""
+"""The rate limit of recorded refusals, for each tenant and reason: a flood of refusals for one
+reason must not hide a refusal for another."""
 
 
 class TooOften(TooMany):
@@ -231,7 +242,7 @@ class TooOften(TooMany):
 
 
 class Enrolments:
-    """`enrol` is the whole operation. `loops` keep the issuers' keys current."""
+    """Enrols sidecars: `enrol` handles a request, and `loops` keep the issuers' keys current."""
 
     def __init__(
         self,
@@ -257,7 +268,8 @@ class Enrolments:
         self.loops = tuple(keys.run for keys in self._keys.values())
 
     async def enrol(self, token: str) -> Enrolled:
-        """Raises `TokenRefused`, `TooOften`, `KeysUnavailable`, or `WriteFault`."""
+        """Verify the token and enrol its pod. Raise `TokenRefused`, `TooOften`, `KeysUnavailable`,
+        or `WriteFault` if the database fails."""
         token_hash = hashlib.sha256(token.encode(errors="replace")).hexdigest()
         try:
             enrolled = await self._enrol(token, token_hash)
@@ -287,7 +299,7 @@ class Enrolments:
         )
 
     def _take(self, buckets: Buckets, name: str, what: str) -> None:
-        """Raises `TooOften` if the bucket is empty."""
+        """Take a token from the bucket `name`. Raise `TooOften` if the bucket is empty."""
         if wait := buckets.wait(name, self._clock.monotonic()):
             raise TooOften(what, wait)
 

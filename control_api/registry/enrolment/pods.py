@@ -1,5 +1,5 @@
-"""Finds or registers the agent of a pod, issues the pod's keys, and ends them when the agent
-changes.
+"""Finds or registers the agent of a pod, issues the pod's API keys, and ends these keys when the
+agent changes.
 
 Pods that arrive together share a transaction. What a pod gets depends on its agent's status:
 
@@ -8,9 +8,10 @@ Pods that arrive together share a transaction. What a pod gets depends on its ag
     suspended, deprecated     refused
     unknown workload          a draft is registered
 
-Whether its keys live depends on the agent's document of the enrolment:
+Each issued key belongs to a generation, an id that the agent has while its pods may enrol. The
+agent's enrolment document publishes the current generation:
 
-    approved, with a workload     pods may enrol: the agent has a generation, and a document says it
+    approved, with a workload     pods may enrol: the document names the agent's generation
     anything else                 no document: the keys of every earlier generation are dead
 
 A key is live only while its agent's document names the generation that the key was issued in. So
@@ -47,7 +48,8 @@ from policies.trail.change import ObjectChange, PublishedAs, change_record
 
 
 def with_generation(before: StoredAgent | None, after: StoredAgent, entropy: bytes) -> StoredAgent:
-    """`after` with the generation that its pods' keys belong to. `entropy` is 16 random bytes."""
+    """Return `after` with the generation that its pods' keys belong to: the same as before, a new
+    one, or None if pods may not enrol. `entropy` is 16 random bytes for a new one."""
     if after.workload is None or after.status != "approved":
         return replace(after, enrolment=None)
     # INVARIANT: a generation never comes back. An agent that was suspended gets a new one when it
@@ -58,7 +60,8 @@ def with_generation(before: StoredAgent | None, after: StoredAgent, entropy: byt
 
 
 def agent_documents(before: StoredAgent | None, after: StoredAgent) -> dict[str, bytes | None]:
-    """Return the documents that follow from a change of an agent."""
+    """Return the documents to publish after a change of an agent, by name. None means to remove a
+    document."""
     documents: dict[str, bytes | None] = {
         agent_name(after.agent_id): agent_document(after.published())
     }
@@ -71,25 +74,28 @@ def agent_documents(before: StoredAgent | None, after: StoredAgent) -> dict[str,
 
 
 FREE_TEXT = ("description", "display_name", "framework", "owner")
-"""Members of an agent that the log never shows: nothing is decided by them, and any may name a
+"""The fields of an agent that the log never shows: no decision depends on them, and each may name a
 person."""
 
 
 def given_reason(reason: str | None) -> dict[str, str]:
-    """Return the `reason` of a change for its detail, if the caller gave one."""
+    """Return `{"reason": reason}` for the detail of a change's record, or an empty dictionary if
+    the caller gave no reason."""
     return {} if reason is None else {"reason": reason}
 
 
 def agent_change(tx: Transaction, before: StoredAgent | None, after: StoredAgent) -> ObjectChange:
-    """Return a change of an agent that `tx` has published."""
+    """Return the change of an agent as the log records it. `tx` must have published the agent's
+    document."""
     published = tx.published(agent_name(after.agent_id))
     shown = None if before is None else before.shown()
     return ObjectChange(shown, after.shown(), FREE_TEXT, published)
 
 
 def issued_keys(tx: Transaction, *keys: EnrolledKey) -> ObjectChange:
-    """Return the keys as decisions cite them. They have no document, but the facts of decisions are
-    held against this as against one."""
+    """Return the issued keys as the log records them, with the digests by which decisions cite
+    them. These keys have no published document, but a verifier compares the facts of decisions with
+    this record in the same way."""
     revision = tx.revision or 0
     issued = [
         PublishedAs(f"key/{row.key_id}", document_digest(key_document(row.key())), revision)
@@ -101,14 +107,14 @@ def issued_keys(tx: Transaction, *keys: EnrolledKey) -> ObjectChange:
 ACTOR = "enrolment"
 LIFETIME_SECONDS = 3600
 MAX_PENDING = 100
-"""The most agents with a workload that may wait for approval in a tenant. Anyone who
-can make service accounts in a cluster can register drafts, and someone has to read them."""
+"""The most agents with a workload that may wait for approval in a tenant. Anyone who can make
+service accounts in a cluster can register drafts, and an admin has to read them."""
 _PENDING = ("draft", "pending_approval")
 
 
 @dataclass(frozen=True, slots=True)
 class ProvenPod:
-    """A pod, and the hash of the token that proved it, for the log."""
+    """A pod whose token was verified. `token_hash` is the hash of that token, for the log."""
 
     pod: Pod
     token_hash: str
@@ -116,7 +122,8 @@ class ProvenPod:
 
 @dataclass(frozen=True, slots=True)
 class IssuedKeys:
-    """The secrets of two keys, shown once, and what is stored of them."""
+    """The two API keys of a pod, one for its sidecar and one for its agent: their secrets, shown
+    once, and the rows that are stored."""
 
     sidecar_secret: str
     agent_secret: str
@@ -129,7 +136,8 @@ class IssuedKeys:
 
 @dataclass(frozen=True, slots=True)
 class Enrolled:
-    """A pod's agent, and its keys; None while the agent waits for approval."""
+    """The result of an enrolment: the pod's agent and its keys. `keys` is None while the agent
+    waits for approval."""
 
     tenant_id: str
     agent: StoredAgent
@@ -137,7 +145,7 @@ class Enrolled:
 
 
 class PodRegistry:
-    """Enrols pods. `new_id` makes ids of log entries."""
+    """Enrols pods whose tokens were verified. `new_id` makes the ids of log entries."""
 
     def __init__(
         self, store: Store, entropy: Callable[[int], bytes], new_id: Callable[[], str]
@@ -150,8 +158,9 @@ class PodRegistry:
     async def enrol(
         self, tenant_id: str, proven: ProvenPod, admit: Callable[[Pod], None]
     ) -> Enrolled:
-        """`admit` is called before anything is written, and may raise. Raises `TokenRefused`, or
-        `WriteFault` if the database fails."""
+        """Find or register the pod's agent, and issue keys if the agent is approved. `admit` is
+        called before anything is written, and may raise. Raise `TokenRefused` if the pod may not
+        enrol, and `WriteFault` if the database fails."""
         # A pod that waits for its agent asks every few seconds: that must cost no transaction.
         async with self._store.reading(tenant_id) as connection:
             agent = await queries.of_workload(connection, tenant_id, proven.pod.workload)
@@ -171,7 +180,7 @@ class PodRegistry:
 
 
 class _Batch:
-    """Pods of one tenant, in one transaction."""
+    """Pods of one tenant that are enrolled together in one transaction."""
 
     def __init__(
         self, tx: Transaction, entropy: Callable[[int], bytes], new_id: Callable[[], str]
@@ -250,8 +259,9 @@ class _Batch:
         return agent
 
     async def _new_agent_id(self, pod: Pod) -> str:
-        """`<namespace>.<service account>` if that is free. Another cluster may have the same, and
-        an admin may have chosen it for another agent."""
+        """Return an unused id for the pod's agent: `<namespace>.<service account>` if that is free.
+        Another cluster may have the same names, and an admin may have chosen the id for another
+        agent."""
         name = f"{pod.namespace}.{pod.service_account}"[:200]
         mark = hashlib.sha256(pod.workload.encode()).hexdigest()[:12]
         for agent_id in (name, f"{name}-{mark}"):
@@ -260,7 +270,8 @@ class _Batch:
         return prefixed("agt_", self._entropy(16))
 
     async def _begin_generation(self, agent: StoredAgent) -> StoredAgent:
-        """Begin the generation of an agent that a replica without generations approved."""
+        """Give a generation to an approved agent that has none, because a replica of an older
+        version approved it."""
         begun = with_generation(None, agent, self._entropy(16))
         await queries.put(self._tx.connection, self._tx.tenant_id, begun)
         await self._tx.publish(agent_documents(agent, begun))

@@ -1,7 +1,7 @@
 """Reads and verifies a Kubernetes ServiceAccount token (RFC 7515, RFC 7519) against a key set (RFC
-7517), and says why a token gets nothing.
+7517), and says why a token is refused.
 
-    read      three parts of strict base64url, three known header members, JSON with one reading
+    read      three parts of strict base64url, three known header members, unambiguous JSON
     key       found by (issuer, `kid`); the key itself says the algorithm, the header only agrees
     verify    signature, audience, times, and the binding to a pod
 
@@ -10,7 +10,8 @@ integers, several audiences, any other header member (`jku`, `x5u`, `jwk`, `crit
 
 Every key fixes its own algorithm: an RSA key verifies RS256, a P-256 key ES256, nothing else.
 
-The name of a workload: a Kubernetes service account, with the cluster that vouches for it.
+Also defines the name of a workload: a Kubernetes service account, with the cluster that issued its
+tokens.
 """
 
 import base64
@@ -48,7 +49,7 @@ Workload = Annotated[
     AfterValidator(_workload),
     WithJsonSchema({"type": "string", "maxLength": 1024, "pattern": f"^{_PATTERN}$"}),
 ]
-"""`<issuer>:system:serviceaccount:<namespace>:<service account>`."""
+"""The name of a workload: `<issuer>:system:serviceaccount:<namespace>:<service account>`."""
 
 
 def workload_of(issuer: str, namespace: str, account: str) -> str:
@@ -56,7 +57,7 @@ def workload_of(issuer: str, namespace: str, account: str) -> str:
 
 
 def subject_of(namespace: str, account: str) -> str:
-    """Return the `sub` of a service account's token."""
+    """Return the `sub` claim of a service account's token."""
     return f"system:serviceaccount:{namespace}:{account}"
 
 
@@ -65,7 +66,7 @@ def is_namespace(text: object) -> bool:
 
 
 def is_account(text: object) -> bool:
-    """Return whether it can be the name of a service account or of a pod."""
+    """Return whether the value is a valid name of a service account or of a pod."""
     return isinstance(text, str) and bool(_ACCOUNT.match(text))
 
 
@@ -84,7 +85,7 @@ class UnusableKeySet(Exception):
 
 @dataclass(frozen=True, slots=True)
 class PublicKey:
-    """A key that verifies signatures of one algorithm."""
+    """A public key that verifies signatures of one algorithm."""
 
     key: rsa.RSAPublicKey | ec.EllipticCurvePublicKey
 
@@ -104,8 +105,8 @@ class PublicKey:
 
 
 def parse_key_set(raw: bytes) -> dict[str, PublicKey]:
-    """Return the keys by `kid`. Keys of other kinds and uses are left out. Raises `UnusableKeySet`
-    if the set can't be read, or holds no key that could verify a token."""
+    """Parse a JWK set, and return its keys by `kid`. Keys of other types and uses are left out.
+    Raise `UnusableKeySet` if the set can't be parsed, or holds no key that could verify a token."""
     try:
         keys = parse_object(raw, None, unique=True).get("keys")
     except Malformed as error:
@@ -130,8 +131,8 @@ def parse_key_set(raw: bytes) -> dict[str, PublicKey]:
 
 
 def _verifies_signatures(jwk: Mapping[str, Any]) -> bool:
-    """Return whether the key is public and meant for signatures. A set with a private key in it was
-    published by mistake: that key can't be trusted any more."""
+    """Return whether the JWK is a public key that is meant for signatures. A private key in the set
+    was published by mistake, so it can't be trusted any more."""
     if not _PRIVATE.isdisjoint(jwk):
         return False
     operations = jwk.get("key_ops")
@@ -165,8 +166,8 @@ def _number(text: object) -> int:
 
 
 def _der(signature: bytes) -> bytes:
-    """Return an ECDSA signature of a token, R and S of 32 bytes each (RFC 7518, section 3.4), as
-    DER."""
+    """Convert a token's ECDSA signature, which is R and S of 32 bytes each (RFC 7518, section 3.4),
+    to DER."""
     if len(signature) != 2 * _P256_BYTES:
         raise InvalidSignature
     r, s = signature[:_P256_BYTES], signature[_P256_BYTES:]
@@ -193,12 +194,13 @@ class TokenRefused(Forbidden):
 
 AUDIENCE = "sluice"
 MAX_TOKEN = 8192
-"""Bytes. The API server's tokens have about 1,200."""
+"""The most characters in a token. The tokens of the API server have about 1,200."""
 MAX_LIFETIME = 3610
-"""Seconds. The chart asks for 600. The kubelet asks for at least that, and the API server adds up
-to 10 s; a token of a year, as for clusters that extend old ones, is not one of ours."""
+"""The most seconds for which a token may be valid. The chart asks for 600; the kubelet asks for at
+least that, and the API server adds up to 10. A token that is valid for a year, as some clusters
+issue for old clients, is not one of ours."""
 LEEWAY = 30
-"""Seconds that the cluster's clock and ours may differ."""
+"""The seconds by which the cluster's clock and ours may differ."""
 
 _BASE64URL = re.compile(r"[A-Za-z0-9_-]+\Z")
 _UID = re.compile(r"[A-Za-z0-9_.-]{1,128}\Z")
@@ -208,7 +210,7 @@ _MAX_KID = 256
 
 @dataclass(frozen=True, slots=True)
 class Pod:
-    """The proof in a verified token: this pod runs as this service account of this cluster."""
+    """A pod as a verified token proves it: it runs as this service account of this cluster."""
 
     issuer: str
     namespace: str
@@ -223,7 +225,7 @@ class Pod:
         return workload_of(self.issuer, self.namespace, self.service_account)
 
     def detail(self) -> dict[str, str | None]:
-        """Return the members that name the pod in the log."""
+        """Return the fields that identify the pod in a log entry."""
         return {
             "workload": self.workload,
             "service_account_uid": self.service_account_uid,
@@ -235,8 +237,8 @@ class Pod:
 
 @dataclass(frozen=True, slots=True)
 class UnverifiedToken:
-    """A token that can be read. INVARIANT: until `verify` has returned, `issuer` and `kid` may only
-    be looked up, and nothing else in it may be used."""
+    """A token that was parsed but not verified. INVARIANT: until `verify` has returned, `issuer`
+    and `kid` may only be looked up, and nothing else in the token may be used."""
 
     algorithm: str
     kid: str
@@ -247,7 +249,7 @@ class UnverifiedToken:
 
 
 def read_token(text: str) -> UnverifiedToken:
-    """Raises `TokenRefused` if the token does not have the one form that is accepted."""
+    """Parse a token. Raise `TokenRefused` if it is not exactly of the form that is accepted."""
     if len(text) > MAX_TOKEN:
         raise _malformed(f"it has {len(text)} characters; the limit is {MAX_TOKEN}")
     parts = text.split(".")
@@ -273,7 +275,8 @@ def read_token(text: str) -> UnverifiedToken:
 
 
 def verify(token: UnverifiedToken, key: PublicKey, now: int) -> Pod:
-    """Return the pod that the token belongs to. `now` is in microseconds. Raises `TokenRefused`."""
+    """Verify the token with the key, and return the pod that it belongs to. `now` is in
+    microseconds. Raise `TokenRefused` if the token is not valid."""
     # INVARIANT: the key decides how a signature is verified. If the header did, an attacker could
     # choose HMAC with the public key as the secret (RFC 8725, section 2.1).
     if token.algorithm != key.algorithm:
@@ -364,7 +367,8 @@ def _object(part: str, what: str) -> dict[str, Any]:
 
 
 def _bytes(part: str) -> bytes:
-    """Base64url without padding (RFC 7515, section 2), in the one canonical spelling."""
+    """Decode a part of a token from base64url without padding (RFC 7515, section 2). Raise
+    `TokenRefused` unless it is the canonical encoding."""
     if not _BASE64URL.match(part):
         raise _malformed("a part of it is not base64url without padding")
     try:
