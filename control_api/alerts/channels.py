@@ -1,5 +1,5 @@
-"""Makes one attempt to deliver a fired alert: by email, through the operator's mail server, or to a
-webhook (Standard Webhooks). The message is the same for both.
+"""Makes one attempt to deliver a fired alert: by email through the operator's mail server, or to a
+webhook (Standard Webhooks). All attempts of a delivery have the same content.
 
 A webhook's name is resolved once, all its addresses are checked, and the connection goes to one of
 them.
@@ -41,7 +41,7 @@ from policies.ground.process.outage_logger import OutageLogger
 
 
 class Mail(NamedTuple):
-    """The operator's mail server, and the address that alerts are sent from."""
+    """The operator's mail server, and the sender address of alerts."""
 
     server: MailServer
     sender: str
@@ -49,8 +49,9 @@ class Mail(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Alerts:
-    """`entropy(n)` returns n random bytes; `mail` is None if the operator named no mail server;
-    `allowed_hosts` are what webhooks may call although it is not public."""
+    """The objects that alerts work with. `entropy(n)` returns n random bytes; `mail` is None if the
+    operator configured no mail server; `allowed_hosts` lists the hosts that webhooks may call
+    although their addresses are not public."""
 
     store: Store
     clock: Clock
@@ -62,7 +63,8 @@ class Alerts:
 
 
 async def poll(seconds: float, step: Callable[[], Awaitable[None]], outage: OutageLogger) -> None:
-    """Take the step every so many seconds, forever, and retry it while the store is down."""
+    """Run `step` every `seconds`, forever. If it fails because the store is down, log that, and go
+    on."""
     while True:
         await asyncio.sleep(seconds)
         try:
@@ -83,7 +85,8 @@ class DeliveryFailed(OSError):
 
 
 def payload(tenant_id: str, delivery: StoredDelivery) -> dict[str, Any]:
-    """Standard Webhooks' `{type, timestamp, data}`."""
+    """Return the content of a webhook request, in the form `{type, timestamp, data}` of Standard
+    Webhooks."""
     # The payload leaves the installation, so it has no user id, no query and no secret.
     return {
         "type": "alert.fired",
@@ -128,7 +131,7 @@ EMAIL_SECONDS = 15.0
 
 
 async def deliver_by_email(mail: Mail | None, tenant_id: str, delivery: StoredDelivery) -> None:
-    """Raises `DeliveryFailed` if the mail server did not accept the alert."""
+    """Send the alert by email. Raise `DeliveryFailed` if the mail server does not accept it."""
     if mail is None:
         raise DeliveryFailed(
             "no mail server is configured: set SLUICE_SMTP_URL and SLUICE_SMTP_FROM", final=True
@@ -159,7 +162,7 @@ async def deliver_by_email(mail: Mail | None, tenant_id: str, delivery: StoredDe
 
 
 def composed_email(sender: str, tenant_id: str, delivery: StoredDelivery) -> EmailMessage:
-    """Return the message, which is the same in every attempt."""
+    """Return the email. It is the same in every attempt."""
     # The `SMTP` policy refuses line breaks in headers, so a rule's name can't inject a recipient.
     message = EmailMessage(policy=SMTP)
     message["From"] = sender
@@ -178,11 +181,12 @@ def composed_email(sender: str, tenant_id: str, delivery: StoredDelivery) -> Ema
 CONNECT_SECONDS = 5.0
 WEBHOOK_SECONDS = 15.0
 MAX_ANSWER = 4096
-"""The maximum number of bytes read from an answer. Only its status is used."""
+"""The most bytes that are read from a webhook's response, of which only the status is used."""
 
 
 class EgressResolver(AbstractResolver):
-    """Resolves names, and refuses addresses that must not be called."""
+    """A DNS resolver that refuses names with addresses which the service must not call, such as
+    private ones."""
 
     def __init__(self, allowed: AllowedHosts) -> None:
         self._allowed = allowed
@@ -190,7 +194,7 @@ class EgressResolver(AbstractResolver):
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
     ) -> list[ResolveResult]:
-        """Raises `DeliveryFailed` if any address of the name must not be called."""
+        """Resolve the name. Raise `DeliveryFailed` if any of its addresses must not be called."""
         # One is enough: a name with both public and private addresses is an attack or a mistake.
         found = await lookup(host, port, family)
         results: list[ResolveResult] = []
@@ -212,14 +216,14 @@ class EgressResolver(AbstractResolver):
         return results
 
     async def close(self) -> None:
-        """Nothing to release."""
+        """Do nothing: there is nothing to release."""
 
 
 async def lookup(
     host: str, port: int, family: socket.AddressFamily
 ) -> list[tuple[socket.AddressFamily, int, str]]:
-    """Return the system resolver's answer: family, protocol, address. Raises `OSError` if it has
-    none."""
+    """Resolve the name with the system's resolver. Return family, protocol and address for each
+    result. Raise `OSError` if there is none."""
     found = await asyncio.get_running_loop().getaddrinfo(
         host, port, family=family, type=socket.SOCK_STREAM
     )
@@ -237,7 +241,8 @@ def _not_public(host: str) -> DeliveryFailed:
 async def deliver_by_webhook(
     allowed: AllowedHosts, tenant_id: str, delivery: StoredDelivery, now: int
 ) -> None:
-    """Raises `DeliveryFailed` if the receiver did not accept the alert."""
+    """Send the alert to the webhook's URL. Raise `DeliveryFailed` if the receiver does not accept
+    it. `now` is in microseconds."""
     assert delivery.address is not None
     assert delivery.secret is not None
     if not allowed.permits_url(delivery.address):
@@ -274,7 +279,8 @@ async def deliver_by_webhook(
 
 
 def signed_headers(delivery: StoredDelivery, body: bytes, now: int) -> dict[str, str]:
-    """Return the headers of Standard Webhooks. The id is the same in all attempts."""
+    """Return the request headers of Standard Webhooks, with the signature. `webhook-id` is the same
+    in all attempts."""
     assert delivery.secret is not None
     at = datetime.fromtimestamp(now // 1_000_000, UTC)
     signature = Webhook(delivery.secret).sign(delivery.delivery_id, at, body.decode())
@@ -297,7 +303,7 @@ def _check(status: int) -> None:
 
 
 def _reason(error: Any) -> str:
-    """Return the kind of failure, without the URL: its path may be a secret."""
+    """Describe the failure without the URL, whose path may be a secret."""
     inner = error.__cause__ or error
     if isinstance(inner, DeliveryFailed):
         return str(inner)

@@ -1,4 +1,4 @@
-"""Delivers fired alerts in a loop: retries each delivery for up to a day, across restarts.
+"""Delivers fired alerts in a loop, and retries each delivery for up to a day, across restarts.
 
     due > lease, so that no other process takes it > attempt > settled, or due again later
 
@@ -25,16 +25,18 @@ POLL_SECONDS = 0.25
 MAX_ATTEMPTS = 32
 MAX_PER_TARGET = 2
 LEASE = 60 * 1_000_000
-"""Microseconds for which an attempt reserves its delivery: longer than any attempt takes."""
+"""The microseconds for which an attempt reserves its delivery. They are more than any attempt
+takes."""
 DAY = 86_400 * 1_000_000
 FIRST_PAUSE, LONGEST_PAUSE = 5.0, 3600.0
-"""The longest pause after the first attempt, and after any attempt, in seconds. It doubles each
-time; the actual pause is random (full jitter)."""
+"""The upper limit in seconds of the pause after the first attempt, and after any attempt. The limit
+doubles each time, and the actual pause is random (full jitter)."""
 _log = logging.getLogger("sluice.alerts")
 
 
 class DeliveryLoop:
-    """The delivery attempts of this process. `_active` maps delivery ids to their targets."""
+    """Attempts the deliveries that are due, in this process. `_active` maps the ids of deliveries
+    under way to their targets."""
 
     def __init__(self, alerts: Alerts) -> None:
         self._alerts = alerts
@@ -45,7 +47,8 @@ class DeliveryLoop:
         await poll(POLL_SECONDS, self.start_due, self._outage)
 
     async def start_due(self) -> None:
-        """Start the attempts that are due, within the limits."""
+        """Start attempts of the deliveries that are due, within the limits on concurrent
+        attempts."""
         room = MAX_ATTEMPTS - len(self._active)
         if room <= 0:
             return
@@ -90,7 +93,7 @@ class DeliveryLoop:
         return await self._alerts.store.write(tenant_id, work)
 
     async def _deliver(self, tenant_id: str, delivery: StoredDelivery) -> DeliveryFailed | None:
-        """Attempt the delivery; None on success."""
+        """Attempt the delivery. Return None on success, otherwise the failure."""
         alerts = self._alerts
         try:
             if delivery.channel == "webhook":
@@ -135,13 +138,14 @@ class DeliveryLoop:
 
 
 KEPT_DELIVERIES = 90 * DAY
-"""Microseconds that a settled delivery is kept, from when the alert fired."""
+"""The microseconds for which a settled delivery is kept, counted from when the alert fired."""
 FORGOTTEN_AT_ONCE = 500
-"""Deliveries per transaction."""
+"""The most deliveries that one transaction deletes."""
 
 
 async def delete_old_deliveries(store: Store, tenant_id: str) -> int:
-    """Returns the number of deleted deliveries. Raises `Unavailable` if the database fails."""
+    """Delete the tenant's old settled deliveries, and return their number. Raise `Unavailable` if
+    the database fails."""
 
     async def work(tx: Transaction) -> int:
         return await queries.forget_deliveries(

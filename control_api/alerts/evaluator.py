@@ -1,5 +1,6 @@
-"""Measures alert rules from the counters that are kept with the log (`CONTRACT.md`, Alerts), and
-fires them, in a loop. No evaluation ever waits for it.
+"""Measures alert rules in a loop, from the counters that are kept with the log (`CONTRACT.md`,
+Alerts), and fires the rules that reach their threshold. The evaluation of a retrieval never waits
+for this.
 
     find the logs that grew > measure their rules > fire: one transaction with the deliveries
 """
@@ -24,15 +25,17 @@ from policies.ground.ids import prefixed
 from policies.ground.process.outage_logger import OutageLogger
 
 BY_SECOND = 60
-"""Windows of up to this many minutes are summed by the second, longer ones by the minute."""
+"""The length of a window, in minutes, up to which counts per second are summed. Longer windows sum
+counts per minute."""
 AHEAD = 5 * MINUTE
-"""Microseconds that a sidecar's clock may be ahead of ours, with its events still counted."""
+"""The microseconds by which a sidecar's clock may be ahead of ours while its events still count."""
 MAX_PAIRS = 20
-"""The maximum number of pairs of role and source that a message lists."""
+"""The most pairs of role and source that an alert lists."""
 
 
 class Measurement(NamedTuple):
-    """The measured value, whether it reaches the threshold, and the detail for the receiver."""
+    """The result of measuring a rule: the value, whether it reaches the threshold, and the detail
+    for the alert's receiver."""
 
     value: float
     reached: bool
@@ -78,7 +81,7 @@ _DIMENSIONS = {
 
 
 def _decisions(rule: StoredRule, counted: CountedValue) -> Measurement:
-    """Measures the rule types that compare counts of decisions and of denials."""
+    """Measure a rule whose type compares counts of decisions or denials."""
     total, denied = counted.total, counted.denied
     if rule.rule_type == "isolation_violation":
         # This dimension counts only denials by that check, so there is no total to show.
@@ -103,7 +106,8 @@ _log = logging.getLogger("sluice.alerts")
 
 
 class AlertEvaluator:
-    """All tenants' rules. `_measured` is each log's size when it was last measured."""
+    """Measures and fires the rules of all tenants. `_measured` holds each log's size when it was
+    last measured."""
 
     def __init__(self, alerts: Alerts) -> None:
         self._alerts = alerts
@@ -162,7 +166,7 @@ class AlertEvaluator:
 
 
 def cooling_down(rule: StoredRule, now: int) -> bool:
-    """Return whether the rule fired too recently to fire again."""
+    """Return whether the rule fired so recently that it may not fire again yet."""
     last = rule.last_fired_at
     return last is not None and now < last + rule.cooldown_minutes * MINUTE
 
@@ -170,8 +174,8 @@ def cooling_down(rule: StoredRule, now: int) -> bool:
 def new_deliveries(
     rule: StoredRule, measured: Measurement, now: int, entropy: Callable[[int], bytes]
 ) -> list[StoredDelivery]:
-    """Return one delivery for each channel of the rule. A rule without a channel gets one without a
-    destination, so that the list of fired alerts shows it."""
+    """Return one delivery for each channel of the rule. A rule without a channel gets a delivery
+    without a destination, so that the list of fired alerts shows it."""
     channels: list[tuple[Channel, str | None, str | None]] = [
         ("webhook", rule.webhook_url, rule.webhook_secret),
         ("email", rule.email, None),

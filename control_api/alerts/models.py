@@ -66,8 +66,8 @@ class AlertRule:
     def of(
         rule: StoredRule, *, full_url: bool, secret: str | None = None
     ) -> "AlertRule | AlertRuleWithSecret":
-        """Return the rule, with its webhook `secret` if one is given; without `full_url`, only the
-        webhook's origin."""
+        """Return the rule as a response shows it, with its webhook `secret` if one is given.
+        Without `full_url`, only the origin of the webhook's URL is shown."""
         url = rule.webhook_url
         fields: dict[str, Any] = {
             name: getattr(rule, name) for name in StoredRule.__slots__ if name != "webhook_secret"
@@ -183,12 +183,12 @@ class ChangedRule(RequestModel):
     enabled: bool = True
 
     def changes(self) -> dict[str, Any]:
-        """Return the fields that the request gives, without the id and the secret."""
+        """Return the fields of the rule that the request sets, except for the secret."""
         return self.model_dump(include=self.model_fields_set - {"rule_id", "webhook_secret"})
 
 
 def target_of(channel: str, address: str) -> str:
-    """Return the target of a delivery without its secret parts, such as a webhook's path."""
+    """Return a delivery's destination without secret parts, such as the path of a webhook's URL."""
     if channel == "email":
         return address
     parts = urlsplit(address)

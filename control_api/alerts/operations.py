@@ -1,4 +1,5 @@
-"""The operations on alert rules and fired alerts. Each change of a rule is in the log."""
+"""Defines the operations on alert rules and fired alerts. Each change of a rule is recorded in the
+log."""
 
 import base64
 from collections.abc import Callable
@@ -150,7 +151,8 @@ async def list_fired_alerts(
 def _with_secret(
     alerts: Alerts, rule: StoredRule, request: ChangedRule
 ) -> tuple[StoredRule, str | None]:
-    """Return the changed rule, and its webhook secret if a new one was made."""
+    """Return the rule with the requested changes, and the webhook secret if a new one was made,
+    else None."""
     # Without a webhook there is nothing to sign. A webhook that is set again gets a new secret, so
     # the former receiver can't forge alerts for the new one.
     changed = replace(rule, **request.changes())
@@ -163,14 +165,14 @@ def _with_secret(
 
 
 def _new_secret(entropy: Callable[[int], bytes]) -> str:
-    """Return a webhook secret: `whsec_` and 32 random bytes in base64 (Standard Webhooks)."""
+    """Make a webhook secret: `whsec_` and 32 random bytes in base64 (Standard Webhooks)."""
     return "whsec_" + base64.b64encode(entropy(32)).decode("ascii")
 
 
 def _refuse_unusable(
     rule_type: str, threshold: int, webhook_url: str | None, allowed: AllowedHosts
 ) -> None:
-    """Raises `Invalid` if the rule could never fire, or if its webhook could never be called."""
+    """Raise `Invalid` if the rule could never fire, or if its webhook could never be called."""
     complaints = []
     if rule_type == "high_deny_rate" and threshold > 100:
         complaints.append("threshold: for `high_deny_rate` it is a percentage, at most 100")
@@ -192,7 +194,8 @@ async def _record(
     after: StoredRule | None,
     by: str,
 ) -> None:
-    """Log who changed the rule, and its values: the new ones, or the last of a deleted rule."""
+    """Record in the log who changed the rule, and its values: the new ones, or the last ones of a
+    deleted rule."""
     rule = after or before
     assert rule is not None
     url = rule.webhook_url
@@ -205,6 +208,6 @@ async def _record(
 
 
 def _logged(rule: StoredRule | None) -> dict[str, object] | None:
-    """Return the rule as keys see it that may not change it. `ObjectChange` masks its e-mail
-    address."""
+    """Return the rule as it is shown to keys that may not change it, for the log. `ObjectChange`
+    masks its email address."""
     return None if rule is None else asdict(AlertRule.of(rule, full_url=False))

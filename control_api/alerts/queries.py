@@ -1,4 +1,4 @@
-"""Queries alert rules, and the deliveries of the alerts that they fired."""
+"""Queries alert rules, and the deliveries of the alerts that rules fired."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ RuleType = Literal[
 
 @dataclass(frozen=True, slots=True)
 class StoredRule:
-    """A rule's row. Times are in microseconds. `repr` shows no secret."""
+    """An alert rule's row. Times are in microseconds. `repr` shows no secret."""
 
     rule_id: str
     name: str
@@ -64,7 +64,8 @@ async def _rules(connection: AsyncConnection, query: Select[Any]) -> list[Stored
 async def page_of_rules(
     connection: AsyncConnection, tenant_id: str, after: Position | None, limit: int
 ) -> list[StoredRule]:
-    """Return a page of rules, newest first, after `(created_at, rule_id)`."""
+    """Return a page of the tenant's rules, newest first, that begins after the position
+    `(created_at, rule_id)`."""
     query = select(*_RULE).where(of_tenant(alert_rules, tenant_id))
     columns = alert_rules.c
     return await _rules(
@@ -100,7 +101,7 @@ async def add_rule(connection: AsyncConnection, tenant_id: str, row: StoredRule)
 
 
 async def put_rule(connection: AsyncConnection, tenant_id: str, row: StoredRule) -> None:
-    """Replaces the row of the same id."""
+    """Update the row of the rule with the same id."""
     await connection.execute(
         update(alert_rules)
         .where(of_tenant(alert_rules, tenant_id), alert_rules.c.rule_id == row.rule_id)
@@ -117,7 +118,7 @@ async def remove_rule(connection: AsyncConnection, tenant_id: str, rule_id: str)
 
 
 async def fired(connection: AsyncConnection, tenant_id: str, seen: StoredRule, now: int) -> bool:
-    """Records that the rule fires now. Returns False if the rule has changed since it was read as
+    """Record that the rule fires now. Return False if the rule has changed since it was read as
     `seen`, or if another process fired it first."""
     last = alert_rules.c.last_fired_at
     done = await connection.execute(
@@ -142,9 +143,9 @@ DeliveryStatus = Literal["pending", "delivered", "failed", "no_destination"]
 
 @dataclass(frozen=True, slots=True)
 class StoredDelivery:
-    """A delivery's row. `address` is its destination and `secret` its signing key; of the
-    destination only `target` may be shown. `next_attempt_at` is None once the delivery is
-    settled."""
+    """A row for the delivery of a fired alert. `address` is its destination and `secret` its
+    signing key; only `target`, the destination without secret parts, may be shown.
+    `next_attempt_at` is None once the delivery is settled."""
 
     delivery_id: str
     rule_id: str
@@ -183,7 +184,8 @@ async def add_deliveries(
 async def page_of_deliveries(
     connection: AsyncConnection, tenant_id: str, after: Position | None, limit: int
 ) -> list[StoredDelivery]:
-    """Return a page of deliveries, newest first, after `(fired_at, delivery_id)`."""
+    """Return a page of the tenant's deliveries, newest first, that begins after the position
+    `(fired_at, delivery_id)`."""
     query = select(*_DELIVERY).where(of_tenant(alert_deliveries, tenant_id))
     fired_at, delivery_id = alert_deliveries.c.fired_at, alert_deliveries.c.delivery_id
     query = newest_first(query, fired_at, delivery_id, after, limit)
@@ -193,8 +195,8 @@ async def page_of_deliveries(
 async def due_deliveries(
     connection: AsyncConnection, now: int, limit: int, except_to: Sequence[str]
 ) -> list[tuple[str, StoredDelivery]]:
-    """Return the due deliveries of all tenants, the longest overdue first, except those to the
-    targets `except_to`."""
+    """Return the deliveries of all tenants that are due, the longest overdue first. Leave out those
+    to the targets in `except_to`."""
     query = (
         select(alert_deliveries.c.tenant_id, *_DELIVERY)
         .where(
@@ -211,8 +213,8 @@ async def due_deliveries(
 async def lease_delivery(
     connection: AsyncConnection, tenant_id: str, seen: StoredDelivery, until: int
 ) -> bool:
-    """Claims the delivery for one attempt, until `until`. Returns False if another process has
-    claimed it."""
+    """Claim the delivery for one attempt, until the time `until`. Return False if another process
+    has claimed it."""
     # If we die during the attempt, the delivery is due again once the lease has expired: an alert
     # may be sent twice, but is never lost.
     done = await connection.execute(
@@ -230,8 +232,8 @@ async def lease_delivery(
 async def settle_delivery(
     connection: AsyncConnection, tenant_id: str, delivery_id: str, **outcome: str | int | None
 ) -> None:
-    """Records `status`, `last_error` and `next_attempt_at`, which is None after the last
-    attempt."""
+    """Record the outcome of an attempt: `status`, `last_error` and `next_attempt_at`, which is None
+    after the last attempt."""
     await connection.execute(
         update(alert_deliveries)
         .where(
@@ -244,8 +246,8 @@ async def settle_delivery(
 async def forget_deliveries(
     connection: AsyncConnection, tenant_id: str, before: int, limit: int
 ) -> int:
-    """Deletes at most `limit` settled deliveries of alerts that fired before `before`. Returns the
-    number of deleted ones."""
+    """Delete at most `limit` settled deliveries of alerts that fired before `before`. Return the
+    number of deleted deliveries."""
     old = (
         select(alert_deliveries.c.delivery_id)
         .where(

@@ -1,4 +1,4 @@
-"""The routes of alert rules and fired alerts."""
+"""Lists the routes of alert rules and fired alerts."""
 
 from control_api.alerts import operations
 from control_api.edge.route import ADMIN, READ, Route

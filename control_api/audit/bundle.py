@@ -1,4 +1,4 @@
-"""Holds the parts that the operations on the audit trail use, built once at startup."""
+"""Holds the objects that the operations on the audit trail work with, built once at startup."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -17,13 +17,15 @@ from policies.ground.signing import KeyRing
 
 # Each holds a page of the log in memory, and a connection to the database while it reads one.
 MAX_EXPORTS = 4
-"""The maximum number of exports at a time in this process; any other is asked to retry later."""
+"""The most exports that run at a time in this process. A further one is refused, and the client
+asked to retry later."""
 
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """`entropy(n)` returns n random bytes; a checkpoint counts as witnessed once `witness_quorum`
-    of the `witnesses` have cosigned it; `stopping` is set once the service drains."""
+    """The objects that operations on the audit trail work with. `entropy(n)` returns n random
+    bytes; a checkpoint counts as witnessed once `witness_quorum` of the `witnesses` have cosigned
+    it; `stopping` is set once the service drains."""
 
     store: Store
     clock: Clock

@@ -1,6 +1,5 @@
-"""Lists administrative changes, who has applied them, and records of sidecars that were refused,
-and defines the responses about them.
-"""
+"""Lists administrative changes, the sidecars that have applied them, and records of sidecars that
+were refused, and defines the responses about these."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar

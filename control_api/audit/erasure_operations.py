@@ -92,7 +92,8 @@ class HoldResponse:
 
 
 MAX_HOLDS = 1000
-"""The most active holds of one tenant: each is compared with what a purge or an erasure removes."""
+"""The most active legal holds of one tenant. They are limited because a purge or an erasure
+compares each with what it removes."""
 
 
 class NewHold(RequestModel):

@@ -88,7 +88,7 @@ class Explanation:
 
 
 def explanation_shown(explanation: Mapping[str, Any]) -> Explanation:
-    """Return the result of `policies.explain.explain` as a response shows it."""
+    """Convert the result of `policies.explain.explain` to the type that responses show."""
     checks = [ExplainedCheck(**check) for check in explanation["checks"]]
     miss = explanation["nearest_miss"]
     levels = explanation.get("levels")
@@ -306,7 +306,8 @@ _FORMS = [{"pattern": "^[0-9]{1,15}$"}, {"format": "date-time"}]
 
 
 def _place(text: str) -> str:
-    """Return a number as it is, a time in the log's own form."""
+    """Validate a place in the log: return a number as it is, and a time in the form that the log
+    uses. Raise `ValueError` if the text is neither."""
     if _SEQ.match(text):
         return text
     try:

@@ -120,7 +120,7 @@ class Stats:
 
 
 def deny_rate(allowed: int, denied: int) -> float:
-    """Return the share of decisions that were `DENY`, from 0 to 1; 0 if there were none."""
+    """Return the share of `DENY` among the decisions, from 0 to 1; 0 if there were no decisions."""
     return denied / (allowed + denied) if denied else 0.0
 
 
@@ -129,7 +129,8 @@ TOP = 10
 
 
 WINDOWS = {"hour": (60, 1), "day": (96, 15), "week": (84, 120)}
-"""So many spans of so many minutes: no more spans than a chart can show."""
+"""For each window, the number of time spans that it is divided into, and the minutes of each. There
+are no more spans than a chart can show."""
 
 
 class StatsRequest(RequestModel):
@@ -220,8 +221,8 @@ async def show_lineage(audit: Audit, caller: Caller, request: LineageRequest) ->
 
 
 def event_filters(values: EventValues, since: str | None, until: str | None) -> EventFilters:
-    """Build the filters that select events. An event's time must be at or after `since` and before
-    `until`, both in the log's form."""
+    """Make the filters that select events. An event's time must be at or after `since` and before
+    `until`, both in the form that the log uses."""
     return EventFilters(
         **values.model_dump(include=set(EventValues.model_fields)),
         since=None if since is None else micros(since),
@@ -246,10 +247,10 @@ async def list_events(audit: Audit, caller: Caller, request: EventsRequest) -> P
 
 
 CHECK_SECONDS = 5.0
-"""Seconds between two checks that a stream's caller may still follow; each also says that the
-stream is alive."""
+"""The seconds between two checks that the caller of a stream may still follow it. Each check also
+sends a sign that the stream is alive."""
 RETRY = b"retry: 2000\n"
-"""After how many milliseconds a browser connects again."""
+"""The line of a stream that tells a browser after how many milliseconds to connect again."""
 
 
 class FollowRequest(EventValues, RequestModel):
@@ -305,7 +306,8 @@ MAX_POLICIES = 100
 
 
 async def suggest_of_others(store: Store, tenant_id: str, source_id: str) -> str | None:
-    """Looks through the tenant's newest policies that hold the last part of `source_id`."""
+    """Return a suggestion from the tenant's newest policies whose text contains the last part of
+    `source_id`, or None if none of them names the source."""
     last = source_id.rpartition("/")[2]
     if not last:
         return None

@@ -24,8 +24,8 @@ from policies.trail.log_file.lines import MEDIA_TYPE
 
 
 def bound(place: str | None) -> int | Moment | None:
-    """Return the bound that a `control_api.audit.event_models.Place` names; None is the log's
-    own."""
+    """Convert a text of the type `control_api.audit.event_models.Place`, a `seq` or a time, to a
+    bound of the part of the log. None stands for the log's own beginning or end."""
     if place is None:
         return None
     return int(place) if place.isdecimal() else Moment(micros(place))

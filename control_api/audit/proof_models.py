@@ -157,7 +157,8 @@ class ConsistencyProof:
     checkpoint: str
 
     def to_wire(self) -> dict[str, Any]:
-        """`from` is a keyword of Python, so that no field can have its name."""
+        """Return the response's fields, with `from_` as `from`, which is a Python keyword and so
+        can't name a field."""
         return {
             "from": self.from_,
             "to": self.to,

@@ -67,7 +67,7 @@ class ProofRequest(RequestModel):
     accept: str = ""
 
     def wants_json(self) -> bool:
-        """Return whether `Accept` lists JSON. Anything else gets the text."""
+        """Return whether the `Accept` header lists JSON. If not, the response is text."""
         listed = (each.partition(";") for each in self.accept.lower().split(","))
         return any(
             name.strip() == JSON and rest.replace(" ", "") not in ("q=0", "q=0.0")

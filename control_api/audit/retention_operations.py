@@ -49,7 +49,8 @@ def shown_retention(tenant: StoredTenant) -> RetentionSettings:
 
 
 def audit_policy_text(days: int) -> str:
-    """Describe the removal of old audit events; 0 days keeps them forever."""
+    """Describe in a sentence when old audit events are removed. 0 days means that they are kept
+    forever."""
     if not days:
         return "audit events are kept forever"
     return (

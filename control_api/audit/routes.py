@@ -1,4 +1,5 @@
-"""The routes of the audit trail: events, proofs, verification, retention, erasure, exports."""
+"""Lists the routes of the audit trail: events, proofs, verification, retention, erasure,
+exports."""
 
 from control_api.audit import change_operations as changes
 from control_api.audit import erasure_operations as erasure

@@ -1,8 +1,9 @@
 """Verifies a tenant's log on request, and shows how far the service's own verification has come.
 
 `verify_log` verifies within the request, which takes minutes for millions of entries, and answers
-200 whether the log is valid or not. `start_verification` answers at once: the walk goes on in the
-background. `standing_headers` say with each answer from the log when it was verified.
+200 whether the log is valid or not. `start_verification` answers at once, and the verification goes
+on in the background. `standing_headers` makes the headers that say, in each response that depends
+on the log, when the log was last verified.
 """
 
 import re
@@ -66,8 +67,9 @@ VERIFICATION, VERIFIED_AT = "X-Sluice-Verification", "X-Sluice-Verified-At"
 
 
 class LogStanding(NamedTuple):
-    """The code of the finding, or else `ok` or `never`; and when all of the log was last verified
-    (microseconds), None for never."""
+    """The last known result of verifying a log. `verification` is the code of the finding, `ok`, or
+    `never`. `verified_at` is when all of the log was last verified (microseconds), or None if it
+    never was."""
 
     verification: str
     verified_at: int | None
@@ -80,14 +82,15 @@ class LogStanding(NamedTuple):
 
 
 async def standing_headers(audit: Audit, caller: object) -> Mapping[str, str]:
-    """Return the headers of an answer to this caller; none for the superadmin, who has no log."""
+    """Return the headers for a response to this caller that say when its log was last verified. The
+    superadmin gets none, since it has no log."""
     if not isinstance(caller, Caller):
         return {}
     return (await read_standing(audit, caller.tenant_id)).headers()
 
 
 async def read_standing(audit: Audit, tenant_id: str) -> LogStanding:
-    """Read the last known state of the tenant's log."""
+    """Read the last known result of verifying the tenant's log."""
     async with audit.store.reading(tenant_id) as connection:
         state = await self_checks.state(connection, tenant_id)
         counts = await count_checks.state(connection, tenant_id)
@@ -101,8 +104,8 @@ async def read_standing(audit: Audit, tenant_id: str) -> LogStanding:
 
 
 def verified_at(state: SelfCheck | None, counts: CountCheck) -> int | None:
-    """Return the time at which all entries and all counts were last verified; None until both
-    were."""
+    """Return the time at which all entries and all counts were last verified, or None if one of the
+    two never was."""
     if state is None or state.verified_at is None or counts.checked_at is None:
         return None
     return min(state.verified_at, counts.checked_at)
@@ -113,7 +116,7 @@ _SEQ = re.compile(r"[a-z_]+: seq ([0-9]{1,16}):")
 
 async def read_verification(audit: Audit, tenant_id: str) -> Verification:
     """Read the state of the verification of the tenant's log. A log that contradicts its
-    checkpoints is damaged, whatever its entries say."""
+    checkpoints is reported as damaged, whatever its entries say."""
     async with audit.store.reading(tenant_id) as connection:
         state = await self_checks.state(connection, tenant_id)
         total = await redactions.log_size(connection, tenant_id)
@@ -132,8 +135,8 @@ async def read_verification(audit: Audit, tenant_id: str) -> Verification:
 
 
 def is_running(state: SelfCheck, total: int, now: int) -> bool:
-    """Return whether a round over the log is under way, or due at once. A walk that stopped at a
-    finding is due if a request asked for it."""
+    """Return whether a verification of the log is under way, or due at once. After a verification
+    that stopped at a finding, the next one is due only if a request asked for it."""
     leased = state.is_leased(now) or state.leased_until == ASKED_FOR
     behind = state.size != state.finished_size and state.size < total
     return leased or (not stopped(state) and (behind or not state.started_at))

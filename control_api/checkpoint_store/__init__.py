@@ -1,1 +1,1 @@
-"""The checkpoint store: signed notes, kept outside the database that they are about."""
+"""Stores signed checkpoints of logs (notes) outside the database that holds the logs."""

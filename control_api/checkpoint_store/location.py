@@ -1,5 +1,5 @@
-"""Opens the checkpoint store that `SLUICE_CHECKPOINT_STORE` names, and stores checkpoints in a
-directory, each file written once, whole or not at all.
+"""Opens the checkpoint store that `SLUICE_CHECKPOINT_STORE` names, and implements the store in a
+directory, where each file is written once, whole or not at all.
 
     file:///dir            a directory
     s3://bucket/prefix     a bucket; endpoint, region and credentials as botocore finds them
@@ -8,11 +8,11 @@ directory, each file written once, whole or not at all.
     <dir>/<tenant>/cosigned/<key id>/<incarnation>-<size>.note  those cosigned by a witness
 
 The directory may be shared by several processes and, on a network file system with hard links, by
-several machines. Of each day the last note stays, and the last of each witness, so that years of
-checkpoints stay a small directory.
+several machines. Only the last note of each day is kept, and the last of each witness, so that the
+directory stays small over the years.
 
-A file is written beside its place, synced, and linked to its name, which fails if the name exists.
-So a name never shows half a note, and of two writers one is refused.
+A file is written under a temporary name, synced, and linked to its name, which fails if the name
+exists. So a name never shows half a note, and of two concurrent writers one is refused.
 """
 
 import os
@@ -41,19 +41,20 @@ _DAY = 86_400
 
 
 class NoteFolder:
-    """The files of `path` whose names match `pattern`. The first `create` makes the folder."""
+    """A directory of notes: the files of `path` whose names match `pattern`. The first `create`
+    makes the directory."""
 
     def __init__(self, path: Path, pattern: re.Pattern[str]) -> None:
         self.path = path
         self._pattern = pattern
 
     def names(self) -> list[str]:
-        """The names of the kept notes, the newest first."""
+        """Return the names of the kept notes, the newest first."""
         found = (each.name for each in _scan(self.path))
         return sorted((name for name in found if self._pattern.match(name)), reverse=True)
 
     def read(self, name: str) -> str | None:
-        """None if a newer note has replaced it meanwhile."""
+        """Return the text of a note, or None if a newer note has replaced it meanwhile."""
         try:
             with (self.path / name).open("rb") as file:
                 # What is no text is no valid note either; the reader finds that out.
@@ -64,7 +65,8 @@ class NoteFolder:
             raise fault(self.path, error) from error
 
     def create(self, name: str, note: str) -> bool:
-        """False if the name exists. The name is on disk only after `sync`."""
+        """Write a note under a new name. Return False if the name exists. The name survives a crash
+        only after `sync`."""
         _make(self.path)
         unfinished = self.path / f".{name}.{os.getpid()}.{secrets.token_hex(4)}"
         try:
@@ -82,7 +84,8 @@ class NoteFolder:
         _sync(self.path)
 
     def drop_replaced(self, names: list[str]) -> None:
-        """Removes the note before the newest one, if both are of the same origin and day."""
+        """Delete the note before the newest one, if both are of the same origin and day. `names`
+        are those of all notes, the newest first."""
         if len(names) < 2:
             return
         newest, before = (self.path / name for name in names[:2])
@@ -142,7 +145,7 @@ _TRIES = 10
 
 
 class FileStore:
-    """The notes under one directory, which is created at the first `put`."""
+    """The checkpoint store in a directory, which is created at the first `put`."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -230,7 +233,8 @@ _PREFIX = re.compile(r"[A-Za-z0-9!_.*'()/-]{0,512}\Z")
 
 @dataclass(frozen=True, slots=True)
 class StoreLocation:
-    """A directory, or a bucket with the prefix of its keys. `bucket` is empty for a directory."""
+    """The location of a checkpoint store: a directory, or a bucket with the prefix of its keys.
+    `bucket` is empty for a directory."""
 
     directory: Path
     bucket: str = ""
@@ -238,7 +242,7 @@ class StoreLocation:
 
     @classmethod
     def parse(cls, text: str) -> "StoreLocation":
-        """Raises `ValueError` with the reason if `text` is no location."""
+        """Parse a location. Raise `ValueError` with the reason if `text` is not valid."""
         url = urlsplit(text)
         if url.query or url.fragment:
             raise ValueError("must have no `?` and no `#`")
@@ -264,7 +268,7 @@ class StoreLocation:
 
 
 def open_store(location: StoreLocation) -> CheckpointStore:
-    """The store at `location`. Reads and writes nothing yet."""
+    """Return the checkpoint store at `location`. This reads and writes nothing yet."""
     if not location.bucket:
         return FileStore(location.directory)
     # botocore is large, and only needed for this kind of store.

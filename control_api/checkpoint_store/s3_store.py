@@ -1,15 +1,15 @@
-"""Checkpoints in an S3 bucket, each object written once:
+"""Implements the checkpoint store in an S3 bucket, where each object is written once:
 
     <prefix>/<tenant>/<number>.note                                the notes
     <prefix>/<tenant>/cosigned/<key id>/<incarnation>-<size>.note  those cosigned by a witness
 
-All numbers count down (10^20 - 1 - number; 10^10 - 1 - incarnation), so that a list begins with the
-latest note, and no digit sorts after `cosigned`: it costs one request, however many notes there
-are. `If-None-Match: *` makes a put fail if the object exists. A
-server that ignores that condition could lose notes, so the first put checks that it does not.
+The numbers in the names count down (10^20 - 1 - number; 10^10 - 1 - incarnation), so that a listing
+begins with the latest note, and no digit sorts after `cosigned`. So finding the latest note takes
+one request, however many notes there are. `If-None-Match: *` makes a put fail if the object exists.
+A server that ignores that condition could lose notes, so the first put checks that it does not.
 
 Needs `s3:GetObject`, `s3:PutObject` and `s3:ListBucket`; never deletes. botocore finds endpoint,
-region and credentials, signs, and tries again. Knows nothing of the notes' signatures.
+region and credentials, signs requests, and retries. The signatures of notes are not looked at.
 """
 
 from collections.abc import Iterator
@@ -42,7 +42,7 @@ _CONFIG = botocore.config.Config(
 
 
 class S3Store:
-    """The notes in one bucket, below one prefix."""
+    """The checkpoint store in a bucket, below one prefix."""
 
     def __init__(self, bucket: str, prefix: str) -> None:
         self._bucket = bucket

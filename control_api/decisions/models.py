@@ -29,8 +29,8 @@ class Evaluated:
     with_headers: ClassVar[tuple[str, ...]] = _HEADERS
 
     def headers(self) -> dict[str, str]:
-        """Return the decision for a gateway that does not read the body (`CONTRACT.md`,
-        Evaluation)."""
+        """Return the headers that tell the decision to a gateway which does not read the body
+        (`CONTRACT.md`, Evaluation)."""
         return {"X-Sluice-Decision": self.decision, "X-Sluice-Event-Id": self.event_id}
 
     example: ClassVar[dict[str, Any]] = {
@@ -53,7 +53,8 @@ class Explained:
     explain: Explanation
 
     def headers(self) -> dict[str, str]:
-        """Like `Evaluated.headers`; empty for a simulation, which has no event."""
+        """Return the same headers as `Evaluated.headers`, or none for a simulation, which has no
+        event."""
         if self.event_id is None:
             return {}
         return {"X-Sluice-Decision": self.decision, "X-Sluice-Event-Id": self.event_id}
@@ -83,7 +84,8 @@ class Batch:
 
 
 class EvaluationRequest(NamedTuple):
-    """A retrieval to decide on, and whether to explain the decision."""
+    """A request to decide on a retrieval. `explain` is True if the response must explain the
+    decision."""
 
     retrieval: Retrieval
     explain: bool = False
@@ -132,6 +134,7 @@ class AskedRetrieval(RequestModel):
 def explained(
     answer: Evaluated | Simulated, retrieval: Retrieval, facts: Facts | None, decision: Decision
 ) -> Explained:
-    """Return the same answer, with the outcome of each check and the nearest miss."""
+    """Return the response with an explanation added: the outcome of each check, and the nearest
+    miss."""
     shown = explanation_shown(explain(retrieval, facts, decision))
     return Explained(answer.decision, answer.policy_name, answer.reason, answer.event_id, shown)

@@ -1,9 +1,11 @@
-"""Decides on retrievals and records the decisions: one, a batch, or a simulation that records
-nothing and claims no session. Records what followed from a decision (`CONTRACT.md`, Lineage).
+"""Decides on retrievals and records the decisions: a single one, a batch, or a simulation, which
+records nothing and claims no session. Records what followed from a decision (`CONTRACT.md`,
+Lineage).
 
     policy set > facts > session, claimed only after checks 1 to 4 pass > decision > log > answer
 
-An evaluation reads the database only for documents and sessions that this process does not have.
+An evaluation reads the database only for documents and sessions that are not in this process's
+memory.
 """
 
 import asyncio
@@ -58,8 +60,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Decisions:
-    """`entropy(n)` returns n random bytes; `decided` gives the counter of a decision and the check
-    that made it; `tracer` is None without traces."""
+    """The objects that evaluations work with. `entropy(n)` returns n random bytes; `decided`
+    returns the metric's counter for a decision and the check that made it; `tracer` is None without
+    traces."""
 
     store: Store
     clock: Clock
@@ -85,11 +88,11 @@ _log = logging.getLogger("sluice.decision")
 def decide(
     caller: Caller, retrieval: Retrieval, session: Session | None
 ) -> tuple[Decision, Facts | None]:
-    """Return the decision and the facts it is based on; the facts are None if gathering them
+    """Return the decision and the facts it is based on. The facts are None if gathering them
     failed.
 
-    No exception leaves this function: if deciding fails, the answer is DENY (`CONTRACT.md`, The ten
-    checks).
+    No exception leaves this function: if deciding fails, the decision is DENY (`CONTRACT.md`, The
+    ten checks).
     """
     try:
         facts = gather(caller.tenant.policy_set, caller.key, retrieval, session)
@@ -102,8 +105,8 @@ def decide(
 async def decide_and_record(
     decisions: Decisions, caller: Caller, retrieval: Retrieval
 ) -> tuple[Decision, Facts | None, str]:
-    """Return the decision, the facts it is based on, and the id of its event, which is in the
-    log."""
+    """Decide on the retrieval, and return the decision, the facts it is based on, and the id of its
+    event. The event is in the log when this returns."""
     tenant = caller.tenant
     started = decisions.clock.now()
     if not tenant.holds_for(retrieval):
@@ -146,9 +149,10 @@ async def decide_and_record(
 async def masked(
     decisions: Decisions, caller: Caller, retrievals: Sequence[Retrieval]
 ) -> Sequence[Retrieval]:
-    """Return the retrievals with their texts masked, if the tenant masks; they may have been
-    already. The documents that they need must have been loaded, and still are. Raises `Forbidden`
-    if the caller's key has ended meanwhile, `ClientLeft` if the client has left."""
+    """Return the retrievals with personal data in their texts masked, if the tenant's settings say
+    so. Texts that were masked before stay as they are. The documents that the retrievals need must
+    be loaded, and are still loaded afterwards. Raise `Forbidden` if the caller's key has ended
+    meanwhile, and `ClientLeft` if the client has left."""
     tenant = caller.tenant
     if not tenant.policy_set.masks():
         return retrievals
@@ -164,8 +168,8 @@ async def masked(
 async def _claimed(
     decisions: Decisions, caller: Caller, retrieval: Retrieval, session_id: str
 ) -> Session | None:
-    """Return the state of a session that is not known here; the first call claims it. None if a
-    check before the session's fails."""
+    """Claim a session that this process does not know, and return its state. Return None if a check
+    before the session's fails, so that it may not be claimed."""
     tenant = caller.tenant
     if not _may_claim(caller, retrieval):
         return None
@@ -184,8 +188,8 @@ async def _claimed(
 
 
 def _denied_before_session(decision: Decision) -> bool:
-    """Return whether a freeze or one of checks 1 to 4 denied. Neither answer nor record of such a
-    call tells who owns the session."""
+    """Return whether a freeze or one of checks 1 to 4 denied. Neither the response nor the record
+    of such a call reveals who owns the session."""
     return decision.decision == "DENY" and (
         decision.check is None or decision.check in _BEFORE_SESSION
     )
@@ -200,7 +204,7 @@ def _may_claim(caller: Caller, retrieval: Retrieval) -> bool:
 
 
 def _observe(decisions: Decisions, decision: Decision, event_id: str) -> None:
-    """Count a recorded decision, and log it."""
+    """Count a recorded decision in the metrics, and write a debug log line."""
     check = decision.check or _WITHOUT_CHECK.get(decision.policy_name, "none")
     decisions.decided(decision.decision, check).inc()
     _log.debug("%s %s by check %s: %s", decision.decision, event_id, check, decision.policy_name)
@@ -217,7 +221,8 @@ async def evaluate_context(
 
 
 def _without_query(schema: dict[str, Any]) -> None:
-    """Removes the fields that a single evaluation takes from the query: an item has none."""
+    """Remove the fields from the schema that a single evaluation takes from the query: an item of a
+    batch has none."""
     for name in AskedRetrieval.in_query:
         del schema["properties"][name]
 
@@ -290,8 +295,8 @@ async def simulate_context(
 async def _current_session(
     decisions: Decisions, caller: Caller, retrieval: Retrieval
 ) -> Session | None:
-    """Return the session's current state; None if the retrieval names none, or one that no call has
-    claimed yet."""
+    """Return the session's current state. None if the retrieval names no session, or one that no
+    call has claimed yet."""
     if retrieval.session_id is None:
         return None
     async with decisions.store.reading(caller.tenant_id) as connection:

@@ -1,4 +1,4 @@
-"""The routes of decisions, and of the lineage that is recorded on them."""
+"""Lists the routes of decisions, and of the lineage that is recorded on them."""
 
 from control_api.decisions import operations
 from control_api.edge.route import EVALUATE, READ, Route

@@ -1,4 +1,4 @@
-"""Holds the parts that the operations of sidecars use, built once at startup."""
+"""Holds the objects that the operations of sidecars work with, built once at startup."""
 
 import asyncio
 from dataclasses import dataclass, field
@@ -17,17 +17,18 @@ from policies.ground.clock import Clock
 from policies.ground.signing import KeyRing
 
 MAX_WAITERS = 10_000
-"""The maximum number of sidecars that wait for changes; any other is asked to retry later."""
+"""The most sidecars that wait for changes at a time. Any other is asked to retry later."""
 
 # Each batch has up to 1 MiB. A sidecar with a further batch is asked to retry later, so that the
 # batch waits on the sidecar's disk and not in this process's memory.
 MAX_BATCHES = 64
-"""The maximum number of batches of records ingested at a time."""
+"""The most batches of records that are ingested at a time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fleet:
-    """`epoch` identifies the store; records older than `ingest_max_age` (seconds) are refused;
+    """The objects that the operations of sidecars work with. `epoch` identifies the store; a record
+    that was under way for more than `ingest_max_age` seconds is listed and counted at its arrival;
     `waiting` shows how many requests wait, `ingested` counts records; `stopping` is set once the
     service drains."""
 

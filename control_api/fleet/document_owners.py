@@ -1,5 +1,5 @@
-"""Queries the owners of documents of the policy set whose names don't show them: those of keys and
-of revoked sessions."""
+"""Finds which agent owns a document of the policy set whose name doesn't show it: the document of a
+key or of a revoked session."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
@@ -16,8 +16,8 @@ from policies.sets.policy_set import CANDIDATE, KEY, SESSION, agent_name, key_na
 
 
 class KeyOwner(NamedTuple):
-    """The agent that a key is bound to, None if to none. `former` are those that it was bound to
-    before, among them None."""
+    """The agent that a key is bound to, or None if it is bound to none. `former` are the agents
+    that it was bound to before, with None for a time when it was bound to none."""
 
     scope: Scope
     agent_id: str | None
@@ -25,15 +25,15 @@ class KeyOwner(NamedTuple):
 
 
 class Owners(NamedTuple):
-    """By name of the document: whose a key is, and the agent of a session. A name is missing if the
-    key or the session is."""
+    """The owners of documents, by document name: of a key its `KeyOwner`, of a session its agent. A
+    document is missing here if its key or session is not in the database."""
 
     keys: Mapping[str, KeyOwner]
     sessions: Mapping[str, str | None]
 
 
 async def owners_of(connection: AsyncConnection, tenant_id: str, names: Iterable[str]) -> Owners:
-    """Return the owners of those of the documents that are a key's or a session's."""
+    """Return the owners of those documents among `names` that are about a key or a session."""
     listed = list(names)
     digests = [_digest(name) for name in listed if name.startswith(KEY)]
     ids = [name.removeprefix(SESSION) for name in listed if name.startswith(SESSION)]
@@ -59,8 +59,8 @@ async def owners_of(connection: AsyncConnection, tenant_id: str, names: Iterable
 async def agent_of(
     connection: AsyncConnection, tenant_id: str, agent_id: str
 ) -> tuple[int, tuple[str, ...]]:
-    """Return the revision of an agent's document, and the roles that the agent may act in: 0 and
-    none without a document."""
+    """Return the revision of an agent's document, and the roles that the agent may act in. Return 0
+    and no roles if there is no document."""
     query = select(documents.c.revision, documents.c.body).where(
         of_tenant(documents, tenant_id), documents.c.name == agent_name(agent_id)
     )
@@ -74,8 +74,8 @@ async def agent_of(
 async def keys_for(
     connection: AsyncConnection, tenant_id: str, agent_id: str, scopes: Iterable[str]
 ) -> list[str]:
-    """Return the names of documents of the keys of these scopes that are bound to the agent, or to
-    none."""
+    """Return the document names of live keys that have one of these scopes and are bound to the
+    agent, or to no agent."""
     query = select(api_keys.c.digest).where(
         of_tenant(api_keys, tenant_id),
         api_keys.c.revoked_at.is_(None),
@@ -88,7 +88,7 @@ async def keys_for(
 async def named(
     connection: AsyncConnection, tenant_id: str, names: Sequence[str]
 ) -> list[StoredDocument]:
-    """Return the existing documents of these names, in order of revision."""
+    """Return the documents with these names that exist, in order of revision."""
     found: list[StoredDocument] = []
     columns = (documents.c.name, documents.c.revision, documents.c.digest, documents.c.body)
     for some in chunks(names):
@@ -102,7 +102,7 @@ async def named(
 
 
 async def listed(connection: AsyncConnection, tenant_id: str) -> list[str]:
-    """Return the names of existing documents of candidates and of revoked sessions."""
+    """Return the names of the existing documents of candidates and of revoked sessions."""
     found: list[str] = []
     for prefix in (CANDIDATE, SESSION):
         # The last letter's successor, as in `documents.names_after`: the primary key finds these.

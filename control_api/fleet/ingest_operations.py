@@ -1,8 +1,6 @@
-"""Takes in a batch of a sidecar's records, exactly once, and signs a receipt for it.
-
-Claims a session for an agent behind a sidecar. The role and agent of the first claim own the
-session, whichever sidecar makes it.
-"""
+"""Takes in batches of sidecars' records, each exactly once, and signs a receipt. Also claims
+sessions for agents behind a sidecar: the role and agent of the first claim own the session,
+whichever sidecar makes it."""
 
 import logging
 from collections.abc import Collection, Mapping
@@ -113,7 +111,8 @@ _FOREIGN: Mapping[str, Foreign] = {
     # Two records can't both be true: who learned the id first may have taken it.
     Refusal.duplicate_id: Foreign.event,
 }
-"""Refusals of what somebody else may have made, which alert rules read."""
+"""The refusals of records that another party may have made with a stolen key. Alert rules read
+them."""
 
 
 class NewRecords(RequestModel):
@@ -190,7 +189,7 @@ async def ingest_events(fleet: Fleet, caller: Caller, request: NewRecords) -> Re
 
 
 async def _tell(fleet: Fleet, caller: Caller, request: NewRecords, held: IngestReceipt) -> None:
-    """Count the records, and tell of those that were refused."""
+    """Count the records in the metrics, and log those that were refused."""
     count = fleet.ingested.labels
     count(Ingest.held).inc(len(request.records) - len(held.rejected))
     if held.rejected:

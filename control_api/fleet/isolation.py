@@ -1,9 +1,9 @@
-"""Refuses what a sidecar's key says of agents and sidecars that are not its own, and bounds how
-many spools it may begin.
+"""Refuses requests in which a sidecar's key names agents or sidecars that are not its own, and
+limits how many spools it may begin.
 
 Each refusal is counted, and recorded in the tenant's log as `key.isolation_violation`: the alert
-rule of that type reads those entries. Records are flood-limited, because the holder of a key can
-try as fast as the service answers.
+rule of that type reads those entries. The number of records is limited, because the holder of a key
+can try as fast as the service answers.
 
 A key may use these ids for its sidecars:
 
@@ -11,13 +11,14 @@ A key may use these ids for its sidecars:
     it has none                   every id that no other live key uses
 
 An id belongs to the first key that uses it, until that key is revoked or expires, or a key for the
-same agents takes its place. So the replicas that share a key, and the pods of an agent, may all
-have ids of their own, a sidecar goes on with a new key, and no key takes the id of another agent's.
+same agents takes its place. So replicas that share a key, and the pods of an agent, may each have
+an id of their own. A sidecar can continue with a new key, and no key takes the id of another
+agent's sidecar.
 
-A spool is a row that stays, and each verification of the log follows it. A sidecar begins one at
-its first start, and whenever it has lost its volume; who has stolen its key could begin one with
-every request. Spools are counted in this process only, and once they are there: a batch that fails
-and comes again counts once.
+The number of spools is limited because a spool is a row that stays, and each verification of the
+log follows it. A sidecar begins one at its first start, and whenever it has lost its volume; a
+thief of its key could begin one with every request. Spools are counted in this process only, and
+only after they were begun: a batch that fails and is sent again counts once.
 """
 
 import asyncio
@@ -46,7 +47,7 @@ from policies.trail.change import change_record
 
 
 class Speaker(Protocol):
-    """A caller with a key (`control_api.auth.Caller`)."""
+    """A caller with an API key, as `control_api.auth.Caller`."""
 
     @property
     def tenant(self) -> TenantState: ...
@@ -59,30 +60,30 @@ class Speaker(Protocol):
 
 
 def enrolled_agent(caller: Speaker) -> str | None:
-    """Return the agent as which the caller's pod enrolled; None if the key is not of an
+    """Return the agent as which the caller's pod enrolled, or None if the key does not come from an
     enrolment."""
     return None if caller.digest is None else caller.tenant.enrolled_agent(caller.digest)
 
 
 _MINUTE = 60_000_000
 TRUSTED = 1 * _MINUTE
-"""Microseconds for which an answer of the store is taken as true: an id that was forgotten
-(`forget`) may have another owner after that."""
+"""The microseconds for which a result from the store is cached. After that, an id that was
+forgotten (`forget`) may have another owner."""
 PAUSE_SECONDS = 0.02
 _MOST = 16_384
-"""Answers that are kept in memory."""
+"""The most cached results."""
 
 
 class SidecarOwners:
-    """The ids of sidecars, each with the key that uses it, over all tenants."""
+    """Records which key uses which sidecar id, over all tenants."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._known: dict[tuple[str, str], tuple[str, int]] = {}
 
     async def admits(self, caller: Speaker, sidecar_id: str) -> bool:
-        """Return whether the caller's key may speak as this sidecar. If no other live key uses the
-        id, it is the caller's from now on. Raises `WriteFault` if that can't be stored."""
+        """Return whether the caller's key may use this sidecar id. If no other live key uses the
+        id, it belongs to the caller from now on. Raise `WriteFault` if that can't be stored."""
         if not caller.key.may_speak_as_sidecar(sidecar_id):
             return False
         # A key whose patterns match also owns the id, if it can: a key without patterns must not
@@ -111,7 +112,8 @@ class SidecarOwners:
         return taken
 
     async def forget(self, tenant_id: str) -> None:
-        """Forget ids of sidecars that have been silent for so long that they are not listed."""
+        """Delete the owners of the ids of sidecars that have been silent for so long that they are
+        no longer listed."""
         before = self._store.clock.now() - KEPT
         while True:
             forgotten = await self._store.run(
@@ -124,13 +126,15 @@ class SidecarOwners:
 
 
 def owner_of(caller: Speaker) -> str:
-    """Return the owner's name for the ids of the caller's sidecars."""
+    """Return the name under which the caller owns its sidecars' ids: the key's id, or for an
+    enrolled pod a name made from the agent's id."""
     agent_id = enrolled_agent(caller)
     return caller.key.key_id if agent_id is None else OF_PODS + agent_id
 
 
 RECORDS_PER_SECOND, RECORDS_AT_ONCE = 1 / 60, 5
-"""For each key. An entry says how many came since the one before."""
+"""The rate limit of recorded refusals, for each key. An entry says how many refusals were left out
+since the one before."""
 _log = logging.getLogger("sluice.isolation")
 
 
@@ -143,7 +147,8 @@ class ForeignSidecar(Forbidden):
 
 
 class Isolation:
-    """`new_id` makes ids of log entries."""
+    """Refuses requests that name agents or sidecars of other keys. `new_id` makes the ids of log
+    entries."""
 
     def __init__(
         self,
@@ -159,8 +164,8 @@ class Isolation:
         self._suppressed: dict[str, int] = {}
 
     async def require_agent(self, caller: Speaker, agent_id: str | None, operation: str) -> None:
-        """Raises `ForeignAgent` if the caller's key does not speak for this agent; None is what
-        names no agent."""
+        """Raise `ForeignAgent` if the caller's key may not speak for this agent. None stands for a
+        request that names no agent."""
         if caller.key.may_speak_for_agent(agent_id):
             return
         await self.record(caller, Foreign.agent, agent_id, operation)
@@ -168,8 +173,8 @@ class Isolation:
         raise ForeignAgent(f"key `{caller.key.key_id}` does not speak for {named}")
 
     async def require_sidecar(self, caller: Speaker, sidecar_id: str, operation: str) -> None:
-        """Raises `ForeignSidecar` if the caller's key does not speak as this sidecar, and
-        `WriteFault` if that can't be determined."""
+        """Raise `ForeignSidecar` if the caller's key may not use this sidecar id, and `WriteFault`
+        if that can't be determined."""
         if await self._owners.admits(caller, sidecar_id):
             return
         await self.record(caller, Foreign.sidecar, sidecar_id, operation)
@@ -181,7 +186,8 @@ class Isolation:
     async def record(
         self, caller: Speaker, what: Foreign, name: str | None, operation: str
     ) -> None:
-        """Count that the caller is refused for what it named, and log it."""
+        """Count a refusal in the metrics, and record it in the tenant's log. `name` is the agent or
+        sidecar that the caller named."""
         self._count(what).inc()
         key_id = caller.key.key_id
         place = f"{caller.tenant.tenant_id}/{key_id}"
@@ -205,7 +211,8 @@ MAX_PAUSE = 3600
 
 
 class Spool(NamedTuple):
-    """A spool of a tenant, and the key that delivers it."""
+    """A spool that a sidecar delivers, identified by tenant, sidecar and instance, and the key that
+    delivers it."""
 
     tenant_id: str
     key_id: str
@@ -225,7 +232,7 @@ class TooManySpools(TooMany):
 
 
 class SpoolStarts:
-    """A bucket for each key: `per_day` spools at once, and as many a day after that."""
+    """Limits how many spools a key may begin: `per_day` at once, and as many a day after that."""
 
     def __init__(self, store: Store, clock: Clock, per_day: int) -> None:
         self._store = store
@@ -234,7 +241,7 @@ class SpoolStarts:
         self._buckets = Buckets(per_day / _DAY, per_day)
 
     async def begins(self, spool: Spool, records: Sequence[Any]) -> bool:
-        """Return whether this batch would begin the spool. Raises `TooManySpools` if the key may
+        """Return whether this batch would begin the spool. Raise `TooManySpools` if the key may
         begin no more, and `ReadFault` if the database does not answer."""
         if not _is_first(records) or await self._exists(spool):
             return False
@@ -243,7 +250,7 @@ class SpoolStarts:
         return True
 
     def begun(self, spool: Spool) -> None:
-        """Count a spool that was begun."""
+        """Count a spool that the key has begun."""
         self._buckets.wait(spool[:2], self._now())
 
     async def _exists(self, spool: Spool) -> bool:
@@ -257,7 +264,7 @@ class SpoolStarts:
 
 
 def _is_first(records: Sequence[Any]) -> bool:
-    """Return whether a batch could begin a spool: it must start with record 0."""
+    """Return whether a batch could begin a spool, because it starts with record 0."""
     try:
         return bool(records[0]["core"]["src"]["n"] == 0)
     except (LookupError, TypeError):

@@ -8,7 +8,7 @@ from policies.definitions.model import AgentStatus
 _NOW = "2026-01-31T12:00:00.000000Z"
 
 MAX_PAGE_BYTES = 768 * 1024
-"""The maximum number of bytes in all document bodies of one `PolicySetPage` together."""
+"""The most bytes in all document bodies of one `PolicySetPage` together."""
 
 
 @dataclass(frozen=True, slots=True)

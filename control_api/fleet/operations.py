@@ -52,10 +52,10 @@ def policy_set_page(
     reset: bool,
     chain: Sequence[Endorsement] | None = None,
 ) -> PolicySetPage:
-    """Return a page of the policy set as a sidecar reads it.
+    """Return a page of the policy set in the form that a sidecar reads.
 
-    `reset` tells the sidecar to drop its copy first. `chain` are the endorsements that lead to the
-    key to show; by default, those of this process's own key.
+    `reset` tells the sidecar to drop its copy first. `chain` holds the endorsements that lead to
+    the log key to show; by default, those of this process's own key.
     """
     chain = fleet.ring.history if chain is None else chain
     return PolicySetPage(
@@ -107,7 +107,8 @@ async def enrol_sidecar(fleet: Fleet, _: None, request: SidecarToken) -> Enrolle
 
 
 def _enrolled(enrolled: Enrolled) -> EnrolledSidecar:
-    """Return the answer to an enrolment, the only place where the keys' secrets are shown."""
+    """Return the response to an enrolment, which is the only place where the keys' secrets are
+    shown."""
     agent, keys = enrolled.agent, enrolled.keys
     return EnrolledSidecar(
         tenant_id=enrolled.tenant_id,
@@ -128,7 +129,7 @@ def _enrolled(enrolled: Enrolled) -> EnrolledSidecar:
 # A report to this process wakes a wait at once. One that another process received does not, so a
 # wait also polls.
 POLL_SECONDS = 0.1
-"""The longest time between two reads of the store by a wait."""
+"""The most seconds between two reads of the store while a request waits for a change."""
 
 
 class SidecarsRequest(ListRequest):
@@ -256,7 +257,7 @@ async def _checkpoint(
     fleet: Fleet, tenant_id: str, pinned: int | None
 ) -> tuple[str | None, list[str] | None]:
     """Return the latest checkpoint, and the proof that it continues the one of `pinned` entries.
-    None for a sidecar that has not asked, and where there is none."""
+    Both are None if the sidecar did not ask, or the log has no checkpoint."""
     if pinned is None:
         return None, None
     async with fleet.store.reading(tenant_id) as connection:
@@ -279,8 +280,8 @@ MAX_WAIT = 25  # seconds
 
 
 def _seconds(value: object) -> object:
-    """Return a number in a query, as a float. Anything else passes on, and the strict type refuses
-    it."""
+    """Turn a number in a query into a float. Return any other value unchanged, so that the strict
+    type refuses it."""
     try:
         return float(value) if isinstance(value, str) and len(value) < 32 else value
     except ValueError:
@@ -332,8 +333,9 @@ async def _changes(fleet: Fleet, caller: Caller, since: int) -> EncodedPage:
 
 
 async def _wait_for_change(fleet: Fleet, caller: Caller, seconds: float, revision: int) -> None:
-    """Wait until the tenant's set moves beyond `revision`, or the time is up. Raises `Unavailable`
-    if too many sidecars wait already, and `Forbidden` if the key is not valid any longer."""
+    """Wait until the tenant's set moves beyond `revision`, or the time is up. Raise `Unavailable`
+    if too many sidecars wait already, and `Forbidden` if the key is no longer valid after the
+    wait."""
     if fleet.waiters.locked():
         raise Unavailable(
             f"{MAX_WAITERS} sidecars are waiting already, the most allowed: try again later"
@@ -349,7 +351,8 @@ async def _wait_for_change(fleet: Fleet, caller: Caller, seconds: float, revisio
 
 MAX_NAMES = 256
 MAX_NAME = 1024
-"""The most characters of a name. The longest name is a role's: a prefix and 256 characters."""
+"""The most characters in a document's name. The longest names are those of roles: a prefix and 256
+characters."""
 
 
 class AskedDocuments(RequestModel):

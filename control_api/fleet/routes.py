@@ -1,4 +1,4 @@
-"""The routes of sidecars."""
+"""Lists the routes of sidecars."""
 
 from control_api.edge.route import OPEN, READ, SIDECAR, Route
 from control_api.fleet import ingest_operations as claims

@@ -1,10 +1,10 @@
-"""Makes the pages of the policy set that sidecars are given: shared by all that wait for the same
-change, and for an enrolled sidecar only the documents that it may read.
+"""Makes the pages of the policy set that sidecars fetch. Sidecars that wait for the same change
+share a page; an enrolled sidecar gets only the documents that it may read.
 
 INVARIANT: a read begins after every request that it answers. A sidecar counts the age of its policy
-set from its request, so what was read before would confirm a state from before.
+set from its request, so an earlier read would confirm an earlier state.
 
-Those that wait for the same page share one read of the store and one encoding of its documents.
+Requests for the same page share one read of the store and one encoding of its documents.
 
 An enrolled sidecar may read these documents:
 
@@ -14,17 +14,18 @@ An enrolled sidecar may read these documents:
     key/…                           one that callers use, of its agent or of none
     session/…                       a revoked session of its agent
 
-INVARIANT: the rest does not exist for it, and it decides as if it had it: calls that name another
-agent are denied before any of its documents is looked at, and a role that the agent may not act in
-is not cited.
+INVARIANT: for an enrolled sidecar all other documents don't exist, and yet it decides as if it had
+them: calls that name another agent are denied before any of its documents is looked at, and a role
+that the agent may not act in is not cited.
 
-Its pages hold:
+The pages of an enrolled sidecar are of two kinds:
 
     what changed    the tenant's changes, read once for all of its sidecars, less what is not given
     the whole       all that is given, in one page: at first, after more changes than a page holds,
                     and once the agent itself has changed, which may give and take other roles
 
-A page is never one of several: what may be given could change between them.
+Each is complete in one page: between two pages, the documents that the sidecar may read could
+change.
 """
 
 import asyncio
@@ -59,7 +60,8 @@ V = TypeVar("V")
 
 
 class SharedReads(Generic[K, V]):
-    """Of one key, at most one read is under way; requests that arrive meanwhile share the next."""
+    """Shares reads between requests. For each key at most one read runs at a time; requests that
+    arrive meanwhile share the next one."""
 
     def __init__(self, store: Store, read: Callable[[K], Awaitable[V]]) -> None:
         self._store = store
@@ -68,8 +70,8 @@ class SharedReads(Generic[K, V]):
         self._active: set[K] = set()
 
     async def get(self, key: K) -> V:
-        """Return the result of a read for the key. Raises the read's own errors; `ReadFault` if the
-        service stops."""
+        """Return the result of a read for the key. Raise the read's own error, or `ReadFault` if
+        the service stops."""
         if key not in self._active:
             # Its first step is a later one of the event loop, so it serves this request too.
             start_task(self._store.group, self._read_while_awaited(key))
@@ -106,8 +108,8 @@ MAX_DOCUMENTS = 512
 
 
 class EncodedPage(NamedTuple):
-    """A page of changes, and the JSON of its documents. `whole` says that they are all there are,
-    rather than what changed since a revision."""
+    """A page of changes in the policy set, and the JSON of its documents. `whole` is True if it
+    holds all documents, rather than those that changed since a revision."""
 
     page: documents.ChangePage
     documents: orjson.Fragment
@@ -128,15 +130,15 @@ def encoded(page: documents.ChangePage, *, whole: bool = False) -> EncodedPage:
 
 
 class PageReads:
-    """Pages of everything that changes in a tenant's policy set."""
+    """Reads pages with all changes in a tenant's policy set, shared between sidecars."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._pages = SharedReads(store, self._read)
 
     async def since(self, tenant_id: str, revision: int) -> EncodedPage:
-        """Return the tenant's changes after `revision`. Raises `ReadFault`, and `NotFound` if there
-        is no such tenant."""
+        """Return the tenant's changes after `revision`. Raise `ReadFault` if the database fails,
+        and `NotFound` if there is no such tenant."""
         return await self._pages.get((tenant_id, revision))
 
     async def _read(self, key: tuple[str, int]) -> EncodedPage:
@@ -149,19 +151,20 @@ class PageReads:
 
 
 CALLERS = ("evaluate", "read", "admin")
-"""The scopes of keys that a sidecar's callers present."""
+"""The scopes of the keys with which agents call a sidecar."""
 
 
 class Reader(NamedTuple):
-    """An agent whose sidecar asks, and the roles that the agent may act in."""
+    """The agent of an enrolled sidecar that fetches the set, and the roles that the agent may act
+    in."""
 
     agent_id: str
     roles: frozenset[str]
 
 
 def given(document: StoredDocument, reader: Reader, owners: Owners) -> StoredDocument | None:
-    """Return the document as the reader is given it: as removed, if it was the reader's and no
-    longer is; None if the reader is told nothing of it."""
+    """Return the document as the reader may see it. A document that was the reader's and no longer
+    is becomes a removed one. Return None if the reader may not know of it."""
     name = document.name
     if name in (TENANT, SOURCES, agent_name(reader.agent_id), enrolment_name(reader.agent_id)):
         return document
@@ -174,7 +177,7 @@ def given(document: StoredDocument, reader: Reader, owners: Owners) -> StoredDoc
 
 
 def role_of(name: str) -> str | None:
-    """Return the role that this is a document of; None for other documents."""
+    """Return the role that the document is about, or None if it is no document of a role."""
     if name.startswith(ROLE):
         return name.removeprefix(ROLE)
     if name.startswith(CANDIDATE):
@@ -195,7 +198,8 @@ def _given_key(document: StoredDocument, reader: Reader, owners: Owners) -> Stor
 
 
 class _Changes(NamedTuple):
-    """A tenant's changes after a revision, whose they are, and the tenant's settings."""
+    """A tenant's changes after a revision, the owners of the changed documents, and the tenant's
+    settings."""
 
     page: ChangePage
     owners: Owners
@@ -203,7 +207,7 @@ class _Changes(NamedTuple):
 
 
 class LeastPages:
-    """Pages for the sidecars of one agent each."""
+    """Reads pages for enrolled sidecars, with the documents of one agent only."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -211,8 +215,9 @@ class LeastPages:
         self._wholes = SharedReads(store, self._read_whole)
 
     async def since(self, tenant_id: str, agent_id: str, revision: int) -> EncodedPage:
-        """Return the changes after `revision` that the agent's sidecars may read, or the whole.
-        Raises `ReadFault`, and `NotFound` if there is no such tenant."""
+        """Return the changes after `revision` that the agent's sidecars may read, or all their
+        documents. Raise `ReadFault` if the database fails, and `NotFound` if there is no such
+        tenant."""
         if revision > 0:
             changes = await self._changes.get((tenant_id, revision))
             reader = await self._reader(tenant_id, agent_id, changes.page, revision)
@@ -221,8 +226,8 @@ class LeastPages:
         return await self._wholes.get((tenant_id, agent_id))
 
     async def named(self, tenant_id: str, agent_id: str, names: Sequence[str]) -> EncodedPage:
-        """Return the documents of these names. One that is not given looks like one that is
-        missing."""
+        """Return the documents with these names. A document that the agent's sidecars may not read
+        looks like a missing one."""
         async with self._store.snapshot(tenant_id) as connection:
             page = await documents.by_name(connection, tenant_id, names, max_bytes=MAX_PAGE_BYTES)
             owners = await document_owners.owners_of(
@@ -239,7 +244,8 @@ class LeastPages:
     async def _reader(
         self, tenant_id: str, agent_id: str, page: ChangePage, revision: int
     ) -> Reader | None:
-        """Return the agent as of this page; None if the page alone can't say what it is given."""
+        """Return the agent with its roles as of this page. Return None if the changes are not
+        enough to say what the agent may read, so that all documents must be sent."""
         if page.more or any(each.name == agent_name(agent_id) for each in page.documents):
             return None
         if not any(role_of(each.name) for each in page.documents):
@@ -285,7 +291,7 @@ class LeastPages:
 
 
 def _less(changes: _Changes, reader: Reader, revision: int) -> ChangePage:
-    """Return the page without what the reader is not given."""
+    """Return the page without the documents that the reader may not see."""
     page = changes.page
     shown = [
         each for document in page.documents if (each := given(document, reader, changes.owners))

@@ -1,1 +1,1 @@
-"""The control API's metrics, and merging those of several workers into one scrape."""
+"""Defines the control API's metrics, and merges those of several workers into one scrape."""

@@ -1,4 +1,5 @@
-"""The closed sets of label values. A label never holds text from a tenant, a user or an agent."""
+"""Defines the closed sets of values that metric labels take. A label never holds text from a
+tenant, a user or an agent."""
 
 from enum import StrEnum
 

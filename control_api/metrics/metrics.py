@@ -1,6 +1,6 @@
 """Defines the control API's metrics, grouped by subject. README.md lists them, and a test compares
-both. The label `target` is the target's place in the setting, from 1; `witness` is a name of the
-operator's setting."""
+both. The label `target` is the position of an export target in the setting, from 1; `witness` is a
+witness's name in the operator's setting."""
 
 import math
 from collections.abc import Callable, Iterable
@@ -31,8 +31,8 @@ class ExportMetrics:
         self._lost = counter("sluice_export_lost_entries_total", lost, target)
 
     def of(self, place: int) -> "TargetMetrics":
-        """Those of one target, each at 0 from the start: an alert does not see the increase of a
-        counter that is new."""
+        """Return the metrics of one export target. Each starts at 0, because an alert does not see
+        the increase of a counter that is new."""
         target = str(place)
         return TargetMetrics(
             self._lag.labels(target),
@@ -44,7 +44,8 @@ class ExportMetrics:
 
 
 class TargetMetrics(NamedTuple):
-    """The metrics of one target. A decision is `refused` if the target would not take it."""
+    """The metrics of one export target. A decision counts as `refused` if the target will never
+    take it."""
 
     lag: Gauge
     acknowledged: Counter
@@ -57,7 +58,8 @@ COSIGNED, FAILED = "cosigned", "failed"
 
 
 class WitnessingMetrics:
-    """Remembers the last outcome of each witness and log, so that a change is logged once."""
+    """The metrics of requests to witnesses. It remembers the last outcome for each witness and log,
+    so that a change is logged once."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._requests = Counter(
@@ -75,14 +77,16 @@ class WitnessingMetrics:
         self._last: dict[tuple[str, str], str] = {}
 
     def watch(self, witness: str, outcomes: Iterable[str], waits: Callable[[], float]) -> None:
-        """`waits` returns the seconds that the witness is behind."""
+        """Create the metrics of a witness. `waits` returns for how many seconds the witness has
+        been behind."""
         # Each at 0 from the start: an alert does not see the increase of a counter that is new.
         for outcome in outcomes:
             self._requests.labels(witness, outcome)
         self._behind.labels(witness).set_function(waits)
 
     def answered(self, witness: str, origin: str, outcome: str) -> bool:
-        """Counts an outcome. Returns whether it is another one than the last for this log."""
+        """Count an outcome. Return whether it differs from the last outcome for this witness and
+        log."""
         self._requests.labels(witness, outcome).inc()
         before = self._last.get((witness, origin))
         self._last[witness, origin] = outcome
@@ -280,7 +284,8 @@ class RedisMetrics:
 
 
 class Instruments:
-    """All metrics of the service, created on `registry` together with the process's own figures."""
+    """All metrics of the service. They are created on `registry`, together with the metrics of the
+    process itself."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         ProcessCollector(registry=registry)
@@ -297,8 +302,8 @@ class Instruments:
 
 
 class _OptionalGauge(Gauge):
-    """A gauge without a sample while its value is NaN: a made-up number would set off alerts, and
-    NaN breaks `min` over replicas."""
+    """A gauge that has no sample while its value is NaN. A made-up number would set off alerts, and
+    a NaN breaks `min` over replicas."""
 
     def collect(self) -> Iterable[Metric]:
         for family in super().collect():

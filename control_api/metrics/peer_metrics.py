@@ -1,7 +1,7 @@
-"""Merges the metrics of all workers: the one that is scraped asks the others, over unix sockets
+"""Merges the metrics of all workers: the worker that is scraped asks the others, over unix sockets
 that only this user can reach.
 
-Knows the sockets' folder and the form of an answer. Knows nothing of what is counted.
+Knows the sockets' folder and the format of a response, but nothing about the single metrics.
 """
 
 import asyncio
@@ -23,8 +23,8 @@ MAX_ADDRESS = 100  # bytes; the kernel limits a unix socket's address to 107
 
 
 class PeerMetrics:
-    """The metrics of worker `index` of `count`, and access to its peers'. `unanswered()` counts a
-    peer that did not answer in time."""
+    """Serves the metrics of worker `index` of `count` to its peers, and collects theirs.
+    `unanswered()` is called for each peer that does not answer in time."""
 
     def __init__(
         self,
@@ -56,8 +56,8 @@ class PeerMetrics:
         os.close(self._handle)
 
     async def exposition(self) -> bytes:
-        """The metrics of all workers that answer, in Prometheus' text format. The label `worker`
-        tells them apart."""
+        """Return the metrics of all workers that answer, in Prometheus' text format. The label
+        `worker` tells them apart."""
         answers = await asyncio.gather(*(self._ask(other) for other in self._others))
         # All are asked at once: a scrape takes as long as the slowest peer, not as the sum of all.
         # Our own metrics are read last, so that they count the peers that did not answer.
@@ -101,7 +101,7 @@ class PeerMetrics:
 
 
 class _MergedRegistry:
-    """The metrics of several workers as one registry, with each family once."""
+    """A registry with the metrics of several workers, in which each metric family occurs once."""
 
     def __init__(self, by_worker: dict[int, list[Any]]) -> None:
         self._by_worker = by_worker
@@ -117,7 +117,7 @@ class _MergedRegistry:
 
 
 async def _read_all(reader: asyncio.StreamReader) -> bytes:
-    """Everything up to the end of the stream. Raises `ValueError` beyond `MAX_ANSWER` bytes."""
+    """Read the stream to its end. Raise `ValueError` if it has more than `MAX_ANSWER` bytes."""
     answer = bytearray()
     # One `read` returns what has arrived, not the whole answer.
     while piece := await reader.read(MAX_ANSWER):

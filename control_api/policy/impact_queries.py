@@ -24,7 +24,7 @@ class RunState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class StoredRun:
-    """An impact run's row (`store.schema.impact`). Times are in microseconds since 1970 UTC."""
+    """An impact run's row (`store.schema.features`). Times are in microseconds since 1970 UTC."""
 
     impact_id: str
     state: str

@@ -1,13 +1,13 @@
-"""Determines the host under which the console answers, and parses the settings of the identity
-provider that people sign in with, and what its groups may do here. Fetches nothing.
+"""Determines the host under which the console answers. Parses the settings of the identity provider
+that people sign in with, and of the access that its groups have. Fetches nothing.
 
-Browsers send a host's cookies to all its ports. At 127.0.0.1, any local server that a person visits
-would get the console's session, an agent's too. So the console has one host of its own: that of
-SLUICE_CONSOLE_URL, or else a name that no other program on this machine knows,
+Browsers send a host's cookies to all its ports. At 127.0.0.1, any local server that a person
+visits, even an agent's, would get the console's session. So the console has a host of its own: that
+of SLUICE_CONSOLE_URL, or else a name that no other program on this machine knows,
 `<random>.localhost`, which browsers resolve to loopback (RFC 6761, 6.3).
 
-The file of authorities is checked: it must be one that can be loaded. The setting of what groups
-may do has this form:
+The file with certificate authorities is checked by loading it. The setting of what groups may do
+has this form:
 
     <group>=<scope>@<tenant>, <group>=superadmin, …
 """
@@ -33,8 +33,9 @@ _NAME = re.compile(rb"([0-9a-f]{32}\.localhost)\n").fullmatch
 
 @dataclass(frozen=True, slots=True)
 class ConsoleAddress:
-    """`public` is SLUICE_CONSOLE_URL, None without it; `host` the one host under which the console
-    answers, None if it has none yet; `url` where browsers find it, empty if that is not known."""
+    """The address of the console. `public` is SLUICE_CONSOLE_URL, or None without it; `host` is the
+    only host under which the console answers, or None if it has none yet; `url` is where browsers
+    find the console, empty if that is not known."""
 
     public: str | None
     host: str | None
@@ -48,16 +49,16 @@ class ConsoleAddress:
     def own(
         cls, data_dir: Path, listen: ListenAddress, entropy: Callable[[int], bytes]
     ) -> ConsoleAddress:
-        """A name of its own by plain HTTP, made at the first start and kept in `data_dir`. Raises
-        `UnusableFile`."""
+        """Return the address under a private host name, by plain HTTP. The name is made at the
+        first start and kept in `data_dir`. Raise `UnusableFile` if it can't be read or written."""
         host = _kept_name(data_dir / FILE, entropy)
         # Port 0 lets the system choose, which is not known yet.
         return cls(None, host, f"http://{host}:{listen.port}" if listen.port else "")
 
     @classmethod
     def missing(cls) -> ConsoleAddress:
-        """No address: by TLS the certificate says which names are right, and only the operator
-        knows which of them nothing else listens on."""
+        """Return the value that stands for no address. With TLS, the certificate says which host
+        names are right, and only the operator knows which of them no other server uses."""
         return cls(None, None, "")
 
 
@@ -76,7 +77,8 @@ _ORIGIN = re.compile(r"https?://(?:[a-z0-9.-]+|\[[0-9a-f:.]+\])(?::[0-9]{1,5})?\
 
 
 def parse_origin(text: str) -> str:
-    """The origin, as browsers send it. Raises `ValueError` if there is more to it."""
+    """Parse an origin, and return it as browsers send it. Raise `ValueError` if the text is not an
+    origin alone."""
     origin = text.removesuffix("/").lower()
     if not _ORIGIN.match(origin):
         raise ValueError(f"`{text}` is not an address like https://sluice.example")
@@ -85,14 +87,14 @@ def parse_origin(text: str) -> str:
 
 SUPERADMIN = "superadmin"
 STRENGTH = {"read": 0, "admin": 1}
-"""The scopes that a person may have in a tenant, by their strength. The other scopes are those of
+"""The scopes that a person may have in a tenant, ordered by strength. The other scopes are for
 programs: agents evaluate, and sidecars enforce."""
 
 
 @dataclass(frozen=True, slots=True)
 class GroupGrant:
-    """What one group may do: `scope` in `tenant_id`, or everything as superadmin if that is
-    None."""
+    """The access that the setting gives to a group: `scope` in `tenant_id`, or everything, as
+    superadmin, if `tenant_id` is None."""
 
     group: str
     scope: str
@@ -101,13 +103,15 @@ class GroupGrant:
 
 @dataclass(frozen=True, slots=True)
 class GroupGrants:
-    """All grants. A person may have several groups, and a group several grants."""
+    """The access of all groups. A person may be in several groups, and a group may have several
+    grants."""
 
     grants: tuple[GroupGrant, ...] = ()
 
     def strongest(self, groups: Collection[str]) -> tuple[GroupGrant, ...]:
-        """What a person in these groups may do: for each tenant, and for the superadmin, the grant
-        of the strongest scope; of several, the first of the setting."""
+        """Return the grants of a person in these groups: for each tenant, and for the superadmin,
+        the one with the strongest scope. Of equally strong ones, the first in the setting
+        counts."""
         found: dict[str | None, GroupGrant] = {}
         for each in self.grants:
             if each.group not in groups:
@@ -120,7 +124,7 @@ class GroupGrants:
 
 
 def parse_group_grants(text: str) -> GroupGrants:
-    """Parses the setting. Raises `ValueError` with everything that is wrong."""
+    """Parse the setting of what groups may do. Raise `ValueError` with everything that is wrong."""
     faults: list[str] = []
     grants: list[GroupGrant] = []
     for entry in filter(None, (part.strip() for part in text.split(","))):
@@ -150,9 +154,9 @@ _PARTS = ("ISSUER", "CLIENT_ID", "CLIENT_SECRET", "SCOPES", "GROUPS_CLAIM", "GRO
 
 @dataclass(frozen=True, slots=True)
 class OidcSettings:
-    """One provider, and this service as its client. `client_secret` is None for a public client.
-    `scopes` is empty if the service chooses them by what the provider supports. `repr` leaves the
-    secret out."""
+    """The settings of an identity provider, and of this service as its client. `client_secret` is
+    None for a public client. `scopes` is empty if the service chooses them by what the provider
+    supports. `repr` leaves out the secret."""
 
     issuer: str
     client_id: str
@@ -165,12 +169,13 @@ class OidcSettings:
 
     @property
     def discovery_url(self) -> str:
-        """Where the provider describes itself (OpenID Connect Discovery 1.0, section 4)."""
+        """The URL of the provider's metadata (OpenID Connect Discovery 1.0, section 4)."""
         return f"{self.issuer.removesuffix('/')}/.well-known/openid-configuration"
 
 
 def parse_issuer(text: str) -> str:
-    """The issuer, as the provider writes it. Raises `ValueError`."""
+    """Return the issuer as the provider writes it. Raise `ValueError` if it is not a URL that may
+    be used."""
     if fault := address_fault(text):
         raise ValueError(f"`{text}` {fault}")
     if urlsplit(text).query or len(text) > _MAX_ISSUER:
@@ -179,7 +184,8 @@ def parse_issuer(text: str) -> str:
 
 
 def parse_scopes(text: str) -> tuple[str, ...]:
-    """Scopes, separated by blanks or commas. Raises `ValueError`."""
+    """Parse scopes, separated by blanks or commas. Raise `ValueError` if one is not valid, or
+    `openid` is missing."""
     scopes = tuple(text.replace(",", " ").split())
     if "openid" not in scopes:
         raise ValueError("must name `openid`: without it the provider gives no ID token")
@@ -190,7 +196,8 @@ def parse_scopes(text: str) -> tuple[str, ...]:
 
 
 def parse_authorities(text: str) -> Path:
-    """A file of certificates, PEM. Raises `ValueError`."""
+    """Return the path of a PEM file with certificates. Raise `ValueError` if the file can't be
+    loaded."""
     try:
         ssl.create_default_context(cafile=text)
     except OSError as error:  # `ssl.SSLError` is one
@@ -200,8 +207,8 @@ def parse_authorities(text: str) -> Path:
 
 
 def provider_faults(text: Callable[[str], str]) -> Iterator[tuple[str, str]]:
-    """What is missing if a provider is only half configured: the setting, and what is wrong.
-    `text` is the text of a setting, empty if it is absent."""
+    """Yield what is missing if the identity provider is only half configured, as pairs of the
+    setting and what is wrong. `text` returns the text of a setting, empty if it is absent."""
     if not any(text(f"OIDC_{part}") for part in _PARTS):
         return
     for name in ("OIDC_ISSUER", "OIDC_CLIENT_ID", "OIDC_GROUPS", "CONSOLE_URL"):
@@ -213,7 +220,7 @@ def provider_faults(text: Callable[[str], str]) -> Iterator[tuple[str, str]]:
 
 
 def address_fault(url: str) -> str | None:
-    """What is wrong with a provider's address; None if it may be used."""
+    """Return what is wrong with a provider's URL, or None if it may be used."""
     try:
         parts = urlsplit(url)
         host, _ = parts.hostname, parts.port

@@ -16,7 +16,7 @@ _URL = re.compile(r"https?://[A-Za-z0-9.\-\[\]:]+(?:/[A-Za-z0-9._~/\-]*)?\Z")
 
 
 class WitnessAddress(NamedTuple):
-    """A witness: the key that its cosignatures must verify with, and the URL before
+    """A witness: the public key that verifies its cosignatures, and its URL without the path
     `/add-checkpoint`."""
 
     key: VerifierKey
@@ -24,7 +24,7 @@ class WitnessAddress(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> "WitnessAddress":
-        """Parses `<verifier key>@<url>`. Raises `ValueError`."""
+        """Parse `<verifier key>@<url>`. Raise `ValueError` if it is not valid."""
         key, at, url = text.rpartition("@")
         if not at:
             raise ValueError(f"`{text[:200]}` is not `<verifier key>@<url>`")
@@ -36,7 +36,7 @@ class WitnessAddress(NamedTuple):
 
 
 def parse_witnesses(text: str) -> tuple[WitnessAddress, ...]:
-    """Parses `<verifier key>@<url>, …`. Raises `ValueError`, which names the bad entry."""
+    """Parse `<verifier key>@<url>, …`. Raise `ValueError`, which names the bad entry."""
     found = tuple(WitnessAddress.parse(each.strip()) for each in text.split(",") if each.strip())
     if len({each.key.public for each in found}) != len(found):
         # One witness under two names must not count as two.
@@ -67,8 +67,8 @@ STARTTLS = {"always": True, "never": False, "auto": None}
 
 @dataclass(frozen=True, slots=True)
 class AllowedHosts:
-    """Addresses that are allowed although they are not public: hosts, hosts with a port, and
-    networks."""
+    """The hosts, hosts with a port, and networks that may be called although their addresses are
+    not public."""
 
     hosts: frozenset[str] = frozenset()
     host_ports: frozenset[tuple[str, int]] = frozenset()
@@ -76,7 +76,7 @@ class AllowedHosts:
 
     @classmethod
     def parse(cls, text: str) -> "AllowedHosts":
-        """Parses `host, host:port, CIDR, …`. Raises `ValueError`, which names the bad entry."""
+        """Parse `host, host:port, CIDR, …`. Raise `ValueError`, which names the bad entry."""
         hosts, host_ports, networks = set(), set(), []
         for entry in filter(None, map(str.strip, text.split(","))):
             # Try a network first: the colons of an IPv6 address do not begin a port.
@@ -93,7 +93,7 @@ class AllowedHosts:
         return cls(frozenset(hosts), frozenset(host_ports), tuple(networks))
 
     def permits(self, host: str, port: int, address: Address) -> bool:
-        """Whether a connection to `address`, which `host` resolved to, is allowed."""
+        """Return whether a connection to `address`, which `host` resolved to, is allowed."""
         # DNS ignores case, and `host.` is the same as `host`: every spelling must match an entry.
         name = host.lower().rstrip(".")
         if name in self.hosts or (name, port) in self.host_ports:
@@ -105,7 +105,8 @@ class AllowedHosts:
         return refusal(address) is None
 
     def permits_url(self, url: str) -> bool:
-        """Whether `url` may be called, as far as the URL alone can tell."""
+        """Return whether `url` may be called, as far as the URL alone can tell. A host name always
+        passes, because its addresses are checked at each call."""
         parts = urlsplit(url)
         host = parts.hostname or ""
         port = parts.port or (443 if parts.scheme == "https" else 80)
@@ -116,8 +117,8 @@ class AllowedHosts:
 
 @dataclass(frozen=True, slots=True)
 class MailServer:
-    """The mail server. `tls` means TLS from the first byte. If `starttls` is None, STARTTLS is used
-    if the server offers it. `repr` leaves out the password."""
+    """The operator's mail server. `tls` means TLS from the first byte. If `starttls` is None,
+    STARTTLS is used if the server offers it. `repr` leaves out the password."""
 
     host: str
     port: int
@@ -131,8 +132,8 @@ class MailServer:
 
     @classmethod
     def parse(cls, url: str) -> "MailServer":
-        """Parses `smtp[s]://[user:password@]host[:port][?starttls=always|never|auto]`. Raises
-        `ValueError`, without quoting the URL: it may hold a password."""
+        """Parse `smtp[s]://[user:password@]host[:port][?starttls=always|never|auto]`. Raise
+        `ValueError` if it is not valid, without quoting the URL, which may hold a password."""
         try:
             parts = urlsplit(url)
             host, port = parts.hostname, parts.port
@@ -158,7 +159,7 @@ class MailServer:
 
 
 def literal(host: str) -> Address | None:
-    """A URL's host as an address, or None if it is a name."""
+    """Return a URL's host as an IP address, or None if it is a name."""
     try:
         return ip_address(host)
     except ValueError:

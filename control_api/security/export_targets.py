@@ -1,6 +1,7 @@
-"""The setting `SLUICE_EXPORT_URLS`: where decisions are pushed to, and in which format.
+"""Parses the setting `SLUICE_EXPORT_URLS`, which says where decisions are pushed to, and in which
+format.
 
-Parses text, and looks at the files that a URL names; opens no socket.
+Also looks at the files that a URL names; opens no socket.
 """
 
 import re
@@ -11,10 +12,11 @@ from pathlib import Path
 from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlsplit
 
 FORMATS = ("ocsf", "ecs", "cloudevents", "otel")
-"""Those of `control_api.log.formats` that are JSON; a test compares."""
+"""The JSON formats among `control_api.log.formats`. A test compares both."""
 MAX_TARGETS = 16
 SYSLOG_TLS = 6514
-"""RFC 5425, section 4.1. Syslog over plain TCP has no port of its own."""
+"""The port of syslog over TLS (RFC 5425, section 4.1). Syslog over plain TCP has no standard
+port."""
 _PRINTABLE = re.compile(r"[!-~]+\Z")
 _HOST = re.compile(r"[A-Za-z0-9._\-]+\Z|[0-9A-Fa-f:.]+\Z")
 _NAME = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+\Z")  # a token of RFC 9110
@@ -22,7 +24,7 @@ _MAX_FILE = 16_384
 
 
 class Protocol(StrEnum):
-    """How decisions are pushed."""
+    """The protocol by which decisions are pushed."""
 
     otlp = "otlp"
     syslog = "syslog"
@@ -41,9 +43,10 @@ _TLS_OPTIONS = {"ca", "certificate", "key"}
 
 @dataclass(frozen=True, slots=True)
 class ExportTarget:
-    """One target. `path` is the URL's path for OTLP, and the file's for a file. `ca`, `certificate`
-    and `key` are PEM files; `headers_file` has headers for OTLP, a line each. `close_notify` says
-    whether a syslog receiver must end TLS with one, or may only close the connection."""
+    """A target that decisions are pushed to. `path` is the URL's path for OTLP, and the path of the
+    file for a file. `ca`, `certificate` and `key` are PEM files; `headers_file` has headers for
+    OTLP, one per line. `close_notify` is True if a syslog receiver must end TLS with a
+    `close_notify`, and False if it may only close the connection."""
 
     protocol: Protocol
     tls: bool
@@ -60,7 +63,8 @@ class ExportTarget:
 
     @classmethod
     def parse(cls, text: str) -> "ExportTarget":
-        """Parses one URL. Raises `ValueError`, without quoting the URL: it may hold a secret."""
+        """Parse a target's URL. Raise `ValueError` if it is not valid, without quoting the URL,
+        which may hold a secret."""
         parts = _split(text)
         protocol, tls = _SCHEMES[parts.scheme]
         options = _options(parts, protocol, tls)
@@ -82,7 +86,7 @@ class ExportTarget:
 
     @property
     def shown(self) -> str:
-        """The target in a log line, without its path and options: a path may be a secret."""
+        """The target's URL for a log line, without path and options: a path may be a secret."""
         if self.protocol is Protocol.file:
             return f"file://{self.path}"
         scheme = {value: name for name, value in _SCHEMES.items()}[self.protocol, self.tls]
@@ -91,13 +95,15 @@ class ExportTarget:
 
     @property
     def identity(self) -> str:
-        """By this its position is kept: where it is and what it gets, not how it is reached nor its
-        place in the list."""
+        """The key under which the target's position in each log is stored. It depends on where the
+        target is and which format it gets, not on how it is reached or where it stands in the
+        setting."""
         path = "" if self.protocol is Protocol.file else quote(self.path)
         return sha256(f"{self.shown}{path}?format={self.format}".encode()).hexdigest()
 
     def headers(self) -> dict[str, str]:
-        """The headers of `headers_file`, read anew. Raises `ValueError`."""
+        """Read the HTTP headers in `headers_file`. Raise `ValueError` if the file can't be read or
+        has a bad line."""
         found: dict[str, str] = {}
         if self.headers_file is None:
             return found
@@ -115,7 +121,8 @@ class ExportTarget:
 
 
 def parse_targets(text: str) -> tuple[ExportTarget, ...]:
-    """Parses `<URL>,<URL>…`. Raises `ValueError` with every fault, each with its place."""
+    """Parse `<URL>,<URL>…`. Raise `ValueError` with every fault, each with the position of its
+    URL."""
     found, faults = list[ExportTarget](), list[str]()
     for place, each in enumerate(text.split(","), 1):
         try:
@@ -222,7 +229,8 @@ def _path(parts: SplitResult, protocol: Protocol) -> str:
 
 
 def _choice(options: dict[str, str], name: str, default: str, other: str) -> bool:
-    """Whether an option has its default value."""
+    """Return whether an option has its default value. Raise `ValueError` if it has neither of its
+    two values."""
     value = options.get(name, default)
     if value not in {default, other}:
         raise ValueError(f"`{name}` is `{default}` or `{other}`")

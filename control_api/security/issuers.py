@@ -1,8 +1,9 @@
-"""The issuers whose ServiceAccount tokens enrol sidecars, as `SLUICE_ENROL_ISSUERS` lists them.
+"""Parses `SLUICE_ENROL_ISSUERS`, which lists the issuers whose ServiceAccount tokens enrol
+sidecars.
 
     <issuer>=<JWKS URL or file>[,tenant=<id>][,ca=<file>][,token_file=<file>]; <issuer>=…
 
-Parses the setting's text, and loads the files that it names, once. Fetches nothing.
+Loads the files that the setting names, once. Fetches nothing.
 """
 
 import ssl
@@ -14,7 +15,8 @@ from urllib.parse import urlsplit
 from policies.ground.canonical import identifier_fault
 
 SEPARATOR = ";"
-"""Between issuers. A comma begins an option, and neither is usual in the URL of a key set."""
+"""The separator between issuers. A comma separates the options of an issuer; neither character is
+usual in the URL of a key set."""
 DEFAULT_TENANT = "default"
 MAX_ISSUER = 256
 _OPTIONS = ("tenant", "ca", "token_file")
@@ -23,9 +25,9 @@ _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 @dataclass(frozen=True, slots=True)
 class Issuer:
-    """One cluster. `issuer` is compared with the token's `iss` byte for byte; `keys` is where its
-    key set is. `ca` holds the authorities that vouch for that address instead of the system's, and
-    `token_file` a bearer token for it."""
+    """A cluster that issues ServiceAccount tokens. `issuer` is compared with the token's `iss` byte
+    for byte; `keys` is the URL or file of its key set. `ca` holds the certificate authorities that
+    are trusted for that URL instead of the system's, and `token_file` a bearer token for it."""
 
     issuer: str
     keys: str
@@ -35,7 +37,7 @@ class Issuer:
 
     @property
     def file(self) -> Path | None:
-        """The file that holds the key set; None if it is fetched."""
+        """The file that holds the key set, or None if the key set is fetched from a URL."""
         return None if "://" in self.keys else Path(self.keys)
 
 
@@ -48,7 +50,7 @@ class IssuerFaults(ValueError):
 
 
 def parse_issuers(text: str) -> tuple[Issuer, ...]:
-    """Parses the setting. Raises `IssuerFaults` with everything that is wrong."""
+    """Parse the setting. Raise `IssuerFaults` with everything that is wrong."""
     faults: list[str] = []
     issuers: list[Issuer] = []
     for entry in filter(None, (part.strip() for part in text.split(SEPARATOR))):

@@ -1,4 +1,4 @@
-"""Ends sessions: finds those that match a filter, page by page, and revokes them in bulk; purges
+"""Ends sessions. Finds those that match a filter, page by page, and revokes them in bulk. Purges
 those that ended long enough ago, of which only the ids are kept.
 
 This is independent of the log's retention: the events of a purged session stay in the log.
@@ -22,13 +22,13 @@ from policies.sets.policy_set import session_name
 from policies.trail.change import change_record
 
 SessionPosition = tuple[int, str]
-"""`(created_at, session_id)` of a page's last session; the next page begins after it."""
+"""The position after a page: `(created_at, session_id)` of its last session."""
 
 
 @dataclass(frozen=True, slots=True)
 class SessionFilter:
-    """A session must match every given field exactly, but only one of `user_ids`: a user may be
-    recorded both in clear and masked."""
+    """A filter of sessions. A session must match every given field exactly, but only one of
+    `user_ids`: a user may be recorded both in clear and masked."""
 
     agent_role: str | None = None
     agent_id: str | None = None
@@ -43,10 +43,11 @@ async def revocable(
     after: SessionPosition | None,
     limit: int,
 ) -> list[SessionPosition]:
-    """Return the matching sessions that are not revoked, newest first, from the one after `after`.
+    """Return a page of matching sessions that are not revoked, newest first, beginning after the
+    position `after`.
 
-    Includes sessions that expired within the last day: a sidecar whose clock is behind may still
-    consider them active.
+    Sessions that expired within the last day are included, because a sidecar whose clock is behind
+    may still consider them active.
     """
     columns = select(sessions.c.created_at, sessions.c.session_id)
     query = columns.where(*_matching(tenant_id, wanted, now))
@@ -80,7 +81,7 @@ def _matching(tenant_id: str, wanted: SessionFilter, now: int) -> list[ColumnEle
 async def revoke_matching(
     connection: AsyncConnection, tenant_id: str, ids: Sequence[str], reason: str, now: int
 ) -> list[SessionRow]:
-    """Revokes the sessions of these ids that are not revoked yet, and returns their new rows."""
+    """Revoke those sessions among `ids` that are not revoked yet, and return their new rows."""
     # A session revoked since it was found keeps its first time and reason.
     which = (
         of_tenant(sessions, tenant_id),
@@ -98,13 +99,14 @@ async def revoke_matching(
 
 
 BATCH = 100
-"""Sessions per transaction: on SQLite, evaluations wait for it."""
+"""The most sessions that one transaction purges: on SQLite, evaluations wait for it."""
 PAUSE_SECONDS = 0.02
 
 
 async def purge_sessions(store: Store, tenant_id: str, new_id: Callable[[], str]) -> int:
-    """Returns the number of purged sessions. Raises `Unavailable` if the database fails. If we die
-    during a purge, completed transactions stay, and the next run continues."""
+    """Purge the tenant's sessions that ended long enough ago, and return their number. Raise
+    `Unavailable` if the database fails. If the process dies during a purge, completed transactions
+    stay, and the next run continues."""
     now, after, removed = store.clock.now(), "", 0
     while True:
         async with store.reading(tenant_id) as connection:

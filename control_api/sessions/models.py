@@ -86,7 +86,8 @@ class ClaimedSession:
 
 
 def session_fields(row: SessionRow, now: int) -> dict[str, Any]:
-    """Return the fields of `SessionResponse`."""
+    """Return the session's fields as `SessionResponse` has them. The status is as of `now`, in
+    microseconds."""
     return {
         "session_id": row.session_id,
         "agent_role": row.agent_role,

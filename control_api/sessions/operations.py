@@ -39,7 +39,8 @@ from policies.trail.record import masked_user
 
 @dataclass(frozen=True, slots=True)
 class Sessions:
-    """`publishing` is None without Redis; `claims` counts by the state of the claimed session."""
+    """The objects that operations on sessions work with. `publishing` is None without Redis;
+    `claims` counts claims by the state of the claimed session."""
 
     store: Store
     clock: Clock
@@ -88,7 +89,8 @@ async def claim(
     agent_id: str | None,
     user_id: str,
 ) -> SessionRow:
-    """Return the stored session, created now for its first caller, and cached for this process.
+    """Claim a session: return its row, which is created now if this is the first claim, and cache
+    it in this process.
 
     The caller must have loaded the tenant's document and the role's (`TenantState.need`).
     """
@@ -116,8 +118,9 @@ async def claim(
 
 
 async def log_revocation(sessions: Sessions, tx: Transaction, row: SessionRow, by: str) -> None:
-    """Log the revocation of a session, which `tx` has published. `row` is the revoked one. The log
-    gets the session as the list of sessions shows it: without its user."""
+    """Record in the log that a session was revoked. `tx` must have published its revocation, and
+    `row` is the revoked session. The log gets the session as the list of sessions shows it: without
+    its user."""
     detail = {"agent_role": row.agent_role, "agent_id": row.agent_id}
     change = ObjectChange(
         session_fields(row._replace(revoked_at=None), tx.now),
@@ -138,7 +141,7 @@ def lifetime(role: Role | None, settings: TenantSettings) -> int:
 async def read_session(
     connection: AsyncConnection, tenant_id: str, session_id: str, now: int
 ) -> SessionDetail:
-    """Return the session as of `now`, in microseconds; `NotFound` if it was never claimed."""
+    """Return the session as of `now`, in microseconds. Raise `NotFound` if it was never claimed."""
     row = await session_rows.find(connection, tenant_id, session_id)
     if row is None:
         raise NotFound(f"no such session: `{session_id}`")
@@ -196,7 +199,7 @@ async def revoke_session(
 
 
 BATCH = 200
-"""Sessions revoked in one transaction. On SQLite, evaluations wait while it runs."""
+"""The most sessions that one transaction revokes: on SQLite, evaluations wait while it runs."""
 
 NO_FILTER = "agent_role, agent_id, user_id: at least one is required"
 

@@ -1,4 +1,4 @@
-"""The routes of sessions."""
+"""Lists the routes of sessions."""
 
 from control_api.edge.route import ADMIN, READ, Route
 from control_api.sessions import operations

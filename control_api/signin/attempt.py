@@ -1,8 +1,9 @@
-"""Defines one attempt to sign in at an identity provider, and the person who signed in by it.
+"""Defines an attempt to sign in at an identity provider, and the person who signed in by it.
 
-Everything that the browser brings back comes from one secret, which only its cookie holds. The
-service stores nothing, so any process can finish what another one began. The messages of a refusal
-are for the person and the log: they hold no code, token or secret.
+Everything that the browser brings back from the provider is derived from one secret, which only the
+browser's cookie holds. The service stores nothing, so any process can finish an attempt that
+another one began. The messages of a refusal are for the person and the log: they hold no code,
+token or secret.
 """
 
 import base64
@@ -48,7 +49,7 @@ class ProviderUnavailable(Unavailable):
 
 
 def shown(text: object) -> str:
-    """Return a text of the provider's for a message: short, and without control characters."""
+    """Shorten a text from the provider for use in a message, and replace its control characters."""
     printable = "".join(c if c.isprintable() else " " for c in str(text)[:_SHOWN])
     return f"{printable}…" if len(str(text)) > _SHOWN else printable
 
@@ -59,8 +60,8 @@ _DIGEST = 12  # 48 bits: the provider chooses subjects, not the person
 
 @dataclass(frozen=True, slots=True)
 class Person:
-    """A person whom the provider vouches for. `name` is `log_name`; `groups` are all of the
-    person's groups, also those that grant nothing."""
+    """A person whom the identity provider has authenticated. `name` is the result of `log_name`;
+    `groups` are all of the person's groups, also those that grant nothing."""
 
     issuer: str
     subject: str
@@ -69,11 +70,13 @@ class Person:
 
 
 def log_name(claims: Mapping[str, Any]) -> str:
-    """`oidc:ann@example.com~0f3c5a7b9d1e`: what people read, and what tells people apart.
+    """Return the person's name for the log, such as `oidc:ann@example.com~0f3c5a7b9d1e`: a readable
+    name, and a digest that tells people apart.
 
     A username can be given to another person, and some providers let people choose it. So the name
     ends in a digest of issuer and subject, which the provider never gives to a second person. No
-    key id, and none of `disk`, `enrolment`, `system` and `superadmin`, begins with `oidc:`.
+    other name of an actor in the log begins with `oidc:`: neither a key id nor `disk`, `enrolment`,
+    `system` and `superadmin`.
     """
     identity = f"{claims['iss']}\0{claims['sub']}".encode()
     digest = hashlib.sha256(identity).hexdigest()[:_DIGEST]
@@ -91,8 +94,8 @@ def _readable(claims: Mapping[str, Any]) -> str:
 
 
 def groups_of(claims: Mapping[str, Any], name: str) -> frozenset[str] | None:
-    """Return the groups in the claim `name`; None if there is no such claim. Raises
-    `SignInRefused`."""
+    """Return the groups in the claim `name`, or None if there is no such claim. Raise
+    `SignInRefused` if the claim is not a list of groups, or if the groups are not in the token."""
     if name in claims:
         value = claims[name]
         listed = [value] if isinstance(value, str) else value
@@ -115,15 +118,16 @@ def groups_of(claims: Mapping[str, Any], name: str) -> frozenset[str] | None:
 _SECRET_BYTES = 32
 _SECRET = re.compile(r"[A-Za-z0-9_-]{43}\Z")
 MAX_SECONDS = 600
-"""Seconds that a person may take at the provider."""
+"""The most seconds that a person may take at the provider."""
 _MAX_COOKIE = 2048
 
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """`secret` has 43 characters. `repr` leaves it out: it is as good as the values below. `to` is
-    the page to go on to, and `realm` where to sign in, if the person has chosen. Both come back
-    from the browser, so check them again before they are used."""
+    """An attempt to sign in at the identity provider. `secret` has 43 characters; `repr` leaves it
+    out, because the values below can be derived from it. `to` is the page to show after the
+    sign-in, and `realm` the tenant's id or the superadmin's realm, if the person has chosen one.
+    Both come back from the browser, so check them again before they are used."""
 
     secret: str = field(repr=False)
     to: str = ""
@@ -135,7 +139,8 @@ class Attempt:
 
     @classmethod
     def from_cookie(cls, value: str | None) -> "Attempt | None":
-        """Return the attempt that this browser began; None if the cookie is missing or not ours."""
+        """Return the attempt that this browser began, read from its cookie. None if the cookie is
+        missing or not ours."""
         if value is None or len(value) > _MAX_COOKIE:
             return None
         secret, *rest = value.split(".")
@@ -146,7 +151,7 @@ class Attempt:
         return cls(secret, to, realm) if _SECRET.match(secret) else None
 
     def to_cookie(self) -> str:
-        """Return the value of the cookie: only characters that need no quotes in it."""
+        """Return the value of the cookie, in characters that need no quotes."""
         to, realm = _encoded(self.to.encode()), _encoded(self.realm.encode())
         value = f"{self.secret}.{to}.{realm}"
         # Without the page to go on to rather than refused by the browser for its size.
@@ -154,17 +159,19 @@ class Attempt:
 
     @property
     def state(self) -> str:
-        """Ties the answer to the browser: another browser's cookie gives another one."""
+        """The OAuth `state`, which ties the provider's answer to this browser: another browser's
+        cookie gives another value."""
         return self._derived(b"state")
 
     @property
     def nonce(self) -> str:
-        """Ties the ID token to the attempt."""
+        """The `nonce`, which ties the ID token to this attempt."""
         return self._derived(b"nonce")
 
     @property
     def verifier(self) -> str:
-        """Ties the code to the attempt (RFC 7636): the provider has seen only its SHA-256."""
+        """The PKCE code verifier, which ties the code to this attempt (RFC 7636): the provider has
+        seen only its SHA-256."""
         return self._derived(b"verifier")
 
     def _derived(self, purpose: bytes) -> str:

@@ -1,14 +1,14 @@
-"""Begins and ends sessions of the console, each with an entry in the tenant's log, and identifies
-the visitor of one, at each of its requests, by the session's secret.
+"""Begins and ends sessions of the console, each with an entry in the tenant's log. At each request,
+identifies the session's visitor by the session's secret.
 
-A session ends by itself after an idle time and at an absolute limit, and at once when it is
+A session ends by itself after an idle time and at an absolute limit. It ends at once when it is
 revoked, when the key that began it is revoked, expires or is rotated out, or when its tenant is
-deactivated. One of OpenID Connect ends when the settings no longer give its group this scope.
-Everything is asked anew at each request: the session's row in the store, the key and the tenant in
-the cache, so that all workers and replicas agree.
+deactivated. A session of OpenID Connect also ends when the settings no longer give its group this
+scope. All of this is checked at each request, with the session's row in the store, and the key and
+the tenant in the cache, so that all workers and replicas agree.
 
-The realm is a tenant's id, or the superadmin's realm: the row is then read under that tenant's
-row-level security.
+A session belongs to a realm: a tenant's id, or the superadmin's realm. Its row is read under the
+row-level security of that tenant or realm.
 """
 
 import hashlib
@@ -45,8 +45,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SigningIn:
-    """`entropy(n)` returns n random bytes; `identity_provider` is None if people sign in by keys
-    only; `refusals` counts callers refused, by reason."""
+    """The objects that signing in to the console works with. `entropy(n)` returns n random bytes;
+    `identity_provider` is None if people sign in by keys only; `refusals` counts refused callers,
+    by reason."""
 
     store: Store
     clock: Clock
@@ -64,19 +65,20 @@ _FORM_TOKEN = b"sluice: token in the console's forms"
 
 
 class SessionToken(NamedTuple):
-    """A well-formed token; whether there is such a session is another question."""
+    """The secret token of a console session or of a sign-in link, with its realm. The token is
+    well-formed, but there need not be such a session."""
 
     realm: str
     secret: str
 
     @classmethod
     def new(cls, realm: str, entropy: bytes) -> "SessionToken":
-        """Return a token of 32 random bytes."""
+        """Make a token from 32 random bytes."""
         return cls(realm, base62(int.from_bytes(entropy[:32], "big"), 43))
 
     @classmethod
     def read(cls, text: str) -> "SessionToken | None":
-        """Return the token in `text`; None if it has not the form of one."""
+        """Parse a token. Return None if `text` does not have a token's form."""
         found = _FORM.match(text)
         return None if found is None else cls(found[1], found[2])
 
@@ -85,30 +87,32 @@ class SessionToken(NamedTuple):
 
     @property
     def digest(self) -> bytes:
-        """SHA-256 of the secret, the only form that is ever stored."""
+        """The SHA-256 of the secret, which is the only form that is ever stored."""
         return hashlib.sha256(self.secret.encode("ascii")).digest()
 
     @property
     def form_token(self) -> str:
-        """Return the token that each form of this session carries. It follows from the secret, so
-        it needs no storage, and doesn't reveal it."""
+        """The token that each form of this session carries, against cross-site request forgery. It
+        is derived from the secret, so it needs no storage, and does not reveal the secret."""
         return hmac.new(self.secret.encode("ascii"), _FORM_TOKEN, "sha256").hexdigest()
 
     def made_form(self, token: str) -> bool:
-        """Return whether a form with this token was made for this session; in constant time."""
+        """Return whether a form with this token was made for this session. The comparison takes
+        constant time."""
         return hmac.compare_digest(token.encode("utf-8", "replace"), self.form_token.encode())
 
 
 MINUTE = 60_000_000
 TOUCH = MINUTE
-"""Microseconds between two writes of `seen_at`."""
+"""The microseconds between two updates of a session's `seen_at`."""
 AHEAD = 5 * MINUTE
-"""Microseconds that the clocks of replicas may be apart."""
+"""The microseconds by which the clocks of replicas may differ."""
 _log = logging.getLogger("sluice.console")
 
 
 class Visitor(NamedTuple):
-    """A live session, and the caller that it stands for."""
+    """The visitor of a live console session: the session, its token, and the caller that it acts
+    as."""
 
     caller: Caller | Superadmin
     session: ConsoleSession
@@ -116,15 +120,15 @@ class Visitor(NamedTuple):
 
 
 class SessionReader:
-    """Finds the visitor of a token. `superadmin` is the SHA-256 of the superadmin's key, or None if
-    there is no such key."""
+    """Finds the visitor who presents a session token. `superadmin` is the SHA-256 of the
+    superadmin's key, or None if there is no such key."""
 
     def __init__(self, signin: SigningIn, superadmin: bytes | None) -> None:
         self._signin = signin
         self._superadmin = superadmin
 
     async def __call__(self, presented: str) -> Visitor | None:
-        """Return the visitor, or None if there is no live session for what was presented."""
+        """Return the visitor who presents this token, or None if it belongs to no live session."""
         signin, token = self._signin, SessionToken.read(presented)
         session = None if token is None else await self._stored(token)
         if token is None or session is None:
@@ -148,7 +152,7 @@ class SessionReader:
         )
 
     async def _lives(self, token: SessionToken) -> bool:
-        """Return whether the session has not ended; asking is no use of it."""
+        """Return whether the session has not ended. This does not count as a use of the session."""
         session = await self._stored(token)
         return session is not None and _in_time(
             session, self._signin.settings, self._signin.clock.now()
@@ -193,7 +197,8 @@ class SessionReader:
             _log.warning("the use of a session of the console can't be noted: %s", error.message)
 
     async def _forget_ended(self, realm: str) -> None:
-        """Deletes what has ended, so that a clock that is set back later does not revive it."""
+        """Delete the sessions that have ended, so that a clock that is set back later does not
+        revive them."""
         try:
             await forget_ended_sessions(self._signin, realm)
         except Unavailable as error:
@@ -201,8 +206,8 @@ class SessionReader:
 
 
 async def forget_ended_sessions(signin: SigningIn, realm: str) -> None:
-    """Deletes the sessions that have reached a limit of time, and the links that expired an hour
-    ago: until then a browser is told that its link has expired."""
+    """Delete the sessions that have reached a time limit, and the sign-in links that expired an
+    hour ago. Until then, a browser with such a link is told that it has expired."""
 
     async def work(tx: Transaction) -> None:
         idle = last_idle(signin.settings, tx.now)
@@ -213,13 +218,14 @@ async def forget_ended_sessions(signin: SigningIn, realm: str) -> None:
 
 
 def last_idle(settings: Settings, now: int) -> int:
-    """Return the latest time at which a session that is too long idle was last seen."""
+    """Return the time at or before which a session was last seen if it has been idle for too long
+    by now."""
     return now - settings.console_idle_minutes * MINUTE
 
 
 def _is_granted(settings: Settings, realm: str, session: ConsoleSession) -> bool:
-    """Return whether the settings still give this session's scope to the group that it began
-    with."""
+    """Return whether the settings still grant this session's scope to the group by which it
+    began."""
     provider = settings.oidc
     if provider is None or session.issuer != provider.issuer or session.granted_by is None:
         return False
@@ -242,8 +248,9 @@ HOUR = 3_600_000_000  # microseconds
 
 
 class SignIn(NamedTuple):
-    """The person who signs in, and the method. `issuer`, `subject` and `granted_by`, the group that
-    gave the scope, are those of OpenID Connect. `browser` is a short label (`requests.browser`)."""
+    """A person who signs in, and the method. `issuer`, `subject` and `granted_by`, the group that
+    gave the scope, are set for OpenID Connect only. `browser` is a short label
+    (`requests.browser`)."""
 
     caller: Caller | Superadmin
     method: SignInMethod
@@ -254,7 +261,8 @@ class SignIn(NamedTuple):
 
 
 class NewSession(NamedTuple):
-    """A session that has just begun. `token` is the cookie's value; it is shown only here."""
+    """A session that has just begun. `token` is the cookie's value, which is only available
+    here."""
 
     token: SessionToken
     session: ConsoleSession
@@ -263,8 +271,8 @@ class NewSession(NamedTuple):
 async def begin_session(
     signin: SigningIn, who: SignIn, admit: Callable[[Transaction], Awaitable[None]] | None = None
 ) -> NewSession:
-    """Begin a session. `admit` runs in its transaction, and may refuse it. Raises `Forbidden` if
-    the caller's scope is not one for people."""
+    """Begin a console session. `admit` runs in the session's transaction, and may raise to refuse
+    it. Raise `Forbidden` if the caller's scope is not one for people."""
     caller = who.caller
     if caller.scope not in ALLOWED:
         raise Forbidden(
@@ -305,8 +313,8 @@ async def begin_session(
 async def end_session(
     signin: SigningIn, realm: str, session_id: str, what: str, by: str, person: str | None = None
 ) -> ConsoleSession | None:
-    """End a session at once, in every process; of this person alone if one is given. None if there
-    is no such session."""
+    """End a session at once, in every process. If `person` is given, only a session of that person
+    is ended. Return None if there is no such session."""
 
     async def work(tx: Transaction) -> ConsoleSession | None:
         session = await queries.mark_session_ended(tx.connection, tx.tenant_id, session_id, person)
@@ -336,7 +344,8 @@ async def _log_session(
 
 
 def _whence(session: ConsoleSession) -> str:
-    """Describe who vouched for a person; empty for a key."""
+    """Describe the provider and group by which a person signed in, for the log. Empty for a session
+    that a key began."""
     if session.method != "oidc":
         return ""
     return f", subject `{session.subject}` of `{session.issuer}`, group `{session.granted_by}`"

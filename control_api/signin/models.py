@@ -75,7 +75,7 @@ _SYSTEMS = (
 
 
 def browser_label(user_agent: str) -> str:
-    """`Firefox on Linux`, for a header `User-Agent`."""
+    """Return a short label such as `Firefox on Linux` for the value of a `User-Agent` header."""
     browser = next((name for mark, name in _BROWSERS if mark in user_agent), "another browser")
     system = next((f" on {name}" for mark, name in _SYSTEMS if mark in user_agent), "")
     return browser + system

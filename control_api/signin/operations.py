@@ -1,5 +1,5 @@
 """Signs people in to the console, by a key, a one-time link or OpenID Connect, and lists and ends
-its sessions.
+console sessions.
 
 The code of a link is in the URL's fragment, which browsers send to no server and put into no
 `Referer`. The key that a person signs in with is not kept anywhere.
@@ -47,7 +47,7 @@ from policies.ground.canonical import rfc3339
 from policies.ground.errors import Forbidden, NotFound
 
 LIFETIME = 600_000_000
-"""Microseconds."""
+"""The microseconds for which a sign-in link is valid."""
 
 
 async def create_sign_in_link(
@@ -95,7 +95,7 @@ async def revoke_console_session(
 
 
 async def sign_out(signin: SigningIn, visitor: Visitor) -> None:
-    """End the visitor's own session. One that has ended already stays so."""
+    """End the visitor's own session. If it has ended already, nothing changes."""
     caller, session_id = visitor.caller, visitor.session.session_id
     await end_session(signin, realm_of(caller), session_id, "console.signed_out", caller.by)
 
@@ -119,7 +119,7 @@ async def list_console_sessions(
 async def sign_in_with_key(
     signin: SigningIn, caller: Caller | Superadmin, browser: str
 ) -> NewSession:
-    """Begin a session of a caller that has just presented its key."""
+    """Begin a session for a caller that has just presented its key."""
     return await begin_session(signin, SignIn(caller, "key", browser))
 
 
@@ -128,7 +128,8 @@ _log = logging.getLogger("sluice.console")
 
 
 class Offer(NamedTuple):
-    """A place where a person may sign in: `realm` is a tenant's id, or that of the superadmin."""
+    """A realm in which a person may sign in: `realm` is a tenant's id, or the superadmin's
+    realm."""
 
     realm: str
     grant: GroupGrant
@@ -136,8 +137,8 @@ class Offer(NamedTuple):
 
 
 async def begin_at_provider(signin: SigningIn, attempt: Attempt) -> str:
-    """Return the address at the provider where the browser goes to sign in. Raises `NotFound`
-    without a provider, or `ProviderUnavailable`."""
+    """Return the URL at the identity provider where the browser goes to sign in. Raise `NotFound`
+    if there is no provider, and `ProviderUnavailable` if it can't be used."""
     if signin.identity_provider is None:
         raise NotFound("no identity provider is configured: sign in with an API key")
     return await signin.identity_provider.authorization_url(attempt)
@@ -146,9 +147,10 @@ async def begin_at_provider(signin: SigningIn, attempt: Attempt) -> str:
 async def sign_in_by_provider(
     signin: SigningIn, answer: Mapping[str, str], attempt: Attempt | None, browser: str
 ) -> NewSession | list[Offer]:
-    """Begin the session of the person that the provider's `answer` is about. Returns the offers if
-    there are several, and the attempt chooses none. Raises `SignInRefused`,
-    `ProviderUnavailable`, or `NotFound` without a provider."""
+    """Begin the session of the person whom the provider's `answer` is about. If the person may sign
+    in to several realms, and the attempt chose none, return the offers instead. Raise
+    `SignInRefused` if the person may not sign in, `ProviderUnavailable` if the provider can't be
+    used, and `NotFound` if there is none."""
     if signin.identity_provider is None:
         raise NotFound("no identity provider is configured: sign in with an API key")
     try:
@@ -171,8 +173,8 @@ async def sign_in_by_provider(
 
 
 async def _offers(signin: SigningIn, person: Person) -> list[Offer]:
-    """Return the offers of the settings to the person's groups, in tenants that exist and are
-    active. Raises `SignInRefused` if that is nothing."""
+    """Return the realms that the settings offer to the person's groups, without tenants that don't
+    exist or are deactivated. Raise `SignInRefused` if there are none."""
     provider = signin.identity_provider
     assert provider is not None
     offers = []
@@ -208,8 +210,9 @@ async def _caller(
 
 
 async def sign_out_address(signin: SigningIn) -> str | None:
-    """Return the provider's page that ends a browser's session there; None if it has none. Raises
-    `NotFound` without a provider, or `ProviderUnavailable`."""
+    """Return the URL of the provider's page that ends the browser's session there, or None if the
+    provider has no such page. Raise `NotFound` if there is no provider, and `ProviderUnavailable`
+    if it can't be used."""
     if signin.identity_provider is None:
         raise NotFound("no identity provider is configured")
     return await signin.identity_provider.sign_out_url(
@@ -218,8 +221,8 @@ async def sign_out_address(signin: SigningIn) -> str | None:
 
 
 async def use_sign_in_link(signin: SigningIn, code: str, browser: str) -> NewSession:
-    """Begin a session of the key that made the link. Raises `Forbidden` if the link is not valid,
-    has expired or was used, or if its key is no longer live."""
+    """Begin a session that acts as the key which made the link. Raise `Forbidden` if the link is
+    not valid, has expired or was used, or if that key is no longer live."""
     token = SessionToken.read(code)
     link = await _live_link(signin, token)
     if token is None or link is None:

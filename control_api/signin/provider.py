@@ -1,11 +1,11 @@
 """Signs people in by the identity provider: discovery (OpenID Connect Discovery 1.0), keys, and the
-code flow.
+authorization code flow.
 
-    a sign-in begins    > metadata > the address that the browser goes to
+    a sign-in begins    > metadata > the URL that the browser goes to
     the browser is back > state > `iss` > code > tokens > ID token > groups
 
-What the provider says is cached and fetched again when it has aged, by one request at a time. A
-fetch that failed is remembered for seconds, so that waiting requests don't each wait for it again.
+The provider's metadata and keys are cached, and fetched again after some time, by one request at a
+time. A fetch that failed is remembered for seconds, so that waiting requests don't each repeat it.
 """
 
 import asyncio
@@ -46,8 +46,9 @@ _WITH_SECRET = ("client_secret_basic", "client_secret_post")
 
 @dataclass(frozen=True, slots=True)
 class Metadata:
-    """`names_issuer` says whether each answer names its issuer (RFC 9207). `client_auth` is how we
-    prove at the token endpoint who we are."""
+    """The provider's endpoints and abilities, from its discovery document. `names_issuer` is True
+    if each authorization response names its issuer (RFC 9207). `client_auth` is the method by which
+    we authenticate at the token endpoint."""
 
     authorization_endpoint: str
     token_endpoint: str
@@ -60,7 +61,8 @@ class Metadata:
 
 
 def parse_metadata(body: Mapping[str, Any], settings: OidcSettings) -> Metadata:
-    """Raises `ProviderUnavailable` if it is not the configured provider's, or can't be used."""
+    """Parse the discovery document. Raise `ProviderUnavailable` if it is not the configured
+    provider's, or lacks something that is needed."""
     if body.get("issuer") != settings.issuer:
         # Another issuer's document would let its keys vouch for our people.
         raise ProviderUnavailable(
@@ -116,16 +118,18 @@ def _client_auth(body: Mapping[str, Any], settings: OidcSettings) -> str:
 Value = TypeVar("Value")
 METADATA_SECONDS = 3600.0
 KEYS_SECONDS = 300.0
-"""Seconds for which a key that left the provider's set may still vouch for people."""
+"""The seconds for which the provider's keys are cached, and so a key that it has removed is still
+trusted."""
 RETRY_SECONDS = 5.0
 MAX_EXCHANGES = 16
-"""Codes that are exchanged at a time: anyone may call the callback, and each costs a request."""
+"""The most codes that are exchanged for tokens at a time. It is limited because anyone may call the
+callback, and each call costs a request to the provider."""
 MAX_SPENT = 65_536
 _MAX_CODE = 4096
 
 
 class Cached(Generic[Value]):
-    """A value that is fetched when it is asked for and has aged."""
+    """A value that is fetched at the first use, and again when it is too old."""
 
     def __init__(self, fetch: Callable[[], Awaitable[Value]], seconds: float, clock: Clock) -> None:
         self._fetch = fetch
@@ -136,8 +140,8 @@ class Cached(Generic[Value]):
         self._failed: tuple[float, ProviderUnavailable] | None = None
 
     async def get(self, newer_than: Value | None = None) -> Value:
-        """Return the value; fetched again if it has aged, or is the one given. Raises
-        `ProviderUnavailable`."""
+        """Return the value. Fetch it first if it is too old, or if it is still the value in
+        `newer_than`. Raise `ProviderUnavailable` if it can't be fetched."""
         async with self._lock:
             now = self._monotonic()
             held = self._held
@@ -155,7 +159,8 @@ class Cached(Generic[Value]):
 
 
 class IdentityProvider:
-    """`authorization_url` begins a sign-in, and `person` ends it."""
+    """The identity provider that people sign in at. `authorization_url` begins a sign-in, and
+    `person` ends it."""
 
     def __init__(self, settings: OidcSettings, clock: Clock) -> None:
         self.settings = settings
@@ -167,8 +172,8 @@ class IdentityProvider:
         self._spent: dict[str, float] = {}
 
     async def authorization_url(self, attempt: Attempt) -> str:
-        """Return the address where the browser signs in at the provider. Raises
-        `ProviderUnavailable`."""
+        """Return the URL where the browser signs in at the provider. Raise `ProviderUnavailable` if
+        the metadata can't be fetched."""
         metadata = await self._metadata.get()
         client = OAuth2Client(
             None,
@@ -186,8 +191,9 @@ class IdentityProvider:
         return str(url)
 
     async def sign_out_url(self, back: str) -> str | None:
-        """Return the address that ends the browser's session at the provider and leads `back`; None
-        if the provider has no such page. Raises `ProviderUnavailable`."""
+        """Return the URL that ends the browser's session at the provider and then leads to the URL
+        `back`, or None if the provider has no such page. Raise `ProviderUnavailable` if the
+        metadata can't be fetched."""
         endpoint = (await self._metadata.get()).end_session_endpoint
         if endpoint is None:
             return None
@@ -196,8 +202,9 @@ class IdentityProvider:
         return f"{endpoint}{mark}client_id={client_id}&post_logout_redirect_uri={back}"
 
     async def person(self, answer: Mapping[str, str], attempt: Attempt | None) -> Person:
-        """Return the person who came back with the parameters `answer`. Raises `SignInRefused`, or
-        `ProviderUnavailable`."""
+        """Return the person who came back from the provider. `answer` holds the query parameters.
+        Raise `SignInRefused` if the answer is not valid, and `ProviderUnavailable` if the provider
+        can't be asked."""
         # INVARIANT: state before anything else. Without it anyone could have a browser show what
         # they wrote into `error_description`, or sign it in as themselves.
         if attempt is None or not hmac.compare_digest(
@@ -217,8 +224,9 @@ class IdentityProvider:
             return await self._exchange(_code(answer), attempt, metadata)
 
     def _spend(self, attempt: Attempt) -> None:
-        """Let each attempt be answered once. If another process answers, the provider sees to it,
-        which takes each code once."""
+        """Mark the attempt as answered, and raise `SignInRefused` if it was answered before.
+        Another process may have handled the same answer, but the provider accepts each code only
+        once."""
         now = self._clock.monotonic()
         for state, since in tuple(islice(self._spent.items(), 2)):
             if now - since > MAX_SECONDS or len(self._spent) > MAX_SPENT:
@@ -290,7 +298,8 @@ class IdentityProvider:
     async def _with_user_info(
         self, claims: Mapping[str, Any], access_token: str, url: str
     ) -> Mapping[str, Any]:
-        """Return the claims, and those that the provider gives at its UserInfo endpoint only."""
+        """Return the claims together with those that the provider's UserInfo endpoint returns.
+        Raise `SignInRefused` if these are about another person."""
         found = await self._client.get(url, {"Authorization": f"Bearer {access_token}"})
         # OpenID Connect Core 1.0, section 5.3.2: it may be another person's.
         if found.get("sub") != claims["sub"]:

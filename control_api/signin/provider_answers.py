@@ -1,6 +1,5 @@
-"""Asks the identity provider, within a budget of time and bytes, and checks the ID token that it
-answers (OpenID Connect Core 1.0, section 3.1.3.7) with Authlib.
-"""
+"""Sends requests to the identity provider, within limits of time and bytes, and verifies the ID
+token in its response (OpenID Connect Core 1.0, section 3.1.3.7) with Authlib."""
 
 import ssl
 import warnings
@@ -24,34 +23,38 @@ from policies.ground.errors import Malformed
 CONNECT_SECONDS = 3.0
 TOTAL_SECONDS = 5.0
 MAX_BYTES = 256 * 1024
-"""A key set with certificates has some 10 kB, and a person's token with 200 groups as much."""
+"""The most bytes in a response of the provider. A key set with certificates has some 10 kB, and a
+person's token with 200 groups as much."""
 _HEADERS = {"Accept": "application/json", "Accept-Encoding": "identity", "User-Agent": "sluice"}
 _FORM = "application/x-www-form-urlencoded"
 
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """The status, and the JSON object that came with it."""
+    """A response of the provider: its status and its JSON object."""
 
     status: int
     body: dict[str, Any]
 
 
 class ProviderClient:
-    """`ca` holds the authorities that vouch for the provider, instead of the system's."""
+    """An HTTP client for the identity provider. `ca` holds the certificate authorities that are
+    trusted instead of the system's."""
 
     def __init__(self, ca: Path | None) -> None:
         self._tls = ssl.create_default_context(cafile=ca)
 
     async def get(self, url: str, headers: Mapping[str, str] | None = None) -> dict[str, Any]:
-        """Return the JSON object at `url`. Raises `ProviderUnavailable`."""
+        """Return the JSON object at `url`. Raise `ProviderUnavailable` if there is no such
+        response."""
         found = await self._request("GET", url, headers or {}, None)
         if found.status != 200:
             raise ProviderUnavailable(f"`{url}` answered {found.status}")
         return found.body
 
     async def post(self, url: str, headers: Mapping[str, str], form: str) -> Fetched:
-        """Return the answer to a form. Raises `ProviderUnavailable` if it is no JSON object."""
+        """Post a form and return the response. Raise `ProviderUnavailable` if the response is not a
+        JSON object."""
         return await self._request("POST", url, {**headers, "Content-Type": _FORM}, form)
 
     async def _request(
@@ -105,7 +108,7 @@ ALGORITHMS = (
     "RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "EdDSA", "Ed25519",
 )  # fmt: skip
 LEEWAY = 30
-"""Seconds that the provider's clock and ours may differ."""
+"""The seconds by which the provider's clock and ours may differ."""
 MAX_KEYS = 64
 _MAX_SUBJECT = 255  # OpenID Connect Core 1.0, section 2
 _RSA_BITS = (2048, 8192)
@@ -119,7 +122,8 @@ class UnknownKey(SignInRefused):
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """The values that the token must have. `access_token` is the one that came with it."""
+    """The values that an ID token must have. `access_token` is the access token that came with
+    it."""
 
     issuer: str
     client_id: str
@@ -128,7 +132,7 @@ class Expected:
 
 
 def parse_keys(body: Mapping[str, Any]) -> KeySet:
-    """Return the keys of a JWKS that can verify a signature. What else it holds is ignored, as RFC
+    """Return the keys of a JWKS that can verify a signature. Anything else in it is ignored, as RFC
     7517, section 5, says."""
     listed = body.get("keys")
     found = [] if not isinstance(listed, list) else [_key(each) for each in listed[:MAX_KEYS]]
@@ -153,8 +157,8 @@ def _key(value: object) -> Key | None:
 
 
 def verify_id_token(token: str, keys: KeySet, expected: Expected, now: int) -> Mapping[str, Any]:
-    """Return the token's claims. `now` is in seconds. Raises `SignInRefused`: `UnknownKey` if newer
-    keys may help."""
+    """Verify the ID token and return its claims. `now` is in seconds. Raise `SignInRefused` if the
+    token is not valid, and its subclass `UnknownKey` if a newer key set may help."""
     try:
         # EdDSA is the name that most providers still use for Ed25519 (RFC 9864).
         with warnings.catch_warnings(action="ignore", category=SecurityWarning):

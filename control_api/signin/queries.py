@@ -1,6 +1,5 @@
-"""Queries the console's sessions, and the one-time links that begin one. Of their secrets and codes
-only the SHA-256 is stored.
-"""
+"""Queries the console's sessions, and the one-time links that begin a session. Of session secrets
+and link codes, only the SHA-256 is stored."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -19,14 +18,16 @@ from control_api.store.schema.statements import (
 
 SignInMethod = Literal["key", "link", "oidc"]
 ConsoleScope = Literal["read", "admin", "superadmin"]
-"""The scopes that may sign in. Keys of agents and sidecars are for programs."""
+"""The scopes whose keys may sign in to the console. Keys of agents and sidecars are for
+programs."""
 EXPIRED_AT_ONCE = 1000
 """The most ended sessions that one transaction deletes: on SQLite, evaluations wait for it."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConsoleSession:
-    """A session's row (`store.schema.features`). Times are in microseconds since 1970 UTC."""
+    """A console session's row (`store.schema.features`). Times are in microseconds since 1970
+    UTC."""
 
     digest: bytes
     session_id: str
@@ -67,8 +68,9 @@ async def page_of_sessions(
     after: Position | None,
     limit: int,
 ) -> list[ConsoleSession]:
-    """Return the sessions that have not ended, newest first, after `(created_at, session_id)`.
-    `live` is `(now, idle)`: a session expires after `now`, and was seen after `idle`."""
+    """Return the sessions that have not ended, newest first, after the position `(created_at,
+    session_id)`. `live` is `(now, idle)`: a session has not ended if it expires after `now` and was
+    last seen after `idle`."""
     now, idle = live
     query = select(*_COLUMNS).where(
         of_tenant(console_sessions, tenant_id),
@@ -83,7 +85,7 @@ async def page_of_sessions(
 async def touch_session(
     connection: AsyncConnection, tenant_id: str, digest: bytes, now: int, before: int
 ) -> None:
-    """Notes that the session was used now, if it was last used before `before`."""
+    """Record that the session was used now, unless it was used at or after `before`."""
     await connection.execute(
         update(console_sessions)
         .where(
@@ -98,8 +100,8 @@ async def touch_session(
 async def mark_session_ended(
     connection: AsyncConnection, tenant_id: str, session_id: str, person: str | None
 ) -> ConsoleSession | None:
-    """Deletes the session, of this person alone if one is given. None if it is gone: of two
-    callers, one gets it."""
+    """Delete the session and return it. If `person` is given, do so only for a session of that
+    person. Return None if there is no such session: of two concurrent callers, one gets it."""
     mine = [of_tenant(console_sessions, tenant_id), console_sessions.c.session_id == session_id]
     if person is not None:
         mine.append(console_sessions.c.person == person)
@@ -111,8 +113,8 @@ async def mark_session_ended(
 async def delete_ended_sessions(
     connection: AsyncConnection, tenant_id: str, now: int, idle: int
 ) -> int:
-    """Deletes sessions that have expired, or were not seen after `idle`. Returns how many, at most
-    `EXPIRED_AT_ONCE`."""
+    """Delete sessions that have expired, or were not seen after `idle`, at most `EXPIRED_AT_ONCE`.
+    Return the number of deleted sessions."""
     ended = select(console_sessions.c.digest).where(
         of_tenant(console_sessions, tenant_id),
         or_(console_sessions.c.expires_at <= now, console_sessions.c.seen_at <= idle),
@@ -128,8 +130,8 @@ async def delete_ended_sessions(
 
 @dataclass(frozen=True, slots=True)
 class SignInLink:
-    """A link's row (`store.schema.console`). Times are in microseconds; `used_at` is None until the
-    link is used."""
+    """A sign-in link's row (`store.schema.features`). Times are in microseconds; `used_at` is None
+    until the link is used."""
 
     digest: bytes
     person: str
@@ -156,8 +158,8 @@ async def find_link(
 
 
 async def use_link(connection: AsyncConnection, tenant_id: str, digest: bytes, now: int) -> bool:
-    """Marks the link as used. False if it is unknown, expired or used: of two callers at the same
-    time, one gets True."""
+    """Mark the link as used. Return False if it is unknown, expired or used already: of two
+    concurrent callers, one gets True."""
     used = (
         update(sign_in_links)
         .where(
@@ -172,7 +174,7 @@ async def use_link(connection: AsyncConnection, tenant_id: str, digest: bytes, n
 
 
 async def delete_expired_links(connection: AsyncConnection, tenant_id: str, before: int) -> None:
-    """Deletes links that expired before this time."""
+    """Delete links that expired before the time `before`."""
     await connection.execute(
         delete(sign_in_links).where(
             of_tenant(sign_in_links, tenant_id), sign_in_links.c.expires_at < before

@@ -1,4 +1,4 @@
-"""The routes of signing in to the console."""
+"""Lists the routes of signing in to the console."""
 
 from control_api.edge.route import PEOPLE, Route
 from control_api.signin import operations

@@ -1,13 +1,15 @@
-"""The first start with an empty store: creates a tenant, its admin key and the superadmin key.
+"""Carries out the first start with an empty store: creates a tenant, its admin key and the
+superadmin key.
 
     create keys > write the file (0600) > one transaction > print keys
 
 In this order a crash loses nothing: keys in the store are always in the file too, and the next
-start uses the keys of a file that it finds beside an empty store. Where `SLUICE_KEYS_DIR` names
-keys made elsewhere, the admin key is read from there, and no file is written.
+start uses the keys of a file that it finds beside an empty store. If `SLUICE_KEYS_DIR` names keys
+made elsewhere, the admin key is read from there, and no file is written.
 
-Makes an installation's keys: in a directory, from which systemd or Docker Compose hands them to
-the service, or in a Kubernetes Secret. Never replaces a key.
+Also makes the keys of an installation for the command `make-keys`: in a directory, from which
+systemd or Docker Compose hands them to the service, or in a Kubernetes Secret. Never replaces a
+key.
 
 A job of the Helm chart makes the Secret before the first replica starts. The keys are made here and
 go only to the API server: no manifest, no release record and no person handles them. The job's
@@ -66,7 +68,8 @@ class FirstKeys:
 async def first_start(
     store: Store, settings: Settings, entropy: Callable[[int], bytes]
 ) -> tuple[Installation, FirstKeys | None]:
-    """Return the installation, and its keys if this was the first start."""
+    """Create the installation if the store has none. Return the installation, and its keys if this
+    was the first start."""
     async with store.reading_all_tenants() as connection:
         installed = await tenant_rows.installed(connection)
     if installed is not None:
@@ -97,7 +100,8 @@ async def _installed(store: Store) -> Installation:
 
 
 def _mounted(path: Path) -> FirstKeys:
-    """Return the admin key that the operator's platform made."""
+    """Read the admin key that was made elsewhere and mounted at `path`. Raise `UnusableFile` if it
+    is not an API key of ours."""
     key = secret_file.read_mounted(path).decode("ascii", errors="replace").strip()
     if not well_formed(key):
         # A key without the checksum of ours would be refused whenever it is used.
@@ -111,8 +115,8 @@ def _make(settings: Settings, entropy: Callable[[int], bytes]) -> FirstKeys:
 
 
 def _unfinished(path: Path, settings: Settings) -> FirstKeys | None:
-    """Return the keys of a first start that died before its commit; None if there are none to
-    reuse."""
+    """Return the keys of a first start that died before its commit, read from its file. None if
+    there are none to reuse."""
     content = secret_file.read(path)
     if content is None:
         return None
@@ -131,7 +135,8 @@ def _unfinished(path: Path, settings: Settings) -> FirstKeys | None:
 async def _install(
     store: Store, settings: Settings, entropy: Callable[[int], bytes], keys: FirstKeys
 ) -> Installation | None:
-    """Write everything in one transaction; None if another process was first."""
+    """Write the installation, its first tenant and that tenant's admin key in one transaction.
+    Return None if another process was first."""
     superadmin = keys.superadmin_key
 
     async def work(tx: Transaction) -> Installation | None:
@@ -156,8 +161,8 @@ async def _install(
 
 
 def write_keys(directory: Path, keys: Mapping[str, bytes]) -> list[str]:
-    """Write the files that are missing, each with mode 0600. Returns the names of those written.
-    Raises `UnusableFile`."""
+    """Write those of the key files that are missing, each with mode 0600, and return their names.
+    Raise `UnusableFile` if the directory can't be written."""
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
@@ -194,18 +199,20 @@ class NoSecret(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """The API server of the cluster that this pod runs in, and the pod's account there."""
+    """The Kubernetes API server of the cluster that this pod runs in, and the pod's service account
+    there."""
 
     address: str
     namespace: str
     token: str
     authorities: ssl.SSLContext | None
-    """None for plain HTTP, which only tests use: a cluster's API server speaks HTTPS."""
+    """The certificate authorities that vouch for the API server. None means plain HTTP, which only
+    tests use."""
 
     @classmethod
     def of_pod(cls, environ: Mapping[str, str], account: Path = ACCOUNT) -> "Cluster":
-        """Return the cluster as the kubelet describes it to every pod. Raises `NoSecret` outside of
-        one."""
+        """Return the cluster as the kubelet describes it to every pod. Raise `NoSecret` if this
+        process runs in no pod."""
         host, port = (environ.get(f"KUBERNETES_SERVICE_{part}") for part in ("HOST", "PORT"))
         if not host or not port:
             raise NoSecret("KUBERNETES_SERVICE_HOST is not set: this is no pod of a cluster")
@@ -225,7 +232,7 @@ class Cluster:
 
 
 def fresh_keys(entropy: Callable[[int], bytes]) -> dict[str, bytes]:
-    """Return the files of a new installation's Secret."""
+    """Make the keys of a new installation, by file name."""
     return {
         log_key.FILE: log_key.fresh(),
         ADMIN_KEY: make_key(entropy(32)).encode(),
@@ -234,8 +241,8 @@ def fresh_keys(entropy: Callable[[int], bytes]) -> dict[str, bytes]:
 
 
 async def create(cluster: Cluster, name: str, keys: Mapping[str, bytes]) -> bool:
-    """Create the Secret `name`; False if it exists, and then nothing has changed. Raises
-    `NoSecret`."""
+    """Create the Secret `name`. Return False if it exists already; it is then left unchanged. Raise
+    `NoSecret` if it can't be created."""
     body = {
         "apiVersion": "v1",
         "kind": "Secret",
@@ -271,7 +278,7 @@ async def create(cluster: Cluster, name: str, keys: Mapping[str, bytes]) -> bool
 
 
 def _message(body: bytes) -> str:
-    """Return the sentence in a `Status` of the API server."""
+    """Return the message in an error response (`Status`) of the API server."""
     try:
         return str(json.loads(body)["message"])
     except (ValueError, KeyError, TypeError):

@@ -42,8 +42,8 @@ from policies.trail.change import ObjectChange
 
 @dataclass(frozen=True, slots=True)
 class Tenants:
-    """`entropy(n)` returns n random bytes; `settings` bind every tenant; a new tenant's policies
-    are loaded from its files by `policies`."""
+    """The objects that operations on tenants work with. `entropy(n)` returns n random bytes;
+    `settings` bind every tenant; `policies` loads a new tenant's policies from its files."""
 
     store: Store
     clock: Clock

@@ -1,4 +1,4 @@
-"""The routes of tenants, and of the emergency freeze."""
+"""Lists the routes of tenants, and of the emergency freeze."""
 
 from control_api.edge.route import ADMIN, READ, SUPERADMIN, Route
 from control_api.tenants import operations

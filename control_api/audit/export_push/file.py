@@ -1,7 +1,8 @@
-"""Appends decisions to a file, one a line. Acknowledged once the disk has it.
+"""Appends decisions to a file, one per line. They count as acknowledged once they are on the disk.
 
-A file that was renamed or removed is made anew at the next turn, so it can be rotated. What a death
-left half written at its end is cut off when it is opened: it is sent again.
+A file that was renamed or removed is created anew at the next turn, so it can be rotated. If a
+crash left half a line at its end, that is cut off when the file is opened, and the decision is sent
+again.
 """
 
 import asyncio
@@ -23,7 +24,8 @@ _MODE = 0o640  # a shipper of the same group may read it
 
 
 class FileSender:
-    """The open file, locked: two processes that share a disk must not cut each other's lines."""
+    """Sends decisions to a file, which stays open and locked: two processes that share a disk must
+    not cut off each other's lines."""
 
     def __init__(self, target: ExportTarget) -> None:
         self._path = Path(target.path)
@@ -67,7 +69,8 @@ class FileSender:
             self._settled = os.fstat(self._handle).st_size
 
     def _cut_off(self) -> None:
-        """Take back what was not settled, such as the beginning of a line on a full disk."""
+        """Close the file, and remove what was not settled from its end, such as half a line on a
+        full disk."""
         if self._handle is None:
             return
         handle, self._handle = self._handle, None
@@ -89,7 +92,8 @@ class FileSender:
         return self._handle
 
     def _is_current(self, handle: int) -> bool:
-        """Return whether the path still leads to the open file, and all of it was settled."""
+        """Return whether writing may go on in the open file: the path still leads to it, or some of
+        what was written is not settled yet."""
         ours = os.fstat(handle)
         if ours.st_size > self._settled:
             return True  # in the middle of a turn: its lines stay together, and are synced
@@ -101,8 +105,8 @@ class FileSender:
 
 
 def _open(path: Path) -> tuple[int, int]:
-    """Return the file, locked and without half a line at its end, and its size. Raises
-    `OSError`."""
+    """Open and lock the file, and cut off half a line at its end. Return its descriptor and size.
+    Raise `OSError` if that fails."""
     # Opening a pipe that has no reader would block.
     flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK
     handle = os.open(path, flags, _MODE)
@@ -124,7 +128,7 @@ def _open(path: Path) -> tuple[int, int]:
 
 
 def _end_of_lines(handle: int) -> int:
-    """Return the size up to and with the last line break."""
+    """Return the size of the file up to and including its last line break."""
     end = os.fstat(handle).st_size
     while end > 0:
         start = max(0, end - _PIECE)

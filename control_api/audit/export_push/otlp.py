@@ -1,11 +1,11 @@
-"""Sends decisions as OTLP logs over HTTP (JSON). An answer is the acknowledgement.
+"""Sends decisions as OTLP logs over HTTP (JSON). A response is the acknowledgement.
 
 https://opentelemetry.io/docs/specs/otlp/#otlphttp
 
 By the specification, 429, 502, 503 and 504 are retried, a partial success is not, and everything
-else would be dropped. A log of decisions must not have gaps because a key has expired: here only
-what the target calls bad data (400, 413) is dropped, one decision at a time, and only if it takes
-others beside it. Any other answer is retried until it changes.
+else would be dropped. But a log of decisions must not have gaps because a key has expired. So a
+decision is dropped only if the target calls it bad data (400, 413) when it is sent alone, and
+accepts others beside it. Any other response is retried until it changes.
 """
 
 import gzip
@@ -32,15 +32,16 @@ from policies import __version__
 CONNECT_SECONDS = 5.0
 MAX_ANSWER = 65_536
 LONGEST_WAIT = 300.0
-"""Seconds that a `Retry-After` may ask for."""
+"""The most seconds that a `Retry-After` header may ask for."""
 REFUSALS = 16
-"""Decisions refused one by one, and none taken: then it is not the decisions that are bad."""
+"""The number of decisions that are refused one by one while none is accepted, after which the
+target is considered broken instead of the decisions."""
 _BAD_DATA = {HTTPStatus.BAD_REQUEST, HTTPStatus.REQUEST_ENTITY_TOO_LARGE}
 _SCOPE = {"name": "sluice", "version": __version__}
 
 
 class OtlpSender:
-    """Requests to one collector, one at a time over one connection."""
+    """Sends decisions to one OTLP collector, one request at a time over one connection."""
 
     def __init__(self, target: ExportTarget) -> None:
         self._target = target
@@ -52,8 +53,8 @@ class OtlpSender:
 
     @staticmethod
     def encode(event: AuditEvent, tenant_id: str) -> bytes:
-        """Return the sidecar as JSON, a line break, and the `LogRecord`: records of one sidecar,
-        one after the other, are sent under one resource."""
+        """Return the sidecar's id as JSON, a line break, and the `LogRecord`. Consecutive records
+        of one sidecar are sent under one resource."""
         record = orjson.dumps(otel_log_record(event, tenant_id))
         return orjson.dumps(event["sidecar_id"]) + b"\n" + record
 
@@ -65,7 +66,7 @@ class OtlpSender:
         return rejected
 
     async def settle(self) -> None:
-        """Each answer was an acknowledgement."""
+        """Do nothing: `send` returns only when all is acknowledged."""
 
     async def abandon(self) -> None:
         if self._session is not None:
@@ -85,8 +86,9 @@ class OtlpSender:
         return 1
 
     async def _post(self, encoded: list[bytes]) -> tuple[int, int]:
-        """Return the status, and how many records a partial success rejected. Raises `TargetAway`
-        unless they were taken or are bad."""
+        """Send a request. Return the response's status, and how many records it rejected as a
+        partial success. Raise `TargetAway` unless the response says that the records were accepted
+        or are bad data."""
         body = await to_thread(_body, encoded, self._target.gzip)
         headers = {"Content-Type": "application/json", "User-Agent": f"sluice/{__version__}"}
         if self._target.gzip:
@@ -125,7 +127,7 @@ class OtlpSender:
 
 
 class _Refusals:
-    """The refusals of bad data in one batch."""
+    """Counts the decisions of one batch that the target refused as bad data."""
 
     def __init__(self) -> None:
         self.taken = False
@@ -144,7 +146,8 @@ class _Refusals:
 
 
 def _body(encoded: list[bytes], compress: bool) -> bytes:
-    """Return an `ExportLogsServiceRequest`."""
+    """Return an `ExportLogsServiceRequest` with these records as JSON, compressed with gzip if
+    `compress` is set."""
     pairs = (each.split(b"\n", 1) for each in encoded)
     groups = [
         {
@@ -167,7 +170,7 @@ async def _read(answer: ClientResponse) -> bytes:
 
 
 def _rejected(raw: bytes) -> int:
-    """Return the records that a partial success rejected."""
+    """Return how many records were rejected, if the response is a partial success."""
     try:
         partial: Any = orjson.loads(raw or b"{}").get("partialSuccess") or {}
         return max(0, int(partial.get("rejectedLogRecords") or 0))
@@ -182,7 +185,7 @@ def _retry_after(answer: ClientResponse) -> float:
 
 
 def _reason(error: BaseException) -> str:
-    """Return the kind of failure, without the URL: its path may be a secret."""
+    """Describe the failure without the URL, whose path may be a secret."""
     number = getattr(error, "os_error", error)
     words = getattr(number, "strerror", None) or type(error).__name__
     return f"it can't be reached: {words}"

@@ -1,4 +1,4 @@
-"""Queries the position of each export target in each tenant's log."""
+"""Queries how far each export target has acknowledged each tenant's log."""
 
 from typing import NamedTuple
 
@@ -12,8 +12,9 @@ from control_api.store.schema.statements import insert_if_absent, of_tenant
 
 
 class Waiting(NamedTuple):
-    """A log with entries that the target has not acknowledged. `next_seq` is None before its first
-    push. The lease is that of the process that pushes, or pushed last."""
+    """A tenant's log with entries that the export target has not acknowledged. `next_seq` is the
+    first of them, or None before the first push. `lease` belongs to the process that pushes the
+    log, or that pushed it last."""
 
     tenant_id: str
     size: int
@@ -27,7 +28,7 @@ class Waiting(NamedTuple):
 
 
 async def waiting(connection: AsyncConnection, target: str) -> list[Waiting]:
-    """Return the logs of all tenants in which entries wait for the target."""
+    """Return the logs of all tenants that have entries which the target has not acknowledged."""
     mine = export_positions.c
     at = func.coalesce(mine.next_seq, 0)
     query = (
@@ -49,8 +50,9 @@ async def waiting(connection: AsyncConnection, target: str) -> list[Waiting]:
 async def claim(
     connection: AsyncConnection, tenant_id: str, target: str, lease: str, now: int, until: int
 ) -> int | None:
-    """Return the first entry to push, leased to the caller until `until`; None while another
-    process has it. A new target begins with the oldest entry that is kept."""
+    """Take the lease on pushing this log to the target until the time `until`, and return the first
+    entry to push. Return None while another process holds the lease. A new target begins with the
+    oldest entry that is kept."""
     kept = (await connection.execute(select(first_kept(tenant_id)))).scalar_one()
     first = {
         "tenant_id": tenant_id,
@@ -83,8 +85,8 @@ async def save(
     until: int,
     next_seq: int | None = None,
 ) -> bool:
-    """Saves what the target acknowledged, if anything, and holds the lease until `until`. False,
-    and nothing is saved, if another process has taken it."""
+    """Save the position that the target has acknowledged, if given, and renew the lease until the
+    time `until`. Return False, and save nothing, if another process has taken the lease."""
     values = {"leased_until": until}
     if next_seq is not None:
         values["next_seq"] = next_seq

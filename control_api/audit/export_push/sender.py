@@ -1,6 +1,6 @@
-"""Defines what every sender of decisions does, and opens TLS towards a target: verifies its
-certificate and name, by the system's authorities or those of `ca`.
-"""
+"""Defines the interface of the objects that send decisions to an export target, and makes the TLS
+contexts for targets. The target's certificate and name are verified, by the system's certificate
+authorities or those in the file `ca`."""
 
 import asyncio
 import ssl
@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from control_api.security.export_targets import ExportTarget
 
 AuditEvent = Mapping[str, Any]
-"""An event as `policies.trail.entry.audit_event` shows it."""
+"""An audit event as `policies.trail.entry.audit_event` shows it."""
 
 
 class TargetAway(Exception):
@@ -25,25 +25,28 @@ class TargetAway(Exception):
 
 
 class Sender(Protocol):
-    """One target. Its methods are called one at a time."""
+    """Sends decisions to one export target. Its methods are called one at a time."""
 
     @property
     def encode(self) -> "Callable[[AuditEvent, str], bytes]":
-        """Encodes an event of a tenant for the target. Runs in a thread."""
+        """Return the function that encodes an event of a tenant for the target. The function is
+        called in a thread."""
 
     async def send(self, encoded: list[bytes]) -> int:
-        """Send events of one tenant, in order. Returns how many of them the target will never take.
-        Raises `TargetAway`."""
+        """Send events of one tenant, in order. Return how many of them the target refuses for good.
+        Raise `TargetAway` if the target does not accept the others."""
 
     async def settle(self) -> None:
-        """Returns once the target has acknowledged all that was sent. Raises `TargetAway`."""
+        """Wait until the target has acknowledged everything that was sent. Raise `TargetAway` if it
+        does not."""
 
     async def abandon(self) -> None:
-        """Give up what was sent and not settled, and any connection. Never raises."""
+        """Give up what was sent and not settled, and close the connection if there is one. Never
+        raises."""
 
 
 class TargetTls:
-    """The context of one target, made again when one of its files has changed."""
+    """The TLS context of one export target, made again when one of its files has changed."""
 
     def __init__(self, target: ExportTarget) -> None:
         self._target = target
@@ -52,7 +55,7 @@ class TargetTls:
         self._made: tuple[list[tuple[int, int]], ssl.SSLContext] | None = None
 
     async def context(self) -> ssl.SSLContext:
-        """Raises `TargetAway` if the files can't be used."""
+        """Return the current TLS context. Raise `TargetAway` if the files can't be used."""
         # Reading the authorities takes some 20 ms: in a thread, and not for every connection.
         try:
             return await asyncio.to_thread(self._context)

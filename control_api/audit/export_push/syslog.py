@@ -1,15 +1,16 @@
 """Sends decisions to a syslog receiver over TCP or TLS (RFC 5424, RFC 5425, RFC 6587).
 
 Syslog has no acknowledgement, and what TCP acknowledges has only reached the receiver's kernel. So
-each turn has a connection of its own, which ends in an orderly way: we close our side, and the
-receiver closes its own once it has read all, with TLS by a `close_notify`. A receiver that died
-before resets the connection, closes it too early or without that; then everything of the connection
-is sent again, over another.
+each turn uses a connection of its own, and closes it in an orderly way: we close our side, and the
+receiver closes its side once it has read everything, with TLS by a `close_notify`. If the receiver
+dies before that, its side of the connection is reset, or closed too early or without a
+`close_notify`. Then everything that was sent over the connection is sent again over another.
 
-What this can't see: a receiver that has closed in order and dies before it has stored everything.
+One loss can't be noticed: a receiver that closes in order, and dies before it has stored
+everything.
 
-asyncio's transports can't close only their own side of a TLS connection, so this works on the
-socket.
+asyncio's transports can't close only their own side of a TLS connection, so this module works on
+the socket.
 """
 
 import asyncio
@@ -26,11 +27,12 @@ from control_api.log.formats import FORMATS
 from control_api.security.export_targets import ExportTarget
 
 ENTERPRISE = 32473
-"""RFC 5612: the number for examples, until there is one of our own."""
+"""The enterprise number in the structured data. RFC 5612 reserves this one for examples; it is used
+until we have our own."""
 _LOG_AUDIT, _INFORMATIONAL, _WARNING = 13, 6, 4
 _ESCAPED = re.compile(r'["\\\]]')
-"""Characters that a parameter escapes with a backslash (RFC 5424, section 6.3.3). Needed, since an
-event's id comes from a sidecar."""
+"""The characters that a parameter must escape with a backslash (RFC 5424, section 6.3.3). Escaping
+is needed because an event's id comes from a sidecar."""
 _PARAMETERS = ("event_id", "seq", "hash")
 _NOT_IN_HOSTNAME = re.compile(r"[^!-~]")
 
@@ -38,8 +40,9 @@ _NOT_IN_HOSTNAME = re.compile(r"[^!-~]")
 def framed_message(
     event: AuditEvent, tenant_id: str, hostname: str, line: Callable[[AuditEvent, str], bytes]
 ) -> bytes:
-    """Return the message in its frame. `line` makes its text, without a byte order mark before it:
-    what reads the text as JSON would stumble over one."""
+    """Return the syslog message in its frame, which begins with the length. `line` makes the
+    message's text. No byte order mark precedes the text, because a receiver that reads the text as
+    JSON would fail on one."""
     severity = _INFORMATIONAL if event["decision"] == "ALLOW" else _WARNING
     host = _NOT_IN_HOSTNAME.sub("", hostname)[:255] or "-"
     escaped = {name: _ESCAPED.sub(r"\\\g<0>", str(event[name])) for name in _PARAMETERS}
@@ -61,7 +64,8 @@ class EndedEarly(ConnectionError):
 
 
 class Stream:
-    """One connection. Every method but `close` raises `OSError` if it breaks."""
+    """A connection to a syslog receiver. Every method but `close` raises `OSError` if the
+    connection breaks."""
 
     def __init__(self, connection: socket.socket, tls: "_Tls | None") -> None:
         self._socket = connection
@@ -80,8 +84,9 @@ class Stream:
             await self._step(partial(self._tls.engine.write, data[at : at + _PIECE]))
 
     async def end(self, close_notify: bool = True) -> None:
-        """Close our side, and wait until the receiver has read everything and closed its own: with
-        TLS by a `close_notify`, which no one between can forge, unless that is not asked for."""
+        """Close our side, and wait until the receiver has read everything and closed its own side.
+        With TLS, the receiver must send a `close_notify`, which nobody in between can forge, unless
+        `close_notify` is False."""
         # A receiver that closed first has not read what came after, or was killed.
         self._require_open()
         if self._tls is not None:
@@ -113,7 +118,7 @@ class Stream:
             pass
 
     async def _step(self, step: Callable[[], T]) -> T:
-        """Runs a step of the TLS engine until it needs nothing from the receiver."""
+        """Run a step of the TLS engine until it needs nothing more from the receiver."""
         assert self._tls is not None
         while True:
             try:
@@ -138,15 +143,15 @@ class Stream:
 
 
 class _Tls:
-    """TLS between two buffers."""
+    """A TLS engine that works on two memory buffers, for incoming and outgoing bytes."""
 
     def __init__(self, context: ssl.SSLContext, host: str) -> None:
         self.incoming, self.outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self.engine = context.wrap_bio(self.incoming, self.outgoing, server_hostname=host)
 
     def take(self, raw: bytes) -> bool:
-        """Takes what the receiver sent. Returns whether its `close_notify` is there; raises
-        `ssl.SSLError` for an alert."""
+        """Pass the receiver's bytes to the TLS engine. Return whether its `close_notify` has
+        arrived. Raise `ssl.SSLError` if an alert has."""
         self.incoming.write(raw)
         try:
             while self.engine.read(_PIECE):
@@ -163,7 +168,7 @@ class _Tls:
 
 
 async def open_stream(host: str, port: int, tls: ssl.SSLContext | None) -> Stream:
-    """Return a connection to the first address of `host` that answers. Raises `OSError`."""
+    """Connect to the first address of `host` that answers. Raise `OSError` if none does."""
     loop = asyncio.get_running_loop()
     found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     failure = OSError("the name has no address")
@@ -186,7 +191,8 @@ async def open_stream(host: str, port: int, tls: ssl.SSLContext | None) -> Strea
 
 
 class SyslogSender:
-    """The connection of the turn, opened when there is something to send."""
+    """Sends decisions to a syslog receiver, with a connection of its own in each turn. It is opened
+    when there is something to send."""
 
     def __init__(self, target: ExportTarget) -> None:
         self._target = target

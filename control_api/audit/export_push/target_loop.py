@@ -1,11 +1,11 @@
-"""Pushes the decisions of all tenants to the targets of `SLUICE_EXPORT_URLS`, each target on its
-own and turn by turn.
+"""Pushes the decisions of all tenants to the targets of `SLUICE_EXPORT_URLS`. Each target is served
+independently of the others, in turns of about a second.
 
-    waiting    the logs with entries that the target has not acknowledged
-    claim      one of them: the lease keeps another replica from pushing it too
+    waiting    find the logs with entries that the target has not acknowledged
+    claim      take the lease of one of them, which keeps another replica from pushing it too
     send       its next decisions, in log order; then those of the next log
-    settle     the target has all that was sent in this turn
-    save       the positions behind it, while the leases are held
+    settle     wait until the target has acknowledged all that was sent in this turn
+    save       the new positions, while the leases are held
 
 INVARIANT: a position is saved only after `settle`. If we die between the two, or the target goes
 away, what was sent since the last save is sent again: at least once, and never out of order.
@@ -42,8 +42,9 @@ from policies.trail.entry import audit_event
 
 
 class ExportParts(NamedTuple):
-    """`alone` says that no other process uses the database; `stopping` is set once the service
-    drains; `entropy(n)` returns n random bytes."""
+    """The objects that the pushing of decisions works with. `alone` means that no other process
+    uses the database; `stopping` is set once the service drains; `entropy(n)` returns n random
+    bytes."""
 
     store: Store
     clock: Clock
@@ -55,9 +56,10 @@ class ExportParts(NamedTuple):
 
 
 SPAN = 10_000
-"""The most entries that one batch passes over, however few decisions are among them."""
+"""The most log entries that one batch covers, however few decisions are among them."""
 STRETCH = 100
-"""Decisions encoded in one go, in a thread: about two milliseconds."""
+"""The number of decisions that are encoded in one go in a thread, which takes about two
+milliseconds."""
 Encode = Callable[[dict[str, Any], str], bytes]
 _log = logging.getLogger("sluice.exports")
 
@@ -65,8 +67,8 @@ _log = logging.getLogger("sluice.exports")
 @dataclass(frozen=True, slots=True)
 class Batch:
     """Encoded decisions, in log order, and the entry to continue from once they are acknowledged.
-    `lost` is how many entries retention removed before they could be pushed, and `weight` the bytes
-    that were read."""
+    `lost` is the number of entries that retention removed before they could be pushed, and `weight`
+    the number of bytes that were read."""
 
     encoded: list[bytes]
     next_seq: int
@@ -77,7 +79,8 @@ class Batch:
 async def read_batch(
     store: Store, tenant_id: str, part: range, limit: int, encode: Encode
 ) -> Batch:
-    """At most `limit` decisions of the entries in `part`. Raises `ReadFault`."""
+    """Read and encode at most `limit` decisions among the entries in `part`. Raise `ReadFault` if
+    the log can't be read."""
     first, until = part.start, min(part.stop, part.start + SPAN)
 
     def read(connection: Connection) -> tuple[list[Row[Any]], int]:
@@ -114,29 +117,33 @@ def _encode(tenant_id: str, rows: list[Row[Any]], encode: Encode) -> list[bytes]
 
 POLL_SECONDS = 1.0
 TURN_SECONDS = 1.0
-"""Seconds after which what was sent is settled. A kill repeats about as much."""
+"""The seconds after which a turn settles what it has sent. If the process is killed, about as much
+is sent twice."""
 ANSWER_SECONDS = 8.0
-"""Until a target that does not take a batch, or does not acknowledge a turn, counts as away."""
+"""The seconds after which a target counts as away if it has not accepted a batch or not
+acknowledged a turn."""
 ONLY_PROCESS = "only process"
 LEASE = 30_000_000
-"""Microseconds; longer than a turn takes at the most."""
+"""The duration of a lease in microseconds. It is longer than any turn takes."""
 RENEW = 22_000_000
-"""A lease that lasts this long is not claimed again before a turn."""
+"""The remaining microseconds above which a lease is not renewed before a turn."""
 MAX_BATCH, BATCH_BYTES = 500, 2 * 1024 * 1024
-"""Decisions of a batch, and the bytes that it should have, by the batch before it."""
+"""The most decisions in a batch, and the bytes that a batch should have, estimated from the batch
+before it."""
 FIRST_BATCH = 50
 BATCHES = 20
-"""The most batches of a turn."""
+"""The most batches in a turn."""
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
-"""The longest pause after the first failure, and after any, in seconds: it doubles each time, and
-the actual pause is random (full jitter)."""
+"""The upper limit in seconds of the pause after the first failure, and after any failure. The limit
+doubles each time, and the actual pause is random (full jitter)."""
 LAG_SECONDS = 5.0
-"""Seconds between two reads of the lag during a longer pause."""
+"""The seconds between two reads of the lag during a longer pause."""
 T = TypeVar("T")
 
 
 class TargetLoop:
-    """One target. `place` is its place in the setting, from 1."""
+    """Pushes decisions to one export target. `place` is the target's position in the setting, from
+    1."""
 
     def __init__(
         self, parts: ExportParts, target: ExportTarget, place: int, sender: Sender
@@ -150,7 +157,8 @@ class TargetLoop:
         self._last, self._limit, self._failures = "", FIRST_BATCH, 0
 
     async def run(self) -> None:
-        """Runs until the service drains; then ends its turn, and lets others continue at once."""
+        """Push in turns until the service drains. Then finish the turn, and release the leases so
+        that other processes can continue at once."""
         while not self._parts.stopping.is_set():
             await self._wait(await self._turn_or_pause())
         if self._failures == 0:
@@ -161,7 +169,7 @@ class TargetLoop:
                 await self._save(tenant_id, None, 0)
 
     async def _turn_or_pause(self) -> float:
-        """Run one turn. Return the seconds until the next."""
+        """Run one turn. Return the seconds until the next one."""
         after = 0.0
         try:
             more = await self._turn()
@@ -185,7 +193,7 @@ class TargetLoop:
         return max(after, random.uniform(0.1, most))  # noqa: S311  # spreads load, guards nothing
 
     async def _turn(self) -> bool:
-        """Push what waits, for about a second. Returns whether more waits."""
+        """Push decisions that wait, for about a second. Return whether more are waiting."""
         monotonic, turn = self._parts.clock.monotonic, _Turn()
         began = monotonic()
         logs = deque(await self._waiting())
@@ -206,14 +214,16 @@ class TargetLoop:
         return bool(logs)
 
     async def _waiting(self) -> list[Waiting]:
-        """Return the logs that wait, those first that follow the last turn's last."""
+        """Return the logs that wait, beginning after the tenant that the last turn ended with, so
+        that every tenant gets its turn."""
         async with self._parts.store.reading_all_tenants() as connection:
             found = await position_queries.waiting(connection, self._target.identity)
         self._metrics.lag.set(sum(each.lag for each in found))
         return sorted(found, key=lambda each: (each.tenant_id <= self._last, each.tenant_id))
 
     async def _claim(self, log: Waiting) -> int | None:
-        """Return the first entry to push; None if another process pushes this log."""
+        """Take the lease of a log, or keep it if it lasts long enough. Return the first entry to
+        push, or None if another process pushes this log."""
         now = self._parts.clock.now()
         if log.leased_until is not None and log.leased_until > now:
             if log.lease != self._lease:
@@ -231,7 +241,7 @@ class TargetLoop:
         return first
 
     async def _push(self, log: Waiting, first: int, turn: "_Turn") -> bool:
-        """Send the next batch of a log. Returns whether there is more."""
+        """Send the next batch of a log. Return whether the log has more."""
         part, encode = range(first, log.size), self._sender.encode
         batch = await read_batch(self._parts.store, log.tenant_id, part, self._limit, encode)
         turn.lost += batch.lost
@@ -278,7 +288,8 @@ class TargetLoop:
             self._failures = 0
 
     async def _wait(self, pause: float) -> None:
-        """Wait, or until the service drains. The lag stays current meanwhile."""
+        """Wait for `pause` seconds, or until the service drains. The metric of the lag is updated
+        meanwhile."""
         until = self._parts.clock.monotonic() + pause
         while (left := until - self._parts.clock.monotonic()) > 0:
             with suppress(TimeoutError):
@@ -291,7 +302,8 @@ class TargetLoop:
 
 @dataclass(slots=True)
 class _Turn:
-    """The counts of one turn. `reached` is, for each log, the entry after the last."""
+    """The counts of one turn. `reached` holds, for each tenant's log, the entry after the last one
+    that was sent."""
 
     sent: int = 0
     refused: int = 0
@@ -304,7 +316,7 @@ DRAIN_SECONDS = 5.0
 
 
 class ExportPush:
-    """The pushes of this process."""
+    """Pushes decisions to all export targets from this process."""
 
     def __init__(self, parts: ExportParts) -> None:
         self._parts = parts
@@ -312,7 +324,7 @@ class ExportPush:
         self._ended.set()
 
     async def run(self) -> None:
-        """Runs as long as the app."""
+        """Push for as long as the app runs."""
         self._ended.clear()
         try:
             async with asyncio.TaskGroup() as group:
@@ -324,8 +336,8 @@ class ExportPush:
             self._ended.set()
 
     async def ended(self) -> None:
-        """Returns once the turns under way are acknowledged and saved, within a deadline: what is
-        not saved is pushed again after the next start."""
+        """Wait until the turns under way are acknowledged and saved, within a deadline. What is not
+        saved by then is pushed again after the next start."""
         try:
             async with asyncio.timeout(DRAIN_SECONDS):
                 await self._ended.wait()
