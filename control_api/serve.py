@@ -65,8 +65,8 @@ class LoopEnded(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """What the operator is told after the start: the addresses that the service listens on, and the
-    keys that it created."""
+    """The facts that the operator is told after the start: the addresses that the service listens
+    on, and the keys that it created."""
 
     listen: ListenAddress
     metrics_listen: ListenAddress | None

@@ -158,7 +158,7 @@ class NewRule(RequestModel):
 
 
 class RuleRequest(RequestModel):
-    """Names one alert rule."""
+    """A request about one alert rule, which the path names by its id."""
 
     rule_id: Identifier
 

@@ -318,7 +318,7 @@ async def suggest_of_others(store: Store, tenant_id: str, source_id: str) -> str
 
 
 class EventRequest(RequestModel):
-    """Names one event."""
+    """A request about one audit event, which the path names by its id."""
 
     event_id: Identifier
 

@@ -204,7 +204,7 @@ _REQUEST_ID = re.compile(r"[A-Za-z0-9._:/+=@-]{1,128}\Z")
 
 @dataclass(slots=True)
 class RequestInfo:
-    """What is known about a request so far. `operation` is the name of its route's operation, or
+    """The facts known about a request so far. `operation` is the name of its route's operation, or
     `none` until the route is found. `key_checked` is True once its API key was found valid."""
 
     method: str

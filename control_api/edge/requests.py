@@ -268,8 +268,8 @@ IfMatch = Annotated[str, AfterValidator(_tags)]
 
 
 def is_met(if_match: str | None, version: object) -> bool:
-    """Return whether the `If-Match` precondition holds for this version. It holds if there is
-    none."""
+    """Return whether the `If-Match` precondition holds for this version. A request without the
+    header always passes."""
     # RFC 9110, section 13.1.1, asks for strong comparison: a weak tag never matches.
     return if_match in (None, "*") or f'"{version}"' in re.findall(_TAG, if_match or "")
 

@@ -74,8 +74,8 @@ async def agent_of(
 async def keys_for(
     connection: AsyncConnection, tenant_id: str, agent_id: str, scopes: Iterable[str]
 ) -> list[str]:
-    """Return the document names of live keys that have one of these scopes and are bound to the
-    agent, or to no agent."""
+    """Return the document names of the unrevoked keys that have one of these scopes and are bound
+    to the agent, or to no agent."""
     query = select(api_keys.c.digest).where(
         of_tenant(api_keys, tenant_id),
         api_keys.c.revoked_at.is_(None),

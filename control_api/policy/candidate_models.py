@@ -135,7 +135,8 @@ _PLACE = re.compile(r"policies\.([0-9]{1,6})(?=[.:])")
 
 
 class CandidateRequest(RequestModel):
-    """Names one candidate. A name that no candidate can have is unknown: 404."""
+    """A request about one candidate, which the path names. Any name is accepted here: one that no
+    candidate can have leads to a 404."""
 
     name: Identifier
 

@@ -124,7 +124,7 @@ class NewGuardrail(GuardrailBody):
 
 
 class GuardrailRequest(RequestModel):
-    """Names one guardrail."""
+    """A request about one guardrail, which the path names."""
 
     name: Identifier
 

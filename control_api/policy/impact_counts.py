@@ -344,7 +344,7 @@ _NUMBERS = ("entries", "read", "unchanged", "unchanged_by_another", "newly_denie
 
 
 KEPT = 7 * DAY
-"""How long an impact run is kept after it ended, in microseconds."""
+"""The microseconds for which an impact run is kept after it ended."""
 MOST = 50
 """The most ended runs that are kept for one tenant: each may hold a megabyte of groups."""
 

@@ -55,7 +55,7 @@ class ImpactParts(NamedTuple):
 
 
 LEASE = 5_000_000
-"""How long a run's lease lasts, in microseconds. The run is saved every second, which renews the
+"""The duration of a run's lease in microseconds. The run is saved every second, which renews the
 lease, so another process continues the run only if this one dies. If a save takes longer than the
 lease, one of the two processes finds that it has lost the lease."""
 RENEW_SECONDS = 2.0

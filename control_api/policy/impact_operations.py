@@ -36,7 +36,7 @@ from policies.sets.policy_set import ROLE
 
 
 class RunRequest(RequestModel):
-    """Names one impact run."""
+    """A request about one impact run, which the path names by its id."""
 
     impact_id: Identifier
 

@@ -168,7 +168,7 @@ Wildcards and empty lists)."""
 
 
 class PolicyRequest(RequestModel):
-    """Names one policy."""
+    """A request about one policy, which the path names by its id."""
 
     policy_id: Identifier
 

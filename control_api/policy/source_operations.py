@@ -107,7 +107,7 @@ async def list_sources(
 
 
 class SourceRequest(RequestModel):
-    """Names one pattern."""
+    """A request about the level of one pattern of source ids, which the path names."""
 
     source_pattern: Identifier
 

@@ -119,7 +119,7 @@ MAX_SOURCES = 100
 
 
 class AgentDetailRequest(RequestModel):
-    """Names one agent."""
+    """A request about one agent, which the path names by its id."""
 
     agent_id: Identifier
 

@@ -194,7 +194,7 @@ SidecarPatterns = Annotated[list[Identifier], Field(min_length=1, max_length=256
 
 
 class KeyRequest(RequestModel):
-    """Names one key."""
+    """A request about one API key, which the path names by its id."""
 
     key_id: Identifier
 

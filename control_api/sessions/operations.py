@@ -150,7 +150,7 @@ async def read_session(
 
 
 class SessionRequest(RequestModel):
-    """Names one session."""
+    """A request about one session, which the path names by its id."""
 
     session_id: Identifier
 

@@ -77,7 +77,7 @@ async def create_sign_in_link(
 
 
 class ConsoleSessionRequest(RequestModel):
-    """Names one session of the console."""
+    """A request about one console session, which the path names by its id."""
 
     session_id: Identifier
 

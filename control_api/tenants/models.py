@@ -79,7 +79,7 @@ class Freeze:
 
 
 class TenantRequest(RequestModel):
-    """Names one tenant."""
+    """A request about one tenant, which the path names by its id."""
 
     tenant_id: Identifier
 

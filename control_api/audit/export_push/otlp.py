@@ -34,8 +34,8 @@ MAX_ANSWER = 65_536
 LONGEST_WAIT = 300.0
 """The most seconds that a `Retry-After` header may ask for."""
 REFUSALS = 16
-"""The number of decisions that are refused one by one while none is accepted, after which the
-target is considered broken instead of the decisions."""
+"""If this many decisions are refused one by one and none is accepted, the fault is taken to be the
+target's, not the decisions'."""
 _BAD_DATA = {HTTPStatus.BAD_REQUEST, HTTPStatus.REQUEST_ENTITY_TOO_LARGE}
 _SCOPE = {"name": "sluice", "version": __version__}
 

@@ -85,8 +85,8 @@ class Stream:
 
     async def end(self, close_notify: bool = True) -> None:
         """Close our side, and wait until the receiver has read everything and closed its own side.
-        With TLS, the receiver must send a `close_notify`, which nobody in between can forge, unless
-        `close_notify` is False."""
+        With TLS, the receiver must send a `close_notify`, which no party in between can forge,
+        unless the argument `close_notify` is False."""
         # A receiver that closed first has not read what came after, or was killed.
         self._require_open()
         if self._tls is not None:

@@ -126,7 +126,7 @@ ONLY_PROCESS = "only process"
 LEASE = 30_000_000
 """The duration of a lease in microseconds. It is longer than any turn takes."""
 RENEW = 22_000_000
-"""The remaining microseconds above which a lease is not renewed before a turn."""
+"""If a lease lasts for more microseconds than this, it is not renewed before a turn."""
 MAX_BATCH, BATCH_BYTES = 500, 2 * 1024 * 1024
 """The most decisions in a batch, and the bytes that a batch should have, estimated from the batch
 before it."""
