@@ -33,10 +33,11 @@ FORWARD_PROXY, TRANSPARENT = "forward_proxy", "transparent"
 
 
 class ProxyPorts(NamedTuple):
-    """The ports on which agents name their destination. `allow_encrypted_hello` permits a TLS hello
-    to hide that name; `original_destination` finds where a redirected connection was going;
-    `redirect_check` proves that connections are redirected; `half_close` says what the end of an
-    agent's sending side means."""
+    """The forward proxy's port and the transparent port, where a request or a connection itself
+    names the destination, and their settings; a port is None if it isn't configured.
+    `allow_encrypted_hello` permits a TLS hello to hide the server's name. `original_destination`
+    finds where a redirected connection was going, and `redirect_check` proves that connections are
+    redirected. `half_close` says what it means that an agent ends its sending side."""
 
     forward_proxy: ListenAddress | None
     allow_encrypted_hello: bool = False
@@ -50,7 +51,8 @@ NO_NAMED_PORTS = ProxyPorts(None)
 
 
 class Proxy:
-    """Leads one agent to `sources`."""
+    """The listeners and endpoints through which one agent reaches `sources`. `shared` holds what
+    all sources use; `named` are the ports at which the destination is named."""
 
     def __init__(
         self,
@@ -62,8 +64,8 @@ class Proxy:
         self._limits = shared.limits
         self.endpoints = [SourceEndpoint(source, shared) for source in sources]
         self.listeners: dict[str, ProxyListener] = {}
-        """The listeners, by the alias of each source that they lead to, or by `FORWARD_PROXY` or
-        `TRANSPARENT`."""
+        """The listeners by name: the alias of each source that a listener leads to, or
+        `FORWARD_PROXY` or `TRANSPARENT`."""
         for listen, endpoints in self._by_port():
             listener = self._reverse(listen, endpoints)
             self.listeners |= {each.source.alias: listener for each in endpoints}
@@ -73,14 +75,14 @@ class Proxy:
             self.listeners[TRANSPARENT] = self._transparent(named.transparent, named)
 
     async def start(self) -> None:
-        """Opens the ports. Raises `OSError` if one is taken."""
+        """Open all ports. Raises `OSError` if one of them is taken."""
         for listener in dict.fromkeys(self.listeners.values()):
             # From now on no source may lead back to this port.
             self._shared.own_ports.add(await listener.start())
 
     def port(self, name: str) -> int:
-        """Return the port of a source, by its alias, or that of `FORWARD_PROXY` or
-        `TRANSPARENT`."""
+        """Return the number of the port that leads to the source with this alias; or of the forward
+        proxy's or the transparent port, for `FORWARD_PROXY` or `TRANSPARENT`."""
         return self.listeners[name].port
 
     @property
@@ -95,16 +97,17 @@ class Proxy:
 
     @property
     def received(self) -> int:
-        """Bytes received from agents."""
+        """The number of bytes received from agents since the start."""
         return sum(each.flow.received for each in self._counting())
 
     @property
     def sent(self) -> int:
-        """Bytes sent to agents."""
+        """The number of bytes sent to agents since the start."""
         return sum(each.flow.sent for each in self._counting())
 
     async def close(self, seconds: float) -> None:
-        """Stops accepting, lets requests finish for `seconds`, then ends them."""
+        """Stop accepting connections, let requests finish for up to `seconds`, then cut off those
+        that are left."""
         try:
             await asyncio.gather(*(each.close(seconds) for each in set(self.listeners.values())))
         finally:
@@ -115,8 +118,8 @@ class Proxy:
             self._shared.worker.close()
 
     def _counting(self) -> list[ProxyListener | Passthrough]:
-        """Return the parts that count bytes: listeners, and connections that bypass their
-        parsers."""
+        """Return the parts that count bytes: the listeners count HTTP, and passthroughs count the
+        connections that aren't parsed."""
         return [*set(self.listeners.values()), *(each.passthrough for each in self.endpoints)]
 
     def _by_port(self) -> list[tuple[ListenAddress, Sequence[SourceEndpoint]]]:

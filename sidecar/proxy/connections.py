@@ -1,11 +1,12 @@
-"""Buffers what arrives on a connection whose protocol isn't known yet, until it is handed to a
-protocol, and joins two connections: what arrives on one goes out on the other, byte for byte, until
-both have ended. The latter is for connections that are decided before their first byte passes:
-tunnels, WebSockets, protocols other than HTTP.
+"""Buffers what arrives on a connection whose protocol isn't known yet, until a protocol takes the
+connection over; and splices two connections: what arrives on one goes out on the other, byte for
+byte, until both have ended. Splices are for connections that are decided before their first byte
+passes: tunnels, WebSockets, protocols other than HTTP.
 
-Nothing is read that the other side hasn't room for. An end is passed on as an end, so that a
-half-closed connection still gets its response; a loss breaks both. The protocols that own the
-transports report what happens on them. Knows nothing of what passes.
+Nothing is read from one side while the other has no room for it. The end of one direction is passed
+on as an end, so that a half-closed connection still gets its response; the loss of one connection
+breaks both. The protocols that own the transports report what happens on them. Knows nothing of
+what passes.
 """
 
 import asyncio
@@ -21,8 +22,9 @@ OnLost = Callable[[Exception | None], None]
 
 
 class BufferedConnection(DialledProtocol):
-    """Buffers up to `limit` bytes, plus the rest of one read. `on_lost` is called when the
-    connection is lost."""
+    """A connection whose bytes are buffered until `hand_to` gives them to a protocol. It buffers up
+    to `limit` bytes, plus the rest of one read, and then pauses reading. `on_lost` is called when
+    the connection is lost."""
 
     def __init__(self, limit: int, on_lost: OnLost | None = None) -> None:
         self._limit = limit
@@ -32,15 +34,15 @@ class BufferedConnection(DialledProtocol):
         self._arrived: asyncio.Future[None] | None = None
         self._paused = False
         self.ended = False
-        """True if nothing more will arrive."""
+        """True if no more bytes will arrive."""
         self.closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Done when the connection is lost."""
 
     def adopt(
         self, transport: asyncio.BaseTransport, data: bytes = b"", *, ended: bool = False
     ) -> "BufferedConnection":
-        """Takes over a connection from another protocol, with the `data` that it left. `ended` says
-        that nothing more will arrive."""
+        """Take over a connection from another protocol, with the `data` that the other one read and
+        did not use. `ended` says that nothing more will arrive."""
         # uvloop's transports don't inherit from asyncio's.
         self.transport = cast(asyncio.Transport, transport)
         self.transport.set_protocol(self)
@@ -50,7 +52,7 @@ class BufferedConnection(DialledProtocol):
         return self
 
     def abort(self) -> None:
-        """Breaks the connection off."""
+        """Close the connection at once; bytes that wait to be sent are lost."""
         self.transport.abort()
 
     @property
@@ -62,7 +64,7 @@ class BufferedConnection(DialledProtocol):
         return bytes(self._buffer[at:])
 
     async def wait_for_more(self) -> bool:
-        """Waits until more is buffered; False if nothing more will arrive."""
+        """Wait until more bytes are buffered. Returns False if the connection ended without any."""
         size = len(self._buffer)
         # The buffer was full. Its reader has now seen all of it and asks for more.
         if self._paused:
@@ -74,7 +76,8 @@ class BufferedConnection(DialledProtocol):
         return len(self._buffer) > size
 
     def hand_to(self, inner: asyncio.Protocol) -> None:
-        """Lets `inner` run the connection from now on, starting with the buffered bytes."""
+        """Let the protocol `inner` run the connection from now on. It gets the buffered bytes
+        first."""
         # This object stays the transport's protocol and passes every callback on, so `closed` and
         # `on_lost` work for whatever runs the connection.
         self._inner = inner
@@ -140,9 +143,9 @@ class BufferedConnection(DialledProtocol):
 
 
 def take_over(request: HttpRequest, limit: int) -> tuple[BufferedConnection, ConnectionFactory]:
-    """Return the connection of `request` as one end of a tunnel, with the bytes that followed the
-    request, and a factory of HTTP connections inside of it. Raises `ConnectionResetError` if the
-    agent is gone."""
+    """Return the agent's connection, taken over from its HTTP server with the bytes that followed
+    `request`, to become one end of a tunnel; and a factory of HTTP connections inside the tunnel.
+    `limit` is the most bytes to buffer. Raises `ConnectionResetError` if the agent is gone."""
     given = request.hand_over()
     outer = given.transport.get_protocol()
     # The protocol that runs the connection around this request has to learn of the end as well.
@@ -152,20 +155,20 @@ def take_over(request: HttpRequest, limit: int) -> tuple[BufferedConnection, Con
 
 
 class Ended(Enum):
-    """The way in which a splice ended."""
+    """The way in which a splice of two connections ended."""
 
     BOTH = "both"
     """Both sides ended in an orderly way."""
     LOST = "lost"
     """One side was lost or broken off."""
     IDLE = "idle"
-    """Nothing passed for `idle_seconds`."""
+    """No byte passed for `idle_seconds`."""
 
 
 class SpliceDirection(asyncio.Protocol):
-    """One direction: the bytes that `source` sends go out on `sink`. It is the protocol of
-    `source`, so it also hears when `source` takes no more of the bytes that come the other way, by
-    `back`."""
+    """One direction of a splice: the bytes that arrive from `source` are written to `sink`. This is
+    also the asyncio protocol of `source`, so it hears when `source` is too slow to take the bytes
+    of the opposite direction, `back`; it then pauses reading there."""
 
     back: "SpliceDirection"
 
@@ -176,7 +179,7 @@ class SpliceDirection(asyncio.Protocol):
         self.source = source
         self._sink = sink
         self.count = 0
-        """The number of bytes that have passed."""
+        """The number of bytes that have passed in this direction."""
         self.ended = False
 
     def data_received(self, data: bytes) -> None:
@@ -188,8 +191,8 @@ class SpliceDirection(asyncio.Protocol):
         self._sink.write(data)
 
     def eof_received(self) -> bool:
-        """Keeps the connection open for writing: a side that half-closes may wait for a
-        response."""
+        """Pass the end on, and keep the other direction open: a side that half-closes may still
+        wait for a response."""
         if not self.ended:
             self.ended = True
             if not self._sink.can_write_eof():
@@ -214,13 +217,14 @@ class SpliceDirection(asyncio.Protocol):
 
     @property
     def over(self) -> bool:
-        """True if nothing more passes."""
+        """True if no more bytes pass in this direction."""
         return self.ended or self._splice.how is not None
 
 
 class Splice:
-    """`up` runs from the agent to the data source, `down` the other way. `on_down` gets the bytes
-    that go down. Ends after `idle_seconds` without a byte."""
+    """Two joined connections: the direction `up` runs from the agent to the data source, `down` the
+    other way. `on_down` is called with the bytes that go down. The splice is broken off after
+    `idle_seconds` without a byte."""
 
     def __init__(
         self,
@@ -248,14 +252,14 @@ class Splice:
             self._on_down(data)
 
     def close(self) -> None:
-        """Closes both sides once everything written to them has been sent."""
+        """Close both connections once everything written to them has been sent."""
         if self._finish(Ended.BOTH):
             for transport in self._transports:
                 transport.close()
 
     def abort(self, how: Ended = Ended.LOST) -> None:
-        """Breaks both sides, because one is lost or has to be cut off: the other side must not take
-        this for an orderly end."""
+        """Reset both connections, because one is lost or has to be cut off: the other side must not
+        take this for an orderly end."""
         if self._finish(how):
             for transport in self._transports:
                 reset(transport)

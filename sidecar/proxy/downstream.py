@@ -1,6 +1,6 @@
 """Opens the proxy's listening ports and accepts connections from the agent: plain HTTP, HTTPS, or
-connections whose protocol has to be found out. Each of those is buffered, and handled to its end in
-a task of its own; subclasses decide what becomes of it.
+connections whose protocol has to be found out. A connection of the last kind is buffered, and a
+task of its own handles it to its end; subclasses of `ConnectionAcceptor` decide how.
 
 Tasks that no request waits for are kept until they are done, so that a denial is recorded even if
 the agent is gone. A handler answers the requests: what passes through is not known here.
@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 
 
 class BackgroundTasks:
-    """The tasks of one port."""
+    """The tasks of one port that no request waits for. An error in one is logged."""
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[None]] = set()
@@ -48,7 +48,7 @@ class BackgroundTasks:
         return task
 
     async def close(self, seconds: float) -> None:
-        """Waits up to `seconds` for the tasks, then cancels those that are left."""
+        """Wait up to `seconds` for the tasks to end, then cancel those that are left."""
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=seconds)
         left = set(self._tasks)
@@ -65,7 +65,9 @@ class BackgroundTasks:
 
 
 class ConnectionAcceptor:
-    """The connections of one port. Those that turn out to be HTTP are handed to a server."""
+    """Accepts the connections of one port whose protocol is not known in advance. Subclasses
+    implement `handle`; connections that turn out to be HTTP go to a server. `unknown` refuses what
+    leads to no source."""
 
     def __init__(
         self, unknown: UnknownDestination, background_tasks: BackgroundTasks, limits: ProxyLimits
@@ -83,12 +85,12 @@ class ConnectionAcceptor:
         return len(self._open)
 
     async def serve(self, request: HttpRequest) -> LocalResponse:
-        """Refuses a request for which no other handler has found a source."""
+        """Refuse a request for which no other handler has found a source."""
         refused = self.unknown.no_source("the connection leads to no source", self.unknown.default)
         return await self.unknown.refuse(request, refused)
 
     async def handle(self, agent: BufferedConnection, server: Connections) -> None:
-        """Handles the connection to its end, or hands it to a protocol that runs by itself."""
+        """Handle the connection to its end, or hand it to a protocol that runs by itself."""
         raise NotImplementedError
 
     def connected(self, agent: BufferedConnection, server: Connections) -> None:
@@ -108,8 +110,8 @@ class ConnectionAcceptor:
 
 
 async def pass_through(agent: BufferedConnection, endpoint: SourceEndpoint) -> None:
-    """Joins the agent to the data source if that is allowed. Otherwise resets the connection; the
-    decision is recorded."""
+    """Decide about the connection, and splice the agent to the data source if that is allowed.
+    Otherwise reset the connection; the denial is recorded."""
     try:
         tunnel = await endpoint.passthrough.open(endpoint.who)
     except (Denied, Refused, SluiceError):
@@ -120,7 +122,8 @@ async def pass_through(agent: BufferedConnection, endpoint: SourceEndpoint) -> N
 
 
 class TcpAcceptor(ConnectionAcceptor):
-    """The `listen` of a source of the kind `tcp`."""
+    """Accepts the connections on the `listen` address of one source of the kind `tcp`, and passes
+    them through unread."""
 
     def __init__(
         self,
@@ -156,26 +159,29 @@ class _AcceptedConnection(BufferedConnection):
 
 
 RecordDenial = Callable[[str, str], Coroutine[Any, Any, None]]
-"""Records a denial, given its policy name and the reason."""
+"""Records a denial, given its policy name (the label of the reason in the audit trail) and the
+reason."""
 
 _BACKLOG = 1024
 
 
 @dataclass(frozen=True, slots=True)
 class HttpService:
-    """The parts that answer on a port of plain HTTP or HTTPS."""
+    """The functions that answer on a port of plain HTTP or HTTPS: `serve` answers each request.
+    `tls` is None for plain HTTP."""
 
     serve: Serve
     record: RecordDenial
-    """Records the connections that aren't valid TLS."""
+    """Records a denial for a connection whose bytes aren't valid TLS."""
     tls: ssl.SSLContext | None = None
     background_tasks: BackgroundTasks = field(default_factory=BackgroundTasks)
 
 
 class ProxyListener:
-    """Listens on `listen`, and on the host `ipv6_twin` too if given, within the `budget` of all
-    ports. If `service` is an acceptor, it takes each connection first and finds out what it
-    carries."""
+    """A listening port of the proxy, on the address `listen`, and on the host `ipv6_twin` too if
+    given. `service` answers its HTTP requests; if it is a `ConnectionAcceptor`, it takes each
+    connection first and finds out what it carries. `heads` is the port's cache of request heads;
+    `budget` limits the connections of all ports together."""
 
     def __init__(
         self,
@@ -192,11 +198,11 @@ class ProxyListener:
         self._limits = limits
         self.server = Connections(_http_service(service.serve, limits, heads, budget))
         self.flow = self.server.flow
-        """The bytes on the port's HTTP connections so far."""
+        """The numbers of bytes received and sent on the port's HTTP connections so far."""
         self._sockets: asyncio.Server | None = None
 
     async def start(self) -> Sequence[Any]:
-        """Opens the port, and returns its sockets. Raises `OSError` if it is taken."""
+        """Open the port and return its sockets. Raises `OSError` if the port is taken."""
         self._sockets = await asyncio.get_running_loop().create_server(
             self.protocol_factory(),
             [*hosts_to_bind(self._listen), *self._twins],
@@ -229,13 +235,14 @@ class ProxyListener:
 
     @property
     def port(self) -> int:
-        """The open port; the system chose it if the configuration says 0."""
+        """The number of the open port; the system chose it if the configuration says 0."""
         assert self._sockets is not None
         port: int = self._sockets.sockets[0].getsockname()[1]
         return port
 
     async def close(self, seconds: float) -> None:
-        """Stops accepting, lets requests finish for `seconds`, then ends them."""
+        """Stop accepting connections, let requests finish for up to `seconds`, then cut off those
+        that are left."""
         # First, so that no connection arrives while the others finish.
         if self._sockets is not None:
             self._sockets.close()

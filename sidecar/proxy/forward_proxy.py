@@ -1,14 +1,14 @@
 """Serves as the HTTP forward proxy, which agents use through `HTTP_PROXY`, and handles CONNECT. The
-target names the data source by the address that the agent wants to reach. A target that leads to no
-configured source is denied.
+request's target names the address that the agent wants to reach, and thereby the data source. A
+target that leads to no configured source is denied.
 
 A request in absolute form goes to that source's pipeline, and the data source gets the path below
 its own address (RFC 9112 section 3.2.2).
 
 CONNECT opens a tunnel to a configured source, and to nothing else (RFC 9110 section 9.3.6, RFC
-9931). One that is refused gets its response and the end of the connection; nothing that follows it
-is read. A tunnel that will be passed through unread is decided and connected before it is granted,
-so that the agent can read a denial. `tunnel/tunnel_dispatch.py` handles what the tunnel carries.
+9931). A refused CONNECT gets its response and the end of the connection; nothing that follows it is
+read. A tunnel that will be passed through unread is decided and connected before it is granted, so
+that the agent can read a denial. `tunnel/tunnel_dispatch.py` handles what the tunnel carries.
 
 Knows how sources are found, and the forms of a target. Knows nothing of what a request asks for.
 """
@@ -51,7 +51,8 @@ _ERROR_TYPES = {
 
 
 class Connect:
-    """The CONNECT requests of one port."""
+    """Answers the CONNECT requests of one port. `dispatch` handles the tunnels that are granted,
+    and `unknown` refuses the other requests."""
 
     def __init__(
         self,
@@ -66,7 +67,7 @@ class Connect:
         self._limits = limits
 
     async def serve(self, request: HttpRequest) -> LocalResponse | ResponseSent:
-        """Answers one request; if it is granted, returns when the tunnel has ended."""
+        """Answer one CONNECT. If it is granted, return when the tunnel has ended."""
         try:
             destination = self._find(request)
             tunnel = await self._decide(destination)
@@ -113,14 +114,16 @@ class Connect:
         return Destination(where, group, who)
 
     async def _decide(self, destination: Destination) -> AllowedTunnel | None:
-        """Return the decision about the whole tunnel; None if each request in it will be
-        decided."""
+        """Decide about the tunnel as a whole if it will be passed through unread, and open its
+        upstream connection. Returns None if each request inside the tunnel will be decided
+        instead."""
         endpoint = self._dispatch.passthrough_endpoint(destination.group)
         return None if endpoint is None else await endpoint.passthrough.open(destination.who)
 
 
 def _granted(tunnel: AllowedTunnel | None) -> bytes:
-    """Return the response that grants a tunnel. It names a denial that was only reported."""
+    """Return the 200 response that grants a tunnel. If the source only reports denials and this
+    tunnel would have been denied, a header field names that decision's event."""
     reported = [] if tunnel is None else [each for each in tunnel.decisions if each.report_only]
     fields = event_fields(reported[0].event_id, report_only=True) if reported else ()
     lines = b"".join(b"%b: %b\r\n" % field for field in fields)
@@ -128,7 +131,7 @@ def _granted(tunnel: AllowedTunnel | None) -> bytes:
 
 
 def _requested_authority(request: HttpRequest, head: RequestHead) -> Authority:
-    """Return the authority that a CONNECT asks for. Raises `Malformed` unless its framing can be
+    """Return the host and port that a CONNECT asks for. Raises `Malformed` if its framing can't be
     trusted."""
     version = request.version
     if version not in (HTTP_10, HTTP_11):
@@ -148,8 +151,8 @@ def _requested_authority(request: HttpRequest, head: RequestHead) -> Authority:
 
 
 def _refusal(request: HttpRequest, response: LocalResponse) -> LocalResponse:
-    """Return the response that refuses a CONNECT. It ends the connection: the bytes after a refused
-    CONNECT may be meant for the tunnel."""
+    """Return `response` as the refusal of a CONNECT. It ends the connection: the bytes after a
+    refused CONNECT may be meant for the tunnel."""
     request.stop_reading()
     response.close = True
     error_type = _ERROR_TYPES.get(response.status)
@@ -164,7 +167,8 @@ _ABSOLUTE = re.compile(r"(https?)://([!-~]+?)((?:[/?#\\].*)?)\Z", re.IGNORECASE 
 
 
 class AbsoluteForm(NamedTuple):
-    """A target in absolute form, parsed. `rest` is its path and query."""
+    """A request target in absolute form (`http://host:port/path?query`), parsed. `rest` is its path
+    and query."""
 
     scheme: str
     where: Authority
@@ -172,8 +176,8 @@ class AbsoluteForm(NamedTuple):
 
 
 def parse_absolute(target: str) -> AbsoluteForm:
-    """Parses a target in absolute form. Raises `Malformed` for any other form, and for a target
-    that could be read in two ways."""
+    """Parse a request target in absolute form. Raises `Malformed` for any other form, and for a
+    target that could be read in two ways."""
     found = _ABSOLUTE.match(target)
     if found is None:
         raise Malformed("the target is not `http://` or `https://` with a host and a path")
@@ -188,7 +192,8 @@ def parse_absolute(target: str) -> AbsoluteForm:
 
 
 class ForwardProxy(SourceRouter):
-    """Routes the requests of one port to their sources."""
+    """Routes the requests of the forward proxy's port: `connect` answers CONNECT, and any other
+    request goes to the pipeline of the source that its target names."""
 
     def __init__(
         self, destinations: NamedDestinations, unknown: UnknownDestination, connect: Connect
@@ -215,7 +220,8 @@ class ForwardProxy(SourceRouter):
 
 
 def _at_least_as_safe(group: SourceGroup, scheme: str) -> SourceGroup:
-    """Return the sources that speak HTTP, with TLS if the agent asked for TLS."""
+    """Return the sources of `group` that speak HTTP; only those with TLS if the agent asked for
+    TLS."""
     # Never the other way: an agent that asked for TLS must not be served over plain HTTP.
     return SourceGroup(
         tuple(

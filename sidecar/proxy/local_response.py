@@ -1,7 +1,8 @@
 """Responses that the proxy makes itself: denials and errors, in the data source's own format if it
-has one. An outage of the sidecar is 503 and not 403: the agent may try again.
+has one. An outage of the sidecar is a 503 and not a 403: the agent may try again.
 
-`messages/response_relay.py` relays those of the data source."""
+`messages/response_relay.py` relays the data source's responses.
+"""
 
 from http import HTTPStatus
 
@@ -19,20 +20,21 @@ _JSON = (b"Content-Type", b"application/json")
 _EVENT_ID = b"X-Sluice-Event-Id"
 _UNAVAILABLE = 503
 _RETRY_SECONDS = 5
-"""The seconds after which an agent may try again when the sidecar can't decide or record: a policy
-set or a record that lags usually catches up within a few seconds."""
+"""The value of `Retry-After`, in seconds, when the sidecar can't decide or record: a policy set or
+a record that lags usually catches up within a few seconds."""
 _OWN_FIELDS = ((b"Cache-Control", b"no-store"), (b"Server", b"sluice"))
 
 
 def event_fields(event_id: str, *, report_only: bool = False) -> Fields:
-    """Return the header fields about the decision on a request that was forwarded. `report_only`
-    means a denial by a source in mode `report`."""
+    """Return the header fields that name the decision on a request that was forwarded.
+    `report_only` means that a source in mode `report` forwarded it although it was denied."""
     fields = ((_EVENT_ID, event_id.encode()),)
     return (*fields, (b"X-Sluice-Decision", b"DENY")) if report_only else fields
 
 
 class LocalResponse:
-    """A response that is still to be written. `close` ends the connection after it."""
+    """A response made by the proxy that has not been written yet. With `close`, the connection ends
+    after it."""
 
     __slots__ = ("body", "close", "decision", "fields", "message", "status")
 
@@ -45,14 +47,16 @@ class LocalResponse:
         self.body = body
         self.close = close
         self.decision: dict[str, str] = {}
-        """For a denial, the four fields of an evaluation."""
+        """For a denial, the four fields of the evaluation: `decision`, `policy_name`, `reason` and
+        `event_id`. Otherwise empty."""
 
     @classmethod
     def of_error(
         cls, error: SluiceError, *, event: Fields = (), close: bool = False
     ) -> "LocalResponse":
-        """Return the response to a request that failed. `event` are the fields about the decision,
-        if the request failed after it; the message then ends with the event's id."""
+        """Return the response to a request that failed with `error`. If the request failed after
+        its decision, `event` are the header fields about it, and the message ends with the event's
+        id."""
         message, body = error.message, error.body()
         for name, value in event:
             if name == _EVENT_ID:
@@ -70,8 +74,9 @@ class LocalResponse:
     def of_denial(
         cls, status: int, decision: Decision, event_id: str, *, close: bool = False
     ) -> "LocalResponse":
-        """Return the response to a denied request: the error body with one more member, `decision`,
-        the four fields of an evaluation."""
+        """Return the response to a denied request: the usual error body, plus a member `decision`
+        with the four fields of the evaluation. Its status is 503 instead of `status` if an outage
+        is the reason for the denial."""
         outage = is_outage(decision)
         if outage:
             status = _UNAVAILABLE
@@ -99,8 +104,8 @@ class LocalResponse:
     def in_format_of(
         self, protocol: SourceProtocol, request: RoutedRequest | None
     ) -> "LocalResponse":
-        """Return the same response in the format of the data source's protocol, if it has one. The
-        request is None if it could not be read far enough."""
+        """Return the same response in the format of the data source's protocol; unchanged if the
+        protocol has none. `request` is None if it could not be read far enough."""
         refusal = RefusalResponse.of(self.status, self.message, self.decision)
         own = protocol.render_refusal(request, refusal)
         if own is None:
@@ -110,12 +115,13 @@ class LocalResponse:
         return LocalResponse(own.status, (*own.fields, *fields), own.body, close=self.close)
 
     def end_connection(self) -> None:
-        """Makes this the last response on its connection."""
+        """Make this the last response on its connection."""
         self.close = True
 
     def encode(self, *, keep_alive: bool, omit_body: bool, http10: bool) -> bytes:
-        """Return the whole response, without its body if it answers a HEAD (`omit_body`). HTTP/1.0
-        closes connections unless told otherwise, HTTP/1.1 keeps them."""
+        """Return the whole response as bytes, without its body if it answers a HEAD (`omit_body`).
+        The header `Connection` states `keep_alive`: HTTP/1.0 (`http10`) closes connections unless
+        told otherwise, HTTP/1.1 keeps them."""
         lines = [b"HTTP/1.1 %d %b" % (self.status, HTTPStatus(self.status).phrase.encode())]
         lines += [b"%b: %b" % field for field in self.fields]
         # For a HEAD too: it is told the length that a GET would get (RFC 9110 section 8.6).

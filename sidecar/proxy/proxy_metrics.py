@@ -9,10 +9,10 @@ from sidecar.metrics.metrics import Metrics
 from sidecar.protocols.protocol import ResponseTooLarge
 
 UNDECIDED = "none"
-"""The decision label of a request that needs no decision, or never got that far."""
+"""The decision label of a request that needs no decision, or that failed before its decision."""
 
 _STATUS_CLASSES = ("none", "1xx", "2xx", "3xx", "4xx", "5xx", "other", "other", "other", "other")
-"""The classes by the first digit of a three-digit status. Data sources may use any digit."""
+"""The label for each first digit of a three-digit status. Data sources may use any digit."""
 
 
 class UpstreamUnreachable(UpstreamFailed):
@@ -39,11 +39,12 @@ CAUSES: dict[type[UpstreamFailed], str] = {
     ResponseTooLarge: "too_large",
 }
 _UNJUDGED = "unjudged"
-"""The cause of any other failure: a response whose contents the sidecar can't check."""
+"""The cause label of any other failure, such as a response whose contents the sidecar can't
+check."""
 
 
 class ProxyMetrics:
-    """The counts of one source."""
+    """Counts the requests to one source and its failures, under the label of the source's kind."""
 
     def __init__(self, metrics: Metrics, kind: str) -> None:
         self._requests = metrics.requests
@@ -51,17 +52,19 @@ class ProxyMetrics:
         self._kind = kind
 
     def start(self) -> None:
-        """Show failures, and the usual results of an allowed request, from 0 on: with a quiet
-        agent, the first event is one of few."""
+        """Show failures, and the usual results of an allowed request, from 0 on. Otherwise a
+        counter would first appear with its first event, and with a quiet agent that increase would
+        be missed."""
         for cause in (*CAUSES.values(), _UNJUDGED):
             self._failures.start(self._kind, cause)
         for status in ("2xx", "5xx"):
             self._requests.start(self._kind, "ALLOW", status)
 
     def count_request(self, decision: str, status: int) -> None:
-        """`decision` is ALLOW, DENY or `UNDECIDED`; `status` is 0 if the agent got no response."""
+        """Count one request. `decision` is ALLOW, DENY or `UNDECIDED`; `status` is 0 if the agent
+        got no response."""
         self._requests.add(self._kind, decision, _STATUS_CLASSES[status // 100])
 
     def count_failure(self, error: UpstreamFailed) -> None:
-        """Counts a failure of the data source under its cause."""
+        """Count a failure of the data source under the label of its cause."""
         self._failures.add(self._kind, CAUSES.get(type(error), _UNJUDGED))

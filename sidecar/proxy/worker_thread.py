@@ -2,12 +2,12 @@
 in one thread beside the loop, so that the loop waits only for its turns: the interpreter switches
 threads every 5 ms, but not during a call into C.
 
-Such a call holds the interpreter's lock. The longest creates the objects of a parsed body, and the
-limits of `strict_body` on brackets and members bound it. Together the two keep one request from
-blocking the loop for 100 ms (the benchmark `blocking` prints the figures).
+A call into C may hold the interpreter's lock. The longest such call creates the objects of a parsed
+body, and the limits of `strict_body` on brackets and members bound it. Together the two keep one
+request from blocking the loop for 100 ms (the benchmark `blocking` prints the figures).
 
-A request that is cancelled lets go of work that waits for its turn, and lasts until work that runs
-has ended, so that its body counts until then.
+When a request is cancelled, work that still waits for its turn is dropped. Work that has begun is
+awaited, because it holds the body, which counts against the budget until then.
 
 Knows nothing of what is computed. Nothing that runs here may touch the policy set or the loop.
 """
@@ -24,17 +24,19 @@ from sidecar.protocols.protocol import FetchedResponse, RoutedRequest
 from sidecar.protocols.strict_body import Budget
 
 LONGEST_INLINE = 64 * 1024
-"""The most bytes that are walked on the loop: switching to the thread would take longer."""
+"""The largest size, in bytes, of data that is walked on the event loop: switching to the thread
+would take longer."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 Refresh = Callable[[], None]
-"""Called on the loop right before something runs in the thread: see `Permission.refresh`."""
+"""A function to call on the event loop right before something runs in the worker thread: see
+`Permission.refresh`."""
 
 
 def no_refresh() -> None:
-    """A `Refresh` that does nothing, for a computation that needs nothing from the loop."""
+    """Do nothing: a `Refresh` for a computation that needs nothing from the loop."""
 
 
 class _Done(NamedTuple):
@@ -42,7 +44,7 @@ class _Done(NamedTuple):
 
 
 class _Job:
-    """Work that waits for its turn."""
+    """Work in the executor's queue. It can be dropped while it waits for its turn."""
 
     __slots__ = ("_work",)
 
@@ -54,13 +56,14 @@ class _Job:
         return self._work()
 
     def drop(self) -> None:
-        """Lets go of the body. The executor holds the job itself until its turn has come."""
+        """Release the work, and with it the body that it holds. The executor holds the job itself
+        until its turn has come."""
         self._work = None
 
 
 class _AwaitedLookup:
-    """Awaited in place of a look-up: passes the target to `WorkerThread.drive`, and returns the
-    response that comes back."""
+    """An awaitable that stands for a look-up inside the worker thread: it yields the target to
+    `WorkerThread.drive`, which fetches it on the loop, and returns the response."""
 
     __slots__ = ("_target",)
 
@@ -72,8 +75,8 @@ class _AwaitedLookup:
 
 
 class WorkerThread:
-    """One thread for all sources of a sidecar, started when it is first needed. Its queue is
-    bounded by the bodies that the sidecar holds."""
+    """One thread for the long computations of all sources of a sidecar, started when it is first
+    needed. Its queue is bounded by the number of bodies that the sidecar holds."""
 
     def __init__(self) -> None:
         # A second thread would only compete for the interpreter's lock.
@@ -89,7 +92,8 @@ class WorkerThread:
         *arguments: P.args,
         **more: P.kwargs,
     ) -> T:
-        """Runs `work`, and returns its result. `size` is the number of bytes that it walks."""
+        """Run `work` and return its result: on the loop if it walks at most `LONGEST_INLINE` bytes,
+        otherwise in the thread. `size` is the number of bytes that it walks."""
         if size <= LONGEST_INLINE:
             return work(*arguments, **more)
         return await self._run(partial(work, *arguments, **more), None)
@@ -102,8 +106,8 @@ class WorkerThread:
         *arguments: P.args,
         **more: P.kwargs,
     ) -> T:
-        """Like `call`, for a request with this budget. If the request is cancelled, work that runs
-        ends where it next charges the budget."""
+        """Run `work` as `call` does, for a request with this `budget`. If the request is cancelled,
+        work that has begun stops where it next charges the budget."""
         if size <= LONGEST_INLINE:
             return work(*arguments, **more)
         return await self._run(partial(work, *arguments, **more), budget)
@@ -132,9 +136,10 @@ class WorkerThread:
         begin: Callable[[RoutedRequest], Coroutine[Any, Any, T]],
         refresh: Refresh = no_refresh,
     ) -> T:
-        """Runs the coroutine that `begin` creates, step by step from one look-up to the next. Each
-        step runs where `call` would run it, each look-up on the loop. `size` is the size of the
-        body in bytes; a step that reads a larger look-up response counts with that size."""
+        """Run the coroutine that `begin` creates, step by step from one look-up to the next. Each
+        step runs where `call` would run it, and each look-up on the loop. `size` is the size of the
+        body in bytes; a step that reads a look-up response larger than that counts with the
+        response's size. `refresh` is called on the loop before each step in the thread."""
         coroutine = begin(routed._replace(fetch=_request_lookup))
         resume: Callable[[], Any] = partial(coroutine.send, None)
         walked = size
@@ -174,8 +179,8 @@ async def _look_up(
     target: str,
     size: int,
 ) -> tuple[Callable[[], Any], int]:
-    """Return a function that resumes `coroutine` with its look-up's result, and the number of bytes
-    that it walks."""
+    """Fetch `target`. Returns a function that resumes `coroutine` with the response or the error,
+    and the number of bytes that this step walks."""
     try:
         response = await fetch(target)
     except SluiceError as error:

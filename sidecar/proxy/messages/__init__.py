@@ -1,2 +1,2 @@
-"""Requests and responses as the pipeline handles them: read, relayed, filtered. Knows no
-decision."""
+"""Messages as the pipeline handles them: reads requests, relays and filters responses. Knows
+nothing of decisions."""

@@ -1,10 +1,10 @@
 """Reads a request's head and, if the decision needs it, its body, and builds the request that goes
-to the data source. Anything that could be read in two ways ends here, as `Malformed`.
+to the data source. Anything that could be read in two ways is refused here with `Malformed`.
 
-Its framing must be one that can be trusted: version, host, transfer coding, upgrade
-(`proxy/RULES.md`, Framing). The parser has refused malformed requests; this refuses what the parser
-lets through. A connection may be switched to WebSocket (RFC 6455, RFC 9110 section 7.8); offers of
-any other protocol are ignored.
+The request's framing must be one that can be trusted: version, host, transfer coding, upgrade
+(`proxy/RULES.md`, Framing). The parser has refused malformed requests; this module refuses
+ambiguous ones that the parser lets through. A connection may be switched to WebSocket (RFC 6455,
+RFC 9110 section 7.8); offers of any other protocol are ignored.
 
 Knows HTTP. Knows no policy and no data source.
 """
@@ -26,19 +26,20 @@ from sidecar.proxy.proxy_metrics import UpstreamNoResponse
 from sidecar.proxy.upstream.client import UpstreamRequest
 
 UPGRADE_LINES = b"Connection: Upgrade\r\nUpgrade: websocket\r\n"
-"""The header fields that ask a data source to switch."""
+"""The header lines that ask for a switch to WebSocket, and that grant it."""
 
 
 def asks_websocket(head: RequestHead) -> bool:
     """Return whether a request asks for WebSocket, well formed or not; `check_websocket` checks the
-    form. An offer of any other protocol is ignored (RFC 9110 section 7.8), never granted."""
+    form. An offer of any other protocol doesn't count: it is ignored (RFC 9110 section 7.8), never
+    granted."""
     if b"upgrade" not in head.read:
         return False
     return any(protocol.startswith(b"websocket") for protocol in _protocols(head))
 
 
 def check_websocket(method: str, version: str, head: RequestHead) -> None:
-    """Raises `Malformed` unless a request for WebSocket has the one valid form."""
+    """Raise `Malformed` unless a request for WebSocket has the one valid form."""
     read = head.read
     options = b",".join(read.get(b"connection", ())).lower().split(b",")
     if version != HTTP_11:
@@ -58,14 +59,15 @@ def check_websocket(method: str, version: str, head: RequestHead) -> None:
 
 
 def _protocols(head: RequestHead) -> list[bytes]:
-    """Return the protocols that the header names, in lower case, over all its lines."""
+    """Return the protocols named in the header `upgrade`, in lower case, over all its lines."""
     lines = head.read.get(b"upgrade", ())
     return [each.strip(b" \t").lower() for line in lines for each in line.split(b",")]
 
 
 def switching_head(message: ResponseMessage, event: Fields, alias: str) -> bytes:
-    """Return the head of the 101 response that the agent gets, made from the data source's. Raises
-    `UpstreamNoResponse` if the data source `alias` did not grant the upgrade."""
+    """Return the head of the 101 response that the agent gets, made from the data source's 101
+    (`message`). Raises `UpstreamNoResponse` if the data source `alias` switched to something other
+    than WebSocket."""
     if [protocol.lower() for protocol in message.upgrade] != [b"websocket"]:
         raise UpstreamNoResponse(
             f"the data source `{alias}` answered 101, but did not switch to WebSocket"
@@ -85,7 +87,8 @@ class Tunnelling(Malformed):
 
 
 def check_frame(method: str, version: str, head: RequestHead) -> None:
-    """Raises `Malformed`, or `Tunnelling` if the next bytes on the connection may not be HTTP."""
+    """Check that the framing of a request can be trusted. Raises `Tunnelling` if the bytes that
+    follow may not be HTTP, and `Malformed` for any other fault."""
     read = head.read
     # RFC 9931: a server that refuses CONNECT or Upgrade must not read on. An optimistic client may
     # have sent tunnelled bytes already, which would be taken for requests.
@@ -137,10 +140,11 @@ _WELCOME_LINES = b"Connection: TE\r\nTE: trailers\r\n"
 
 
 def read_head(request: HttpRequest) -> RequestHead:
-    """Return the head of a request. Raises `Malformed` unless its framing can be trusted.
+    """Return the head of a request. Raises `Malformed` if its framing can't be trusted.
 
     The head is kept as long as its request, since both the routing and the pipeline ask for it, but
-    no longer, because it holds credentials. Only a template, which holds none, may live longer.
+    no longer, because it holds credentials. Only a `HeadTemplate`, which holds no credentials, may
+    live longer.
     """
     if request.known:
         template: HeadTemplate = request.head
@@ -167,9 +171,9 @@ def read_head(request: HttpRequest) -> RequestHead:
 async def read_body(
     request: HttpRequest, head: RequestHead, limits: ProxyLimits, lease: Lease
 ) -> tuple[bytes, str | None]:
-    """Return the body as sent, and its media type. Raises `Malformed` if no decision can be based
-    on it (`protocols/RULES.md`, Bodies and Unreadable bodies), and `BodyBudgetExceeded` if `lease`
-    can't grow that far."""
+    """Read the body to its end; return it as sent, and its media type. Raises `Malformed` if no
+    decision can be based on the body (`protocols/RULES.md`, Bodies and Unreadable bodies), and
+    `BodyBudgetExceeded` if `lease` can't grow to its size."""
     media = body_media(head)
     body, limit = request.body, limits.inspected_bytes
     if not body.complete:
@@ -190,7 +194,8 @@ async def read_body(
 
 
 def body_media(head: RequestHead) -> str | None:
-    """Return the media type of a body that is read. Raises `Malformed` if the body is encoded."""
+    """Return the media type of a body that has to be read; None if the head states none. Raises
+    `Malformed` if the body has a content encoding such as gzip."""
     coding = head.one(b"content-encoding")
     if coding is not None and coding.lower() != b"identity":
         raise Malformed("the body is encoded, so it can't be inspected")
@@ -238,8 +243,8 @@ def forwarded_request(
 
 
 def check_trailers(request: HttpRequest, head: RequestHead) -> None:
-    """Raises `BadTrailers` if the request announces trailers that may not be forwarded, or if the
-    part that has arrived contains such trailers."""
+    """Raise `BadTrailers` if the request announces trailers that may not be forwarded, or if the
+    part of the body that has arrived contains such trailers."""
     said = _trailer_head(head)
     said.announcement()
     if request.body.complete:
@@ -273,8 +278,8 @@ def _trailer_head(head: RequestHead) -> TrailerHead:
 
 
 def lookup_request(head: RequestHead, target: str) -> UpstreamRequest:
-    """Return a GET that the sidecar makes itself, with the agent's credentials and no other field
-    that would change the response."""
+    """Return a GET for `target` that the sidecar sends on its own account, with the agent's
+    credentials and no other field of `head` that would change the response."""
     return UpstreamRequest("GET", target, _readable_lines(head, _CONDITIONS | _BODY_FIELDS))
 
 

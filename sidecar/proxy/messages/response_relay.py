@@ -1,5 +1,5 @@
 """Relays the data source's response to the agent, byte for byte and as it arrives. Nothing is read
-that the agent hasn't room for: a slow agent slows the data source, and costs no memory.
+while the agent has no room for it: a slow agent slows the data source down, and costs no memory.
 
 Knows heads and bodies. Of a decision it knows only the header fields that name its event.
 """
@@ -22,23 +22,24 @@ _NO_CONTENT = 204
 
 
 class RelayedResponse:
-    """The response as the agent got it."""
+    """A record of the response as the agent got it, filled in while it is relayed. The lineage is
+    made from it."""
 
     status = 0
     size = 0
-    """The number of bytes of the body."""
+    """The number of bytes of the body so far."""
     started = False
     withheld = 0
-    """The number of documents that were left out."""
+    """The number of documents that were filtered out of the response."""
     retries = 0
-    """The number of times the request was sent again."""
+    """The number of times that the request was sent to the data source again."""
     outcome: str | None = None
-    """The outcome of the response, if it is known already."""
+    """The outcome for the lineage, if it is known before the relaying ends; otherwise None."""
     _digest: Any = None
     _sha256: str | None = None
 
     def begin(self, response: UpstreamResponse) -> None:
-        """Notes that the head of `response` is on its way."""
+        """Note that the agent is getting the head of `response`."""
         self.status, self.retries, self.started = response.message.status, response.retries, True
 
     def count(self, data: bytes) -> None:
@@ -49,7 +50,7 @@ class RelayedResponse:
             self._digest.update(data)
 
     def record_tunnel(self, outcome: str, size: int, sha256: str) -> None:
-        """Sets the result all at once, for bytes that were passed through unread."""
+        """Set the result of a connection whose bytes were passed through unread, all at once."""
         self.outcome, self.size, self._sha256 = outcome, size, sha256
 
     @property
@@ -70,9 +71,10 @@ async def relay(
     *,
     refused_upgrade: bool = False,
 ) -> ResponseSent:
-    """Writes `response` to the agent; of a stream of `events`, only the parts that the filter lets
-    through. With `refused_upgrade`, it is a response other than 101 to a request to switch
-    protocols. Raises `UpstreamFailed` if the data source breaks off, `ConnectionError` if the agent
+    """Write `response` to the agent. With `events`, write only the parts of the event stream that
+    the filter lets through. `event` are the header fields about the decision; `relayed` is filled
+    in. `refused_upgrade` says that the agent asked to switch protocols and this response is not a
+    101. Raises `UpstreamFailed` if the data source breaks off, `ConnectionError` if the agent
     does."""
     message = response.message
     status, body, empty = message.status, message.body, message.empty or request.method == "HEAD"
@@ -165,7 +167,8 @@ def _last_chunk(response: UpstreamResponse) -> bytes:
 async def write_whole(
     request: HttpRequest, response: FetchedResponse, event: Fields
 ) -> ResponseSent:
-    """Writes a response that was read whole, or composed by the sidecar."""
+    """Write to the agent a response that was read whole, or that the sidecar composed. Raises
+    `UpstreamFailed` if its header fields can't be encoded."""
     status, reason, fields, body = response
     keep_alive, http10 = request.keep_alive, request.http10
     try:

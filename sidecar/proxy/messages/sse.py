@@ -1,6 +1,6 @@
 """Filters a `text/event-stream` response event by event (WHATWG HTML, section 9.2, "Server-sent
-events"). An event is passed on once all of it has arrived, and as it was written unless the filter
-changes its data.
+events"). An event is passed on once all of it has arrived, and exactly as it was written unless the
+filter changes its data.
 
 Knows how events are delimited. Knows nothing of what their data mean.
 """
@@ -22,7 +22,8 @@ _POSITION_FIELDS = re.compile(rb"\n(?:id|retry)(?::[^\n]*)?(?=\n)")
 
 
 def is_event_stream(fields: Fields) -> bool:
-    """Return whether a response with these header fields is a stream of events."""
+    """Return whether a response with these header fields is an event stream
+    (`text/event-stream`)."""
     kinds = [value for name, value in fields if name.lower() == b"content-type"]
     return bool(kinds) and all(
         kind.partition(b";")[0].strip().lower() == b"text/event-stream" for kind in kinds
@@ -30,13 +31,13 @@ def is_event_stream(fields: Fields) -> bool:
 
 
 class EventParser:
-    """Parses one stream, and passes the data of each event to the filter `event` (see
-    `ForwardPlan.filter_event`). An event of more than `limit` bytes, line ends included, fails the
-    response.
+    """Parses one event stream, and passes the data of each event to the filter function `event`
+    (see `ForwardPlan.filter_event`). An event of more than `limit` bytes, line ends included, fails
+    the response.
 
     The result does not depend on how the stream is cut into pieces, and the work is linear in its
     length: each byte is copied into the buffer once, and the search for an event's end resumes
-    where the last one stopped.
+    where the last search stopped.
     """
 
     def __init__(self, event: Callable[[bytes], ForwardedPart | None], limit: int) -> None:
@@ -51,12 +52,12 @@ class EventParser:
 
     @property
     def held(self) -> int:
-        """The number of bytes buffered of the event whose end has not arrived."""
+        """The number of bytes that are buffered because the end of their event has not arrived."""
         return len(self._buffer)
 
     def feed(self, data: bytes) -> bytes:
-        """Return the bytes that may be forwarded once `data` has arrived. Raises
-        `UpstreamFailed`."""
+        """Take the next bytes of the stream, and return the bytes that may now be forwarded. Raises
+        `UpstreamFailed` if the stream can't be filtered."""
         data = self._without_bom(self._with_plain_lines(data))
         buffer = self._buffer
         searched = len(buffer) - 1
@@ -121,8 +122,9 @@ class EventParser:
 
 
 class FilteredStream:
-    """The events of one response: short ones are filtered on the loop, long ones in the worker
-    thread. `refresh` is called before the worker sees any; `on_begin` is the plan's `on_events`."""
+    """An event stream that is filtered as it is relayed. Short pieces are filtered on the event
+    loop, long ones in the worker thread; `refresh` is called before the worker thread gets any.
+    `on_begin` is the `on_events` of the forward plan."""
 
     def __init__(
         self,
@@ -138,13 +140,14 @@ class FilteredStream:
 
     @property
     def withheld(self) -> int:
-        """The number of documents that have been left out so far."""
+        """The number of documents that have been filtered out so far."""
         return self._events.withheld
 
     @contextmanager
     def open(self, insert: InsertEvent) -> Iterator[None]:
-        """Makes `insert` available while the response lasts. The bytes that `feed` returns end with
-        an event, so other events can be inserted before the next one."""
+        """Allow the sidecar to insert events of its own with `insert`, while the response lasts.
+        The bytes that `feed` returns always end with a whole event, so another event can follow
+        them."""
         ended = None if self._on_begin is None else self._on_begin(insert)
         try:
             yield
@@ -153,8 +156,8 @@ class FilteredStream:
                 ended()
 
     async def feed(self, data: bytes) -> bytes:
-        """Return the bytes that may be forwarded once `data` has arrived. Raises
-        `UpstreamFailed`."""
+        """Take the next bytes of the stream, and return the bytes that may now be forwarded. Raises
+        `UpstreamFailed` if the stream can't be filtered."""
         size = self._events.held + len(data)
         if size > LONGEST_INLINE:
             self._refresh()

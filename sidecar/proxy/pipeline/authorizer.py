@@ -33,9 +33,10 @@ _LONGEST_REASON = 512
 
 
 class Refused(Exception):
-    """A request that is refused for a reason other than the ten checks. The refusal isn't recorded
-    yet: `Authorizer.refuse` does that. `source` is what the request asks for, None if it wasn't
-    read that far; `close` ends the connection."""
+    """Raised for a request that is refused for a reason other than the ten checks. The refusal
+    isn't recorded yet: `Authorizer.refuse` records it. `source` is the source that the request asks
+    for, None if the request wasn't read that far; with `close`, the connection ends after the
+    response."""
 
     def __init__(
         self,
@@ -57,7 +58,8 @@ class Refused(Exception):
 
 
 class Denied(Exception):
-    """A request that is denied and whose record is durable. The agent gets `status`."""
+    """Raised for a request that is denied, after the record of the denial is on disk. The agent
+    gets the HTTP `status`."""
 
     def __init__(self, status: int, recorded: RecordedDecision, *, close: bool = False) -> None:
         super().__init__(recorded.decision.reason)
@@ -69,9 +71,10 @@ class Denied(Exception):
 
 
 class Authorizer:
-    """Decides for one agent about one data source. `kind` is the audit trail's `source_type`.
-    `whole` names the source where a request can't be resolved more precisely. With `reports`, a
-    request that would be denied is recorded as such and goes on (the source's `mode`)."""
+    """Decides about one agent's requests to one data source. `kind` is the audit trail's
+    `source_type`. `whole` stands for the whole data source, for requests that can't be resolved
+    more precisely. With `reports` (the source's `mode: report`), a request that would be denied is
+    recorded as denied and still goes on."""
 
     def __init__(
         self,
@@ -100,9 +103,10 @@ class Authorizer:
         *,
         urgent: bool = False,
     ) -> list[RecordedDecision]:
-        """Decides about each source, and returns the decisions if all of them pass. Otherwise
-        raises `Denied`, or `Refused` for a name that the audit trail can't hold. `watch` says when
-        the client leaves. With `urgent`, waits for no other call's texts to be masked."""
+        """Decide about each of `sources`, and return the decisions if all of them let the request
+        pass. Otherwise raises `Denied`; or `Refused`, for a source name that the audit trail can't
+        hold. `watch` tells when the client leaves. An `urgent` decision doesn't wait until other
+        calls' texts are masked."""
         key = self._agent.key()
         retrievals = []
         for source in sources:
@@ -124,8 +128,8 @@ class Authorizer:
         return decisions
 
     async def reauthorize(self, sources: Iterable[SourceRef], who: Attribution) -> None:
-        """Raises `Denied`, recorded, if one of the sources is no longer allowed; or, if there are
-        no sources, if the caller itself is no longer allowed."""
+        """Raise `Denied`, recorded, if one of the sources is no longer allowed. Without sources,
+        raise it if the caller may no longer ask for anything."""
         permits, named = await self.permission(who), tuple(sources)
         denied = [source for source in named if not permits(source)]
         if not named and not permits.admits():
@@ -137,23 +141,24 @@ class Authorizer:
             await self.allow(denied, who, urgent=True)
 
     async def permission(self, who: Attribution) -> "Permission":
-        """Tells which sources this caller may see in a list. Not recorded, because nothing is
-        read."""
+        """Return a `Permission`, which tells for any source whether this caller may see it in a
+        list. It isn't recorded, because nothing is read."""
         await self._outlook.prepare(self.retrieval(self.whole, who), self._agent.key())
         return Permission(self, who)
 
     def passes_all(self) -> bool:
-        """Return whether a denied request would be forwarded."""
+        """Return whether even a denied request would be forwarded now: the source is in mode
+        `report`, and the tenant isn't frozen."""
         return self._outlook.may_report(self.reports)
 
     def outlook(self, who: Attribution) -> Facts | None:
-        """Return the facts that decide about this caller's requests now; None if nothing is
-        permitted."""
+        """Return the facts from which this caller's requests would be decided now; None if nothing
+        is permitted."""
         return self._outlook.prospect(self.retrieval(self.whole, who), self._agent.key())
 
     async def refuse(self, refused: Refused, method: str = "", target: str = "") -> Denied:
-        """Records the refusal, and returns the denial, which the agent gets unless the request goes
-        on (mode `report`). `target` is the request's, empty if there is none."""
+        """Record the refusal, and return the denial. The agent gets it unless the request goes on
+        all the same (mode `report`). `target` is the request's target, empty if there is none."""
         source = refused.source
         # A record that the log can't hold would block all records after it, so a name that the
         # agent chose is used only if it fits.
@@ -173,7 +178,8 @@ class Authorizer:
         return Denied(refused.status, recorded, close=refused.close)
 
     async def record(self, refused: Refused) -> None:
-        """Like `refuse`, for a connection on which no answer can be sent."""
+        """Record a refusal as `refuse` does, for a connection on which no answer can be sent. If
+        that fails, only the log says so."""
         try:
             await self.refuse(refused)
         except SluiceError as error:
@@ -196,12 +202,12 @@ class Authorizer:
 
 
 class Permission:
-    """Answers whether one caller may see a source.
+    """Answers whether one caller may see a source: call it with the source.
 
     On the event loop it consults the policy set anew for each source: a stream may last for hours,
     and the key may be revoked before it ends. In the worker thread, which must not touch the policy
-    set, it goes by the facts that `refresh` gathered on the loop right before the work began;
-    without them it permits nothing.
+    set, it uses the facts that `refresh` gathered on the loop right before the work began; without
+    facts it permits nothing.
     """
 
     __slots__ = ("_all", "_authorizer", "_facts", "_loop", "_who")
@@ -214,7 +220,8 @@ class Permission:
         self._loop = get_ident()
 
     def refresh(self) -> None:
-        """Consults the policy set. Call it only on the event loop."""
+        """Gather the facts from the policy set, for later calls in the worker thread. Call it only
+        on the event loop."""
         self._all = self._authorizer.passes_all()
         self._facts = self._authorizer.outlook(self._who)
 

@@ -1,10 +1,11 @@
 """Classifies a request before anything is decided: reads its head, makes its target canonical, and
-finds the row of the protocol's table, asking the data source where the request alone doesn't say
-what it concerns. Refuses requests that could be read in two ways, that no row covers, or whose row
-is closed.
+finds the row of the protocol's route table, asking the data source where the request alone doesn't
+say what it concerns. Refuses requests that could be read in two ways, that no row covers, or whose
+row is closed (always denied).
 
-Look-ups are made with the agent's credentials, and end with their client, which is watched from the
-first one on. Together they have one deadline, and each distinct target is fetched once.
+Look-ups, the sidecar's own requests to the data source, are made with the agent's credentials. They
+end when their client leaves, which is watched from the first look-up on. Together they have one
+deadline, and each distinct target is fetched once.
 
 Knows the policy name of each refusal. Knows nothing of policies or of any data source.
 """
@@ -37,16 +38,19 @@ from sidecar.proxy.pipeline.authorizer import UNREADABLE, WRITE_DENIED, Refused
 from sidecar.proxy.pipeline.request_context import RequestContext
 
 Fetch = Callable[[RequestHead, str], Awaitable[FetchedResponse]]
-"""Asks the data source for a target, with the credentials in a head."""
+"""Sends a GET for a target to the data source with the credentials in a request's head, and returns
+the response."""
 
 _LONGEST_KEPT = 64 * 1024
-"""The longest response that is kept, in bytes. This bounds what a request may hold in memory."""
+"""The longest look-up response that is kept for the rest of the request, in bytes. This bounds the
+memory that one request may hold."""
 
 
 class Lookups:
-    """Looks up targets of the data source: call it with one. `fetch` asks with the credentials in
-    `head`. `seconds` is the time for all look-ups together, counted from the first; `watch` says
-    when the client leaves. Raises `OverBudget` and `UpstreamFailed`."""
+    """The look-ups of one request: call it with a target, and it returns the data source's response
+    to a GET. `fetch` sends the GET with the credentials in `head`; a target that was fetched before
+    is answered from memory. `seconds` is the time for all look-ups together, counted from the first
+    one; `watch` tells when the client leaves. Raises `OverBudget` and `UpstreamFailed`."""
 
     __slots__ = (
         "_budget", "_deadline", "_fetch", "_head", "_left", "_responses", "_seconds", "_under_way",
@@ -96,7 +100,7 @@ class Lookups:
         return response
 
     def _end(self) -> None:
-        """Break off the current look-up, and allow no other: the client has left."""
+        """End the current look-up, and allow no other one, because the client has left."""
         self._left = True
         self._budget.end()
         loop = asyncio.get_running_loop()
@@ -113,23 +117,26 @@ _RESTRICTED = (*ALWAYS_DENIED, RouteClass.WRITE)
 
 
 class SourceRules(NamedTuple):
-    """The settings of a source about its requests."""
+    """The settings of one source that say how its requests are judged."""
 
     default: Attribution
     """The attribution of a request that names no user."""
     writes: bool
     """True if writes are decided like reads; otherwise all of them are denied."""
     level_field: str | None
-    """The field in which the data source states each document's level, if it does."""
+    """The field in which each document in the data source states its sensitivity level; None if
+    there is no such field."""
     opaque: bool = False
-    """True if an escaped slash in the path is part of its segment; otherwise it is refused."""
+    """True if an escaped slash in a path is part of its segment; otherwise a path that contains one
+    is refused."""
     trailers: bool = False
-    """True if trailers are forwarded; otherwise they are dropped."""
+    """True if a request's trailers are forwarded; otherwise they are dropped."""
 
 
 class _Meaning(NamedTuple):
-    """The meaning of a head to one classifier. It follows from the head alone, and `raw` is the
-    target as the routing left it."""
+    """The result of classifying one head, remembered with the head for later requests. It follows
+    from the head alone, and holds for one `classifier` and one `raw` target (as the routing left
+    it)."""
 
     classifier: "RequestClassifier"
     raw: str
@@ -139,7 +146,7 @@ class _Meaning(NamedTuple):
 
 
 class RequestClassifier:
-    """Classifies requests to one data source. `fetch` makes its look-ups."""
+    """Classifies requests to one data source. `fetch` sends the look-ups."""
 
     def __init__(
         self, protocol: SourceProtocol, rules: SourceRules, fetch: Fetch, limits: ProxyLimits
@@ -152,7 +159,7 @@ class RequestClassifier:
     def classify(
         self, request: HttpRequest, context: RequestContext
     ) -> tuple[ProtocolRoute, RoutedRequest]:
-        """Reads the head and finds the route. Raises `Refused`."""
+        """Read the head into `context`, and find the route. Raises `Refused`."""
         try:
             context.head = head = request_reader.read_head(request)
         except Malformed as error:
@@ -170,8 +177,8 @@ class RequestClassifier:
         template: HeadTemplate | None,
         context: RequestContext,
     ) -> tuple[ProtocolRoute, RoutedRequest]:
-        """Finds the route of a request whose target is `raw`; `template` is its head's if that was
-        remembered. Raises `Refused`."""
+        """Find the route of a request whose target is `raw`. `template` is the remembered form of
+        its head, None if the head isn't remembered. Raises `Refused`."""
         meaning: _Meaning | None = None if template is None else template.meaning
         # Inside of tunnels, one head may be for several sources, and be led to several targets.
         if meaning is None or meaning.classifier is not self or meaning.raw != raw:
@@ -202,8 +209,9 @@ class RequestClassifier:
     def check_row(
         self, route: ProtocolRoute | None, routed: RoutedRequest, asked: str
     ) -> ProtocolRoute:
-        """Return the row that the head or the body led to. Raises `Refused` if it is closed, or if
-        no row covers what was `asked`."""
+        """Return `route`, the row of the route table that the head or the body led to. Raises
+        `Refused` if the row is always denied, if it writes and the source denies writes, or if
+        there is no row; `asked` says for the message what no row covers."""
         who = routed.attribution
         if route is None:
             reason = f"no known route of the data source covers {asked}"
@@ -233,8 +241,8 @@ class RequestClassifier:
 
 
 def _streams(route: ProtocolRoute) -> bool:
-    """Return whether neither the request's body nor the response's has to be read, so that a
-    connection may continue in any protocol."""
+    """Return whether the route needs to read neither the request's body nor the response's, so that
+    the connection may continue in another protocol such as WebSocket."""
     reads = (
         route.parse_body,
         route.refine,

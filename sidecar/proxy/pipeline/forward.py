@@ -3,8 +3,8 @@ response, and records what was returned.
 
 A retrieval is sent while its record is on the way to the disk, but no byte of the response reaches
 the agent before the record is there. A response that has to be read first is read whole, or event
-by event: verified to describe the source that was decided, or filtered down to what the agent may
-see. Decides nothing.
+by event. It is then either verified to describe the source that was decided about, or filtered down
+to what the agent may see. Decides nothing.
 """
 
 import asyncio
@@ -62,7 +62,8 @@ class UpstreamSender:
         self._limits = limits
 
     async def fetch(self, head: RequestHead, target: str) -> FetchedResponse:
-        """Sends a GET for `target` with the agent's credentials, for the sidecar itself to read."""
+        """Send a GET for `target` with the agent's credentials, and return the whole response,
+        which only the sidecar reads."""
         lookup = request_reader.lookup_request(head, target)
         response = await self.upstream.send(await self.signed(lookup))
         try:
@@ -71,7 +72,8 @@ class UpstreamSender:
             await response.finish()
 
     async def signed(self, upstream_request: UpstreamRequest) -> UpstreamRequest:
-        """Return the request as it is sent, with its signature if the protocol signs requests."""
+        """Return the request with its signature if the protocol signs requests; otherwise
+        unchanged."""
         if not self.protocol.signs_requests:
             return upstream_request
         # The body is part of the signature, unless it is still arriving.
@@ -162,7 +164,8 @@ class Forwarder:
         identify: Callable[[bytes], SourceRef | None] | None,
         relayed: RelayedResponse,
     ) -> ResponseSent:
-        """Relays the response in the way that the route asks for, and finishes it."""
+        """Relay the response in the way that the route asks for (unchanged, verified, filtered, or
+        as a WebSocket), and finish it."""
         authorizer, seconds = self._authorizer, self._limits.reauthorize_seconds
         if response.message.status == SWITCHING:
             alias = self._upstream.reachability.alias
@@ -214,9 +217,9 @@ class Forwarder:
         response: UpstreamResponse,
         identify: Callable[[bytes], SourceRef | None],
     ) -> ResponseSent:
-        """Relays a response that describes a source, if `identify` finds in it the source that was
-        decided, or another one that is also allowed: a name may have spellings that only the data
-        source knows."""
+        """Relay a response that describes a source. `identify` finds the source in it, which must
+        be one that was decided about, or another allowed one: a name may have spellings that only
+        the data source knows."""
         decisions = allowed.decisions
         try:
             whole = await read_response(response, self._limits)
@@ -244,8 +247,8 @@ class Forwarder:
         response: UpstreamResponse,
         relayed: RelayedResponse,
     ) -> ResponseSent:
-        """Relays the parts of the response that the agent may see, filtered as a whole or event by
-        event."""
+        """Relay only the parts of the response that the agent may see. The response is filtered as
+        a whole, or, if it is an event stream, event by event."""
         prepared, event = allowed.prepared, decision_fields(allowed.decisions)
         message = response.message
         try:
@@ -306,7 +309,7 @@ class Forwarder:
 
 async def read_response(response: UpstreamResponse, limits: ProxyLimits) -> FetchedResponse:
     """Return the whole of a response that the sidecar has to read. Raises `UpstreamFailed`, and
-    `ResponseTooLarge` for one that would take too long to parse."""
+    `ResponseTooLarge` for a response that would take too long to parse."""
     whole = await response.read(limits.inspected_response_bytes)
     refuse_encoded(whole.fields)
     if has_too_many_brackets(whole.body):

@@ -1,5 +1,6 @@
-"""Judges again, once a second, what lasts: a response that goes on, and a tunnel, which joins two
-connections. A revocation cuts both. Nothing is recorded while it stays allowed.
+"""Decides again, every second, about what lasts: a response that is still arriving, and a tunnel,
+which joins two connections. If access is revoked, both are cut. Nothing is recorded while the
+access stays allowed.
 
 The handshake of a WebSocket is decided like any retrieval, and the two connections are joined once
 the data source has answered 101. Until then, no byte that follows the request reaches the data
@@ -50,11 +51,10 @@ def judged_again(
     authorizer: Authorizer,
     seconds: float,
 ) -> Iterator[None]:
-    """Judge anew every `seconds` while the response with this `body` is read and relayed. If it is
-    not allowed any more, `body` fails with `NoLongerAllowed`. If the agent has part of it, or if it
-    is complete and still being inspected, the connection is reset: its end must not look like the
-    response's.
-    """
+    """Decide anew every `seconds` while the response with this `body` is read and relayed. If it is
+    not allowed any more, `body` fails with `NoLongerAllowed`. If the agent has part of the
+    response, or if all of it has arrived and is still being inspected, the connection to the agent
+    is reset: its end must not look like the end of the response."""
     if body.complete:
         yield
         return
@@ -78,8 +78,9 @@ def judged_again(
 async def judge_again(
     allowed: AllowedRequest, authorizer: Authorizer, response: UpstreamResponse
 ) -> None:
-    """Judge a `response` whose head came late. Raises `NoLongerAllowed`. If it raises anything, the
-    response is finished first: the agent may also leave while this waits."""
+    """Decide anew before a `response` is relayed whose head took long to arrive. Raises
+    `NoLongerAllowed`. If it raises anything, the response is finished first: the agent may also
+    leave while this waits."""
     try:
         await _judge(allowed, authorizer)
     except BaseException:
@@ -117,8 +118,8 @@ async def _watch(
 
 
 class TunnelResult(NamedTuple):
-    """The end of a tunnel: the way it ended, the bytes from the agent (`up`) and to it (`down`),
-    and the SHA-256 in hex of the bytes to the agent."""
+    """The result of a tunnel that has ended: its `outcome`, the numbers of bytes from the agent
+    (`up`) and to it (`down`), and the SHA-256, in hex, of the bytes to the agent."""
 
     outcome: str
     up: int
@@ -134,9 +135,9 @@ async def run_tunnel(
     done: Callable[[TunnelResult], None],
     open_splices: set[Splice],
 ) -> None:
-    """Joins the two connections until both have ended, one is lost, nothing passes for
-    `tunnel_idle_seconds`, or `reauthorize` raises `Denied`. That denial has been recorded; the
-    agent can learn of it only from the end of the connection.
+    """Splice the two connections until both have ended, one is lost, nothing passes for
+    `tunnel_idle_seconds`, or `reauthorize`, called every `reauthorize_seconds`, raises `Denied`.
+    That denial has been recorded; the agent only sees that its connection ends.
 
     Calls `done` with the result, even when cancelled. `open_splices` holds the splice until then.
     """
@@ -170,7 +171,8 @@ async def run_websocket(
     relayed: RelayedResponse,
     alias: str,
 ) -> ResponseSent:
-    """Runs a WebSocket to its end, for a `response` of the data source `alias` that grants it."""
+    """Grant a WebSocket to the agent and run it to its end. `response` is the 101 of the data
+    source `alias`."""
     try:
         event = decision_fields(allowed.decisions)
         request.start_response(switching_head(response.message, event, alias))

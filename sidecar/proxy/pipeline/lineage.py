@@ -1,6 +1,6 @@
-"""Records what allowed retrievals returned. Gathers for a moment, then hands many results to the
-enforcer at once: the agents have their responses already, and waking the spool for each result
-would cost throughput.
+"""Records what allowed retrievals returned (their lineage). Gathers results for a moment, then
+hands many to the enforcer at once: the agents have their responses already, and waking the spool
+for each result would cost throughput.
 
 Knows outcomes. Knows nothing of how they are recorded.
 """
@@ -16,12 +16,13 @@ COMPLETED, TRUNCATED, FAILED = "completed", "truncated", "failed"
 
 DELAY_SECONDS = 0.01
 MOST_GATHERED = 256
-"""This many results are handed over without waiting any longer, so that memory stays flat."""
+"""The number of results at which they are handed over without waiting any longer, so that memory
+use stays bounded."""
 
 
 class LineageRecorder:
-    """Gathers results for `DELAY_SECONDS`. `now` is the monotonic clock that also gives the start
-    of each request."""
+    """Gathers results for up to `DELAY_SECONDS`, then hands them to the enforcer. `now` is the
+    monotonic clock; the start time of each request is by the same clock."""
 
     def __init__(self, enforcer: Enforcer, now: Callable[[], float]) -> None:
         self._enforcer = enforcer
@@ -36,7 +37,8 @@ class LineageRecorder:
         outcome: str,
         started: float,
     ) -> None:
-        """Adds the result of an allowed retrieval, once for each of its decisions."""
+        """Add the result of an allowed retrieval, once for each of its decisions. `started` is when
+        the request began, by the clock `now`."""
         # Made once: a request about several sources has one response.
         detail: dict[str, int | str] = {
             "status": relayed.status,

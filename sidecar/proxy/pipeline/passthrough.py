@@ -55,8 +55,9 @@ class Passthrough:
         self._limits = limits
 
     async def open(self, who: Attribution) -> "AllowedTunnel":
-        """Decides, and connects once the record is on disk. Raises `Denied`, `Refused`,
-        `SpoolError`, and `UpstreamFailed` if the data source can't be reached."""
+        """Decide about reading the whole source on behalf of `who`, and connect to the data source
+        once the record is on disk. Raises `Denied`, `Refused`, `SpoolError`, and `UpstreamFailed`
+        if the data source can't be reached."""
         started = self._lineage.now()
         try:
             decisions = await self._authorize(who)
@@ -84,7 +85,7 @@ class Passthrough:
         return AllowedTunnel(self, who, decisions, upstream, started)
 
     async def run(self, agent: BufferedConnection, tunnel: "AllowedTunnel") -> None:
-        """Joins the agent with the tunnel's upstream side until both have ended, one is lost,
+        """Splice the agent to the tunnel's upstream connection until both have ended, one is lost,
         nothing passes for too long, or the tunnel is no longer allowed."""
 
         async def reauthorize() -> None:
@@ -103,7 +104,8 @@ class Passthrough:
 
     @property
     def flow(self) -> Flow:
-        """The bytes passed so far, from agents and to them."""
+        """The numbers of bytes passed so far, from agents and to them, in all tunnels to this
+        source."""
         flow = Flow()
         flow.received = self._ended_flow.received + sum(each.up.count for each in self._open)
         flow.sent = self._ended_flow.sent + sum(each.down.count for each in self._open)
@@ -136,7 +138,9 @@ class Passthrough:
 
 
 class AllowedTunnel(NamedTuple):
-    """An allowed connection: on whose behalf, by which decisions, and its upstream side."""
+    """An allowed connection that will be passed through unread: `who` it is for, the `decisions`
+    that allow it, and its connection to the data source, `upstream`. `started` is when it was
+    opened, by the monotonic clock."""
 
     passthrough: Passthrough
     who: Attribution
@@ -145,9 +149,9 @@ class AllowedTunnel(NamedTuple):
     started: float
 
     async def run(self, agent: BufferedConnection) -> None:
-        """Returns when the tunnel has ended."""
+        """Splice the agent to the data source; return when the tunnel has ended."""
         await self.passthrough.run(agent, self)
 
     def drop(self) -> None:
-        """Closes a tunnel that turned out not to be needed."""
+        """Close a tunnel that turned out not to be needed; its lineage says that nothing passed."""
         self.passthrough.drop(self)

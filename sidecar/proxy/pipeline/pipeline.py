@@ -5,8 +5,8 @@
     prepare    plan what is added to the request and withheld from the response
     forward    send exactly what was decided (`forward.py`)
 
-Knows this order, and what the agent gets of a refusal. Knows nothing of bytes, policies or any data
-source.
+Knows this order, and which response the agent gets to a refusal. Knows nothing of bytes, policies
+or any data source.
 """
 
 from policies.definitions.model import SENSITIVITIES
@@ -68,8 +68,8 @@ class ProxyPipeline:
         self._metrics = forwarder.metrics
         self._now = forwarder.lineage.now
         self.serve = self._serve if authorizer.tracer is None else self._traced
-        """Answers one request. Every refusal has been recorded; if even that fails, the response is
-        the spool's 503."""
+        """Answers one request. Every refusal has been recorded before it is answered; if a record
+        can't be written, the answer is the spool's 503."""
 
     async def _traced(self, request: HttpRequest) -> Response:
         tracer = self._authorizer.tracer
@@ -142,8 +142,9 @@ class ProxyPipeline:
         return route, routed
 
     async def _prepare(self, judged: Judged) -> tuple[ForwardPlan, Refresh]:
-        """Do the work that must precede forwarding an allowed request. Returns the changes to the
-        request and its response, and the function to call before the worker reads the response."""
+        """Do the work that must precede forwarding an allowed request. Returns the plan of what to
+        change in the request and its response, and the function to call before the worker thread
+        reads the response."""
         route, routed, sources, decisions, size = judged
         if route.route_class is RouteClass.WRITE:
             # A write can't be undone, so its record must be on disk before it is sent.
@@ -198,7 +199,7 @@ class ProxyPipeline:
         routed: RoutedRequest,
         prepared: ForwardPlan,
     ) -> UpstreamRequest:
-        """Return the allowed request as the data source gets it."""
+        """Return the request that goes to the data source for an allowed request."""
         head = context.head
         assert head is not None
         if route.replacement_target is not None:
@@ -230,7 +231,8 @@ class ProxyPipeline:
     async def _refuse(
         self, request: HttpRequest, context: RequestContext, refusal: Refused | Denied
     ) -> Response:
-        """Records the refusal unless that is done, and returns the response to the agent."""
+        """Record the refusal unless it is recorded already, and return the response to the agent. A
+        source in mode `report` forwards the request instead."""
         context.decision = "DENY"
         if isinstance(refusal, Denied):
             denied = refusal

@@ -1,5 +1,5 @@
-"""The pipeline's knowledge of a request so far, and the request that it allows in the end. Decides
-nothing."""
+"""Holds what the pipeline knows of a request so far, and the request that it allows in the end.
+Decides nothing."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -29,9 +29,10 @@ from sidecar.tracing import Trace
 
 
 class AllowedRequest(NamedTuple):
-    """A request that may happen, with one of `decisions` for each of `sources`. Both are empty if
-    there was nothing to decide. A request that `forward_unchanged` returns has one decision, and no
-    sources. `started` is when its head was read, by the monotonic clock."""
+    """A request that may be forwarded, with one of `decisions` for each of `sources`. Both are
+    empty if there was nothing to decide. A request that `forward_unchanged` returns has one
+    decision, and no sources. `prepared` is the plan of what to change; `started` is when its head
+    was read, by the monotonic clock."""
 
     route: ProtocolRoute
     routed: RoutedRequest
@@ -41,53 +42,56 @@ class AllowedRequest(NamedTuple):
     decisions: list[RecordedDecision]
     started: float
     refresh: Refresh = no_refresh
-    """Called before `prepared` reads a response in the worker thread."""
+    """The function to call on the event loop before `prepared` reads a response in the worker
+    thread."""
 
 
 @dataclass(slots=True, eq=False)
 class RequestContext:
-    """Filled in as the request moves down the pipeline."""
+    """What is known of one request so far; the steps of the pipeline fill it in. `started` is when
+    its head was read, by the monotonic clock; `trace` is None without tracing."""
 
     started: float
     trace: Trace | None
     watch_client: Watch
-    """Calls its argument when the client leaves."""
+    """Takes a function, which is called if the client leaves."""
     arriving: BodyStream | None = None
-    """The body on its way; None at a check door, where nothing arrives any more."""
+    """The stream of the body; None at a check door, where a gateway asks with the whole request."""
     decision: str = UNDECIDED
-    """The label for the metrics."""
+    """The decision label for the metrics: ALLOW, DENY or `UNDECIDED`."""
     head: RequestHead | None = None
     websocket: bool = False
     from_head: RoutedRequest | None = None
-    """The request as far as its head describes it."""
+    """The request as its head alone describes it; None until the head is read."""
     route: ProtocolRoute | None = None
-    """The row that the head led to."""
+    """The row of the route table that the head led to; None if there is none yet."""
     routed: RoutedRequest | None = None
-    """The request once an open row covers it."""
+    """The request, once a row that isn't closed covers it."""
     body: bytes | None = None
-    """The whole body if it had to be read."""
+    """The whole body, if the decision needed it; otherwise None."""
     media: str | None = None
-    """The media type of that body."""
+    """The media type of `body`."""
     lease: Lease | None = None
-    """Accounts for its bytes."""
+    """The lease that accounts for the bytes of `body` in the sidecar's budget for bodies."""
 
     @property
     def readable(self) -> RoutedRequest | None:
-        """The request as far as it could be read. One that no row covers was read as far as its
-        head."""
+        """The request as far as it could be read: if no row covers it, only its head was read. None
+        if not even the head could be read."""
         return self.routed or self.from_head
 
     @property
     def body_arrives(self) -> bool:
-        """True if a part of the body has not arrived, so that no other request can follow it."""
+        """True if a part of the body has not arrived, so that no other request can follow on the
+        connection."""
         return self.arriving is not None and not self.arriving.complete
 
     def forward_unchanged(
         self, request: HttpRequest, recorded: RecordedDecision, *, trailers: bool
     ) -> AllowedRequest:
-        """Return the request as it came, although it was refused: its source only reports (`mode:
-        report`). The record of `recorded` is durable. Raises `Malformed` if the request wasn't read
-        far enough to forward it. `trailers` is the source's setting."""
+        """Return a refused request as one to forward exactly as it came, because its source only
+        reports (`mode: report`). The record of `recorded` is durable. `trailers` is the source's
+        setting. Raises `Malformed` if the request wasn't read far enough to forward it."""
         head, routed = self.head, self.from_head
         if head is None or routed is None:
             raise Malformed("the request can't be read")
@@ -113,7 +117,8 @@ class RequestContext:
 
 
 def decision_label(decisions: Iterable[RecordedDecision]) -> str:
-    """Return the metrics label for decisions that all let the request pass."""
+    """Return the metrics label for decisions that all let the request pass: DENY if one is a denial
+    in report mode, `UNDECIDED` if there are none, otherwise ALLOW."""
     label = UNDECIDED
     for recorded in decisions:
         if recorded.report_only:
@@ -136,7 +141,7 @@ def decision_fields(decisions: list[RecordedDecision]) -> Fields:
 
 
 def _without_inspection(route: ProtocolRoute | None) -> ProtocolRoute:
-    """Return the route, without anything that reads the response. `before_forward` and
+    """Return a route that reads neither the request nor the response. `before_forward` and
     `after_forward` stay: the request may still change what names mean."""
     if route is None:
         return ProtocolRoute("*", "/**", RouteClass.RETRIEVE)

@@ -1,4 +1,5 @@
-"""Judges one request: for the proxy, which forwards it, and for check doors, whose gateways do.
+"""Judges one request: for the proxy, which forwards it, and for check doors, whose gateways forward
+it themselves.
 
     read         the caller has read the head and found the route (`classifier.py`), and has read
                  the body if the route needs it
@@ -7,7 +8,7 @@
     authorize    decide about every source; each record goes to the spool
 
 Calls the protocol's functions on the event loop if the body is short, in the worker thread if it is
-long (`proxy/worker_thread.py`). Filters by the policy set need fresh facts.
+long (`proxy/worker_thread.py`). Filters that use the policy set need fresh facts.
 
 Knows this order, and the policy name of each refusal. Knows nothing of connections and framing,
 policies or any data source.
@@ -42,7 +43,8 @@ UNRESOLVED = "unresolved_source"
 
 @dataclass(frozen=True, slots=True)
 class JudgedSource:
-    """A data source, and the agent whose requests to it are judged."""
+    """A data source and one agent, with the parts that judge this agent's requests to this data
+    source."""
 
     protocol: SourceProtocol
     authorizer: Authorizer
@@ -50,14 +52,14 @@ class JudgedSource:
     classifier: RequestClassifier
     worker: WorkerThread
     checked_whole: SourceRef | None = None
-    """The whole source at its highest level, for a check door: its gateway can change neither the
-    request nor the response, so whatever the proxy would change is judged as this too. None for the
-    proxy."""
+    """The whole source at its highest level, at a check door; None in the proxy. The door's gateway
+    can change neither the request nor the response, so wherever the proxy would change one, a
+    decision about the whole source is needed too."""
 
 
 class Judged(NamedTuple):
     """A request that may happen, with one of `decisions` for each of `sources`. Both are empty if
-    there was nothing to decide. `size` is that of the body that was read, in bytes."""
+    there was nothing to decide. `size` is the number of bytes of the body that was read."""
 
     route: ProtocolRoute
     routed: RoutedRequest
@@ -69,12 +71,13 @@ class Judged(NamedTuple):
 async def judge(
     source: JudgedSource, route: ProtocolRoute, routed: RoutedRequest, context: RequestContext
 ) -> Judged | FetchedResponse:
-    """Return the request as it may happen, or the response that the protocol composed instead,
-    which a check door never gets. Raises `Denied` if its denial is recorded, `Refused` if that is
-    still to be done, and `SluiceError` if nothing was decided.
+    """Judge one request. Returns the request that may happen, or the response that the protocol
+    composed itself instead of forwarding (never at a check door). Raises `Denied` if the denial is
+    recorded, `Refused` if it still has to be recorded, and `SluiceError` if nothing was decided.
 
     INVARIANT: each step relies on the ones before it. Nothing is sent to the data source before
-    every source is decided, except look-ups with the agent's own credentials."""
+    every source is decided, except look-ups with the agent's own credentials.
+    """
     who, worker, body = routed.attribution, source.worker, context.body or b""
     size = len(body)
     try:
@@ -137,8 +140,9 @@ async def _compose(
 async def _find(
     source: JudgedSource, route: ProtocolRoute, routed: RoutedRequest, size: int
 ) -> Sources:
-    """Return the sources that the request concerns, charged to its budget; empty if the route names
-    none. Raises `OverBudget`, and what the route's function raises."""
+    """Return the sources that the request concerns; empty if the route concerns none. Their number
+    is charged to the request's budget. Raises `OverBudget`, and what the route's function
+    raises."""
     sources: Sources | None = None
     if route.find_sources_now is not None and size <= LONGEST_INLINE:
         # Most requests name their sources themselves: nothing has to be looked up.
@@ -170,7 +174,10 @@ async def _look_up(
 async def _find_checked(
     source: JudgedSource, whole: SourceRef, route: ProtocolRoute, routed: RoutedRequest, size: int
 ) -> Sources:
-    """Like `_find`, for a request that a gateway forwards as it is."""
+    """Return the sources that the request concerns, as `_find` does, at a check door, whose gateway
+    forwards the request as it is. Where the proxy would change the request or the response, `whole`
+    has to be allowed too. Raises `Refused` if the proxy would forward a read in place of the
+    request."""
     if route.replacement_target is not None:
         # The proxy forwards a read instead of this request. The gateway forwards the request
         # itself, which may write.
@@ -207,9 +214,9 @@ async def _described(
     routed: RoutedRequest,
     sources: Sources,
 ) -> Sources:
-    """Return the sources, and the one that the response is about: a name may have spellings that
-    only the data source knows. The proxy learns that from the response; a door has to ask
-    beforehand."""
+    """Return `sources` and the source that the response will be about: a name may have spellings
+    that only the data source knows. The proxy learns this from the response; a check door has to
+    ask the data source beforehand."""
     if routed.method not in ("GET", "HEAD"):
         return sources if route.route_class is RouteClass.WRITE else (*sources, whole)
     assert route.response_source is not None

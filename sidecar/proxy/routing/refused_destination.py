@@ -1,10 +1,12 @@
-"""Denies requests and connections that lead to no configured source, and requests that reach a
-source's own port under a name that isn't the port's, or that a page of another site sent.
+"""Denies requests and connections that lead to no configured source. Also denies requests that
+reach a source's own port under a name that isn't the port's, or that a web page of another site
+sent.
 
-The former are recorded under the name that was asked for (`<scheme>://<host>:<port>`) or the name
-of the port where they arrived, at the highest level, since nothing is known about what lies there.
-No policy allows them, and nothing is connected. Agents send no key to a source's own port, so the
-name is all that tells a web page in a browser of this machine from an agent.
+Requests without a configured source are recorded under the name that was asked for
+(`<scheme>://<host>:<port>`) or the name of the port where they arrived, at the highest level, since
+nothing is known about what lies there. No policy allows them, and nothing is connected. Agents send
+no key to a source's own port, so the name is all that tells a web page in a browser of this machine
+from an agent.
 """
 
 import logging
@@ -36,12 +38,14 @@ _LEVEL: Sensitivity = "critical"
 
 
 def requested_source(scheme: str, where: Authority | str) -> SourceRef:
-    """Return the requested destination, as the audit trail names it."""
+    """Return the source for the destination that was asked for, named as in the audit trail, at the
+    highest level."""
     return SourceRef(f"{scheme}://{where}", _LEVEL)
 
 
 class UnknownDestination:
-    """Refuses requests to one listening port, which the audit trail names `port_name`."""
+    """Refuses requests that lead to no configured source, on one listening port. The audit trail
+    names the port `port_name`."""
 
     def __init__(self, port_name: str, agent: AgentIdentity, enforcer: Enforcer) -> None:
         self._metrics = ProxyMetrics(enforcer.metrics, _KIND)
@@ -52,30 +56,30 @@ class UnknownDestination:
     def who(
         self, head: RequestHead, source: SourceRef | None = None, default: Attribution | None = None
     ) -> Attribution:
-        """Return the attribution of the request; `default` if it names no user. Raises
-        `Refused`."""
+        """Return the attribution (user, session and task) of the request; `default` if the request
+        names no user. Raises `Refused`, for `source`, if it can't be read."""
         try:
             return attribution(head, default or self.default)
         except Malformed as error:
             raise self.unreadable(error.message, source) from error
 
     def unreadable(self, reason: str, source: SourceRef | None = None) -> Refused:
-        """Return the refusal of a request that can't be read. It closes the connection: it is no
-        longer certain where the next request begins."""
+        """Return the refusal of a request that can't be read. With it, the connection closes: it is
+        no longer certain where the next request begins."""
         return Refused(400, UNREADABLE, reason, self.default, source=source, close=True)
 
     def no_source(self, reason: str, who: Attribution, source: SourceRef | None = None) -> Refused:
         return Refused(403, UNKNOWN, reason, who, source=source)
 
     async def record(self, policy_name: str, reason: str, source: SourceRef | None = None) -> None:
-        """Records a denial on a connection that gets no answer."""
+        """Record a denial on a connection that gets no answer."""
         self._metrics.count_request("DENY", 0)
         await self._authorizer.record(
             Refused(403, policy_name, reason, self.default, source=source)
         )
 
     async def refuse(self, request: HttpRequest, refused: Refused) -> LocalResponse:
-        """Records the refusal; returns the response to the agent."""
+        """Record the refusal, and return the response to the agent."""
         try:
             denied = await self._authorizer.refuse(refused, request.method, request.target)
         except SluiceError as error:
@@ -97,17 +101,18 @@ log = logging.getLogger(__name__)
 def names_of_port(
     listen: ListenAddress, sources: Sequence[Source], hosts: Iterable[str]
 ) -> PortNames:
-    """Return the names of the port `listen`, which leads to `sources`; `hosts` are the
-    sidecar's."""
+    """Return the names of the port `listen`, which leads to `sources`; `hosts` are the sidecar's
+    own names."""
     named = [host for source in sources for host in source.hosts]
     buckets = any(source.kind == "s3" for source in sources)
     return PortNames(listen, [*hosts, *named], buckets=buckets)
 
 
 class NamedPort:
-    """Passes a request on to `serve` if it is for the port by one of `names`. `refused` counts the
-    others by their cause. `whole` is the source of requests that can't be read, None if the port
-    leads to several sources."""
+    """Passes a request on to `serve` if it reaches the port under one of its `names`, and refuses
+    it otherwise (see `http/port_names.py`). `refused` counts the refusals by their cause. Requests
+    that can't be read are recorded for the source `whole`, which is None if the port leads to
+    several sources."""
 
     def __init__(
         self,
@@ -124,7 +129,7 @@ class NamedPort:
         self._refused = refused
 
     def serve(self, request: HttpRequest) -> Coroutine[Any, Any, Answer]:
-        """Answers one request. Every refusal has been recorded."""
+        """Answer one request. A refusal has been recorded before it is answered."""
         # INVARIANT: a head is remembered behind this check alone, and its memory is the port's own.
         # So a head that is known has passed.
         if request.known or request.fault:

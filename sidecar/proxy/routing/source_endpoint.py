@@ -37,27 +37,29 @@ from sidecar.settings.model import DEFAULT_CONNECTIONS, Source
 
 @dataclass(frozen=True, slots=True)
 class SharedParts:
-    """The objects that all endpoints of a sidecar share."""
+    """The objects that all sources of one sidecar share."""
 
     agent: AgentIdentity
     enforcer: Enforcer
     clock: Clock
     own_ports: LoopGuard
-    """The ports that no source may lead back to."""
+    """The sidecar's own ports, so that no data source can be one of them."""
     limits: ProxyLimits = LIMITS
     bodies: BodyBudget = field(default_factory=BodyBudget)
-    """Limits the bytes of request bodies that are held, over all sources."""
+    """The limit on the bytes of request bodies that are held, over all sources together."""
     connections: ConnectionBudget = field(
         default_factory=lambda: ConnectionBudget(DEFAULT_CONNECTIONS)
     )
-    """Limits the number of connections from agents, and the bytes of their unfinished heads."""
+    """The limit on the number of connections from agents, and on the bytes of their unfinished
+    heads."""
     worker: WorkerThread = field(default_factory=WorkerThread)
     hosts: tuple[str, ...] = ()
-    """The sidecar's own names, by which agents may call the sources' ports."""
+    """The sidecar's own host names, by which agents may address the sources' ports."""
 
 
 class SourceEndpoint:
-    """`source` behind its `pipeline`, for one agent. `who` is the default attribution."""
+    """One configured `source` with the parts that serve it for one agent: pipeline, authorizer,
+    upstream connections, passthrough. `who` is the attribution of requests that name no user."""
 
     def __init__(self, source: Source, shared: SharedParts) -> None:
         self.source = source
@@ -99,7 +101,7 @@ class SourceEndpoint:
         )
 
     async def record(self, policy_name: str, reason: str) -> None:
-        """Records a denial under the source's own name, for a connection that gets no answer."""
+        """Record a denial under the source's own name, for a connection that gets no answer."""
         await self.authorizer.record(Refused(403, policy_name, reason, self.who))
 
     @property
@@ -108,13 +110,14 @@ class SourceEndpoint:
         return self.upstream.connections + self.passthrough.connections
 
     def close(self) -> None:
-        """Call after the last request: hands over the lineage, and closes connections."""
+        """Hand over the lineage that was gathered, and close the connections. Call it after the
+        last request."""
         self._lineage.flush()
         self.upstream.close()
 
 
 def upstream_client(source: Source, shared: SharedParts) -> UpstreamClient:
-    """Return connections to the data source."""
+    """Return the client that sends requests to the data source."""
     parts = upstream_parts(source.upstream)
     host, port = parts.authority
     name = f"[{host}]" if ":" in host else host
@@ -141,7 +144,7 @@ def _guard(source: Source, shared: SharedParts) -> EgressGuard:
 
 
 def _resolved_name(url: str) -> str:
-    """Return the host of `url` as it is given to the resolver, with a final dot, which `authority`
-    leaves out: it keeps search domains from being tried."""
+    """Return the host of `url` as it is given to the resolver. It keeps a final dot, which
+    `authority` removes: the dot keeps the resolver from trying search domains."""
     host = upstream_parts(url).authority.host
     return f"{host}." if (urlsplit(url).hostname or "").endswith(".") else host

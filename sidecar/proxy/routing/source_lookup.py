@@ -25,7 +25,8 @@ Segments = tuple[str, ...]
 
 
 class FoundSource(NamedTuple):
-    """A source, and the target below the path that leads to it."""
+    """The source that a request is for, and the request's `target` below the path that leads to the
+    source."""
 
     source: Source
     target: str
@@ -36,13 +37,14 @@ class _Row(NamedTuple):
     host: HostPattern | None
     below: Segments
     exact: str | None = None
-    """The only path of the row, in its canonical form; None if the row covers all paths below
+    """The only path that the row covers, in canonical form; None if the row covers all paths below
     `below`."""
 
 
 class SharedPort:
-    """The sources that listen on one address. A source whose `hosts` match comes before one that
-    has none, an exact name before a wildcard, and a longer path before a shorter one."""
+    """Finds the source of a request on an address where several sources listen. A source whose
+    `hosts` match comes before one without `hosts`, an exact name before a wildcard, and a longer
+    path before a shorter one."""
 
     def __init__(self, sources: Sequence[Source]) -> None:
         # A source that is alone on its address gets every request that the port takes:
@@ -58,8 +60,8 @@ class SharedPort:
         self._rows = sorted(rows, key=_order)
 
     def find(self, host: Authority | None, target: Target) -> FoundSource | None:
-        """Find the source of a request. `host` is the server that it names, with port 0 if it
-        states none; None if it names no host."""
+        """Return the source of a request, or None if none matches. `host` is the server that the
+        request names, with port 0 if it states no port; None if it names no host."""
         for source, pattern, below, exact in self._rows:
             if pattern is not None and (host is None or not pattern.matches(host)):
                 continue
@@ -74,13 +76,14 @@ class SharedPort:
 
 
 class SourceGroup(NamedTuple):
-    """The sources at one name and port, longest path first."""
+    """The sources that share one name and port and are told apart by path; the longest path comes
+    first."""
 
     rows: tuple[_Row, ...]
 
     @property
     def sole(self) -> Source | None:
-        """The source, if there is only one; None if the path has to decide."""
+        """The source, if the group has only one; None if the path has to decide."""
         return self.rows[0].source if len(self.rows) == 1 else None
 
     @property
@@ -102,7 +105,7 @@ class SourceGroup(NamedTuple):
 
 
 class SourceTable:
-    """Sources by the name and port under which agents reach them."""
+    """Finds sources by the name and port under which agents reach them."""
 
     def __init__(self, sources: Iterable[Source]) -> None:
         sources = tuple(sources)
@@ -119,7 +122,7 @@ class SourceTable:
         self._wild = {name: _group(rows) for name, rows in wild.items()}
 
     def at(self, requested: Authority) -> SourceGroup | None:
-        """Return the sources at `requested`, or None if there are none."""
+        """Return the sources at the name and port `requested`, or None if there are none."""
         found = self._exact.get(requested)
         name = requested.host
         # The nearest wildcard wins: `*.a.test` before `*.test`.
@@ -129,7 +132,8 @@ class SourceTable:
         return found
 
     def clashes(self) -> Iterator[tuple[Source, Source, Authority]]:
-        """Yield pairs of sources that can't be told apart, with the name they share."""
+        """Yield pairs of sources that can't be told apart, since they have the same path, with the
+        name and port that they share."""
         for groups in (self._exact, self._wild):
             for name, group in groups.items():
                 seen: dict[Segments, Source] = {}
@@ -140,7 +144,7 @@ class SourceTable:
 
 
 class UpstreamParts(NamedTuple):
-    """A source's upstream, parsed. `path` is `/` if it has none."""
+    """The URL of a source's upstream, parsed. `path` is `/` if the URL has none."""
 
     scheme: str
     authority: Authority
@@ -148,15 +152,15 @@ class UpstreamParts(NamedTuple):
 
 
 def upstream_parts(url: str) -> UpstreamParts:
-    """Parses a URL that the settings have accepted."""
+    """Parse the URL of an upstream, which the settings have validated."""
     parsed = urlsplit(url)
     default = DEFAULT_PORTS.get(parsed.scheme)
     return UpstreamParts(parsed.scheme, authority(parsed.netloc, default), parsed.path or "/")
 
 
 def any_opaque(sources: Iterable[Source]) -> bool:
-    """Return whether the routing may accept an escaped slash. The source that is found decides
-    again, by its own setting."""
+    """Return whether one of the sources accepts an escaped slash in a path, so that the routing may
+    not refuse it. The source that is found decides again, by its own setting."""
     return any(source.opaque for source in sources)
 
 
@@ -165,12 +169,14 @@ def patterns(source: Source) -> list[HostPattern]:
 
 
 def has_only_exact_paths(source: Source) -> bool:
-    """Return whether the exact paths of a source are the only way to it on its `listen`."""
+    """Return whether a source's requests must have one of its exact paths: it has no other path on
+    its `listen` address."""
     return bool(source.exact_paths) and source.path is None
 
 
 def path_segments(path: str | None) -> Segments:
-    """Return the segments of a path that leads to a source; empty for `/` or None."""
+    """Return the segments of a path that leads to a source, without a final slash; empty for `/` or
+    None."""
     # `/a/` leads to the same source as `/a`.
     segments = canonical(path or "/").segments
     return segments[:-1] if segments[-1] == "" else segments
@@ -188,7 +194,8 @@ def _rows_of(source: Source, pattern: HostPattern | None) -> Iterator[_Row]:
 
 
 def names_of(source: Source) -> Iterator[tuple[Authority, bool]]:
-    """Yield the names and ports of a source. True marks a wildcard: all names below this one."""
+    """Yield the names and ports under which agents reach a source, each with a flag. The flag is
+    True for a wildcard, which stands for all names below this one."""
     own = upstream_parts(source.upstream).authority
     yield own, False
     for pattern in patterns(source):
@@ -212,7 +219,7 @@ def _order(row: _Row) -> tuple[int, int, int, int]:
 
 
 def _below(segments: Segments, target: Target) -> str | None:
-    """Return the target without its first `segments`; None if it isn't below them."""
+    """Return the target without its first `segments`; None if its path doesn't begin with them."""
     if not segments:
         return target.forwarded
     count = len(segments)
@@ -224,11 +231,12 @@ def _below(segments: Segments, target: Target) -> str | None:
 
 
 AMBIGUOUS = SourceGroup(())
-"""Several sources have the port, and none of them the address."""
+"""The result of `TcpSources.at` if several sources have the port, and none of them the address."""
 
 
 class TcpSources:
-    """The sources of the kind `tcp` among `sources`."""
+    """Finds sources of the kind `tcp` by port and, if several have the same port, by address.
+    Ignores the other `sources`."""
 
     def __init__(self, sources: Sequence[Source]) -> None:
         self._by_port: dict[int, list[Source]] = {}
@@ -241,8 +249,9 @@ class TcpSources:
                     self._others.setdefault(port, source)
 
     def at(self, original: Authority) -> SourceGroup | None:
-        """Return the source for a connection that was going to `original`; None if no source of the
-        kind has that port. The address matters only if several have it."""
+        """Return the source for a connection that was going to the address and port `original`;
+        None if no `tcp` source has that port; `AMBIGUOUS` if several have it and none has the
+        address. The address matters only if several sources have the port."""
         sources = self._by_port.get(original.port)
         if sources is None:
             return None
@@ -252,8 +261,8 @@ class TcpSources:
         return SourceTable(sources).at(upstream_parts(sources[0].upstream).authority)
 
     def clashes(self) -> Iterator[tuple[Source, Source, int]]:
-        """Yield pairs of sources that can't be told apart, one or both of them `tcp`, and their
-        port."""
+        """Yield pairs of sources that can't be told apart, with their port. At least one of each
+        pair is a `tcp` source."""
         for port, sources in self._by_port.items():
             # Every redirected connection to this port goes to the `tcp` source.
             if port in self._others:
@@ -266,6 +275,6 @@ class TcpSources:
 
 
 def _has_address(source: Source, port: int) -> bool:
-    """Return whether one of the source's names at this port is an address."""
+    """Return whether one of the source's names at this port is an IP address."""
     hosts = [name.host for name, _ in names_of(source) if name.port == port]
     return any(":" in host or host.rpartition(".")[2].isdigit() for host in hosts)

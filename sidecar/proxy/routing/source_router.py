@@ -35,8 +35,9 @@ from sidecar.proxy.routing.source_lookup import FoundSource, SharedPort, SourceG
 
 
 class SourceRouter:
-    """Routes the requests of one port or connection to `endpoints`, by the alias of their source.
-    `source` is the source of requests that can't be read; None if it is unknown."""
+    """Base class of the routers. Passes each request on one port or connection to the pipeline of
+    its source. `endpoints` holds the endpoints by alias. `source` is the source under which
+    unreadable requests are recorded; None if it is unknown."""
 
     def __init__(
         self,
@@ -49,7 +50,7 @@ class SourceRouter:
         self._source = source
 
     def serve(self, request: HttpRequest) -> Coroutine[Any, Any, LocalResponse | ResponseSent]:
-        """Answers one request. Every refusal has been recorded."""
+        """Answer one request. A refusal has been recorded before it is answered."""
         unknown = self._unknown
         try:
             head = read_head(request)
@@ -64,27 +65,29 @@ class SourceRouter:
         return self._endpoints[found.source.alias].pipeline.serve(request)
 
     def _find(self, request: HttpRequest, head: RequestHead, who: Attribution) -> FoundSource:
-        """Return the source, and the target below its path. Raises `Malformed` and `Refused`."""
+        """Return the source of the request, and the target below the source's path. Raises
+        `Malformed` and `Refused`."""
         raise NotImplementedError
 
 
 def requested_host(head: RequestHead, default_port: int) -> Authority | None:
-    """Return the server in the header `host`, with `default_port` if it states none; None without
-    the header. Raises `Malformed`."""
+    """Return the host and port in the header `host`, with `default_port` if it states no port; None
+    without the header. Raises `Malformed`."""
     raw = head.one(b"host")
     return None if raw is None else authority(raw.decode("latin-1"), default_port)
 
 
 def check_host(head: RequestHead, where: Authority, default_port: int) -> None:
-    """Raises `Malformed` if the header `host` names another server than the target. RFC 9112
-    section 3.2.2 has a proxy ignore `host` beside an absolute target; refusing it leaves nothing
-    that two readers could read differently."""
+    """Raise `Malformed` if the header `host` names another server than the target. RFC 9112 section
+    3.2.2 has a proxy ignore `host` beside an absolute target; refusing the request instead leaves
+    nothing that two readers could understand differently."""
     if requested_host(head, default_port) not in (None, where):
         raise Malformed("the header `host` names another server than the target")
 
 
 class VirtualHosts(SourceRouter):
-    """The sources that listen on `listen`."""
+    """Routes the requests that arrive at the address `listen`, which several sources share, by host
+    and path."""
 
     def __init__(
         self,
@@ -114,7 +117,8 @@ class VirtualHosts(SourceRouter):
 
 
 class Destination(NamedTuple):
-    """The destination of a connection: the sources of `group` at `where`, on behalf of `who`."""
+    """The destination of a connection: the host and port `where`, the sources of `group` there, and
+    the attribution `who` of what is sent."""
 
     where: Authority
     group: SourceGroup
@@ -122,7 +126,8 @@ class Destination(NamedTuple):
 
 
 class NamedDestinations(NamedTuple):
-    """Every source that can be reached by name: `table` finds it, `endpoints` holds it by alias."""
+    """All sources that agents can reach by name: `table` finds them, `endpoints` holds their
+    endpoints by alias."""
 
     table: SourceTable
     endpoints: Mapping[str, SourceEndpoint]
@@ -133,7 +138,8 @@ class NamedDestinations(NamedTuple):
 
 
 class FixedDestination(SourceRouter):
-    """Answers the requests of one connection, which speaks `scheme`."""
+    """Routes the requests inside a tunnel, whose destination was fixed when it was opened. `scheme`
+    is `http` or `https`."""
 
     def __init__(
         self,
@@ -172,7 +178,8 @@ _SCHEME = "http"
 
 
 class RedirectedHttp(SourceRouter):
-    """Answers the requests of one connection, which was going to `original`."""
+    """Routes the requests of one redirected connection, which was going to the address and port
+    `original`."""
 
     def __init__(
         self, original: Authority, destinations: NamedDestinations, unknown: UnknownDestination

@@ -1,5 +1,5 @@
-"""Finds the server's name in the first message of TLS (RFC 8446 sections 4.1.2 and 5.1, RFC 6066
-section 3). The message may arrive in several segments and several records.
+"""Finds the server's name in the ClientHello, the first message of TLS (RFC 8446 sections 4.1.2 and
+5.1, RFC 6066 section 3). The message may arrive in several segments and several records.
 
 The name is a claim, and proves nothing. A message that two readers could read in two ways is
 refused. Pure: knows bytes, no connection.
@@ -12,14 +12,14 @@ from policies.ground.errors import Malformed
 from sidecar.http.authority import canonical_host
 
 LONGEST = 64 * 1024
-"""The longest hello that is accepted, in bytes, record headers included."""
+"""The longest ClientHello that is accepted, in bytes, record headers included."""
 
 MOST_RECORDS = 16
-"""The most records that a hello may be split into: the longest fills 4, and clients that split a
-short one on purpose use two or three."""
+"""The most TLS records that a ClientHello may be split into. The longest hello fills 4 records, and
+clients that split a short one on purpose use two or three."""
 
 HANDSHAKE = 0x16
-"""The first byte of every connection that starts with TLS."""
+"""The TLS record type of a handshake: the first byte of every connection that starts with TLS."""
 
 _RECORD_HEADER = 5
 _MAX_RECORD = 1 << 14
@@ -31,16 +31,16 @@ _ENCRYPTED = frozenset((0xFE0D, 0xFE08, 0xFE09, 0xFE0A, 0xFE0B, 0xFE0C, 0xFFCE))
 
 
 class Hello(NamedTuple):
-    """`server_name` is in canonical form, None if the hello names no server. `encrypted` says that
-    the real name is hidden behind it (Encrypted ClientHello)."""
+    """A TLS ClientHello. `server_name` is in canonical form, None if the hello names no server.
+    With `encrypted`, the real name is hidden behind it (Encrypted ClientHello)."""
 
     server_name: str | None
     encrypted: bool
 
 
 class HelloReader:
-    """Reads one hello as it arrives. Looks at each byte once, so many small segments or records
-    cost the sidecar no more than they cost the client."""
+    """Reads one ClientHello as it arrives. Looks at each byte once, so many small segments or
+    records cost the sidecar no more than they cost the client."""
 
     def __init__(self) -> None:
         self._unread = bytearray()
@@ -49,7 +49,7 @@ class HelloReader:
         self._records = 0
 
     def feed(self, data: bytes) -> Hello | None:
-        """Takes the next bytes; returns the hello once it is complete, None before. Raises
+        """Take the next bytes. Returns the hello once it is complete, None before. Raises
         `Malformed` as soon as the bytes can't become a hello that is accepted."""
         self._unread += data
         at = 0
@@ -75,7 +75,8 @@ class HelloReader:
         return len(message) >= 4 and len(message) >= 4 + int.from_bytes(message[1:4])
 
     def _record_size(self, at: int) -> int | None:
-        """Return the length of the record that starts at `at`; None if its header is incomplete."""
+        """Return the length of the TLS record whose header begins at `at`; None if the header is
+        incomplete. Raises `Malformed` if it is not a handshake record."""
         head = self._unread[at : at + _RECORD_HEADER]
         if head and head[0] != HANDSHAKE:
             raise Malformed("the connection does not begin with a TLS hello")
@@ -149,8 +150,8 @@ def _server_name(extension: bytes | None) -> str | None:
 
 
 def _is_address(host: str) -> bool:
-    """Return whether the name is an address. Addresses aren't permitted as server names (RFC 6066
-    section 3)."""
+    """Return whether the name is an IP address. Addresses aren't permitted as server names (RFC
+    6066 section 3)."""
     try:
         ip_address(host)
     except ValueError:
@@ -159,7 +160,8 @@ def _is_address(host: str) -> bool:
 
 
 class _ByteReader:
-    """Takes bytes off the front. Raises `Malformed` for missing bytes and for bytes left over."""
+    """Reads fields from the front of a byte string. Raises `Malformed` if bytes are missing, or
+    left over at the end."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data

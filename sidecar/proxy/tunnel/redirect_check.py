@@ -1,14 +1,11 @@
 """Notices that the packet filter's rules are gone. The first of them redirects a reserved address
 for every user (`sidecar/redirect`): a connection that the sidecar opens there must arrive at its
-own transparent port, and a UDP packet there must be refused.
+own transparent port, and a UDP packet there must be refused (`sidecar/redirect/README.md`).
 
-Finds where a connection was going before the packet filter redirected it here (Linux,
-`SO_ORIGINAL_DST` of netfilter's connection tracking, for IPv4 and IPv6), and names the address that
-the packet filter redirects for every user, the sidecar's own too. A sidecar that connects there
-must find itself; otherwise the rules are gone (`sidecar/redirect/README.md`).
-
-The original destination shows which address the agent's socket asked for, and no more: not who
-lives there, nor which name led there.
+Also finds where a connection was going before the packet filter redirected it here (Linux,
+`SO_ORIGINAL_DST` of netfilter's connection tracking, for IPv4 and IPv6). This original destination
+shows which address the agent's socket asked for, and no more: not who lives there, nor which name
+led there.
 """
 
 import asyncio
@@ -29,8 +26,8 @@ from sidecar.http.authority import Authority, compressed
 from sidecar.proxy.connections import BufferedConnection
 
 RESERVED = {4: "192.0.2.20", 6: "2001:db8::20"}
-"""The reserved address of each IP version, from the ranges for documentation (RFC 5737, RFC 3849):
-no source is there."""
+"""The reserved address of each IP version, which the packet filter redirects for every user. Both
+are from the ranges for documentation (RFC 5737, RFC 3849), so no source is there."""
 RESERVED_PORT = 1
 
 
@@ -44,7 +41,7 @@ _IPV6 = struct.Struct("=2x2s4x16s4x")
 
 
 class SocketLike(Protocol):
-    """The part of a socket that is used here."""
+    """The methods of a socket that `original_destination` needs."""
 
     @property
     def family(self) -> int: ...
@@ -52,9 +49,9 @@ class SocketLike(Protocol):
 
 
 def original_destination(sock: SocketLike) -> Authority | None:
-    """Return the original address and port, in the form of the configuration; None if the system
-    tracks no redirection. For a connection that came straight here it may be the sidecar's own
-    port."""
+    """Return the address and port that a redirected connection was going to, in canonical form;
+    None if the system tracks no redirection. For a connection that wasn't redirected it may be the
+    sidecar's own port."""
     if sock.family == socket.AF_INET6:
         found = _query(sock, socket.IPPROTO_IPV6, _IPV6)
         if found is not None:
@@ -82,21 +79,23 @@ log = logging.getLogger(__name__)
 
 CHALLENGE_BYTES = 32
 ARRIVE_SECONDS = 3.0
-"""The seconds that a challenge may take through the kernel, and through a busy event loop."""
+"""The seconds within which a challenge must arrive, through the kernel and a busy event loop."""
 ATTEMPTS = 2
-"""The number of checks in a row that must fail. A sidecar that is wrongly not ready is an
-outage."""
+"""The number of attempts in a row that must fail before the check fails: a sidecar that is wrongly
+not ready is an outage."""
 
 _FAMILIES = {4: socket.AF_INET, 6: socket.AF_INET6}
 _NO_ROUTE = (ENETUNREACH, EADDRNOTAVAIL, EAFNOSUPPORT)
-"""Errors which mean that the pod has no network of this IP version, so there is nothing to
+"""Errors which mean that the pod has no network of this IP version, so that there is nothing to
 redirect."""
 _PLACES = frozenset(Authority(address, RESERVED_PORT) for address in RESERVED.values())
 
 
 class RedirectCheck:
-    """Checks every `seconds`. `changed` is called when the result changes. `problem` is None while
-    the rules work; before the first success it says that they are not checked yet."""
+    """Checks every `seconds` that the packet filter redirects connections to this sidecar: it
+    connects to a reserved address, sends a random challenge, and waits for it at the transparent
+    port. `problem` describes the fault, None while the rules work; before the first success it says
+    that they are not checked yet. `changed` is called when `problem` changes."""
 
     def __init__(
         self,
@@ -121,23 +120,23 @@ class RedirectCheck:
         self._listening = asyncio.Event()
 
     async def start(self) -> None:
-        """Expect connections to arrive from now on: the ports are open."""
+        """Begin to check: the sidecar's ports are open."""
         self._listening.set()
 
     async def close(self, _seconds: float) -> None:
-        """Stop expecting connections: the ports close, so one that does not arrive is not the
-        rules' fault."""
+        """Stop checking: the ports close, so a connection that does not arrive is not the fault of
+        the rules."""
         self._listening.clear()
 
     async def run(self) -> None:
-        """Never returns."""
+        """Check again and again, while the ports are open. Never returns."""
         while True:
             await self._listening.wait()
             await self.check()
             await asyncio.sleep(self._seconds)
 
     async def check(self) -> None:
-        """Check once; after a failure, once more."""
+        """Check once, and once more after a failure. Updates `problem`."""
         problem = None
         for _ in range(ATTEMPTS):
             problem = await self._attempt()
@@ -154,8 +153,9 @@ class RedirectCheck:
             self._changed()
 
     async def takes(self, agent: BufferedConnection, original: Authority, seconds: float) -> bool:
-        """Return whether the connection belongs to this check. If not, nothing is read from it, and
-        it is handled like any other."""
+        """Return whether a connection that arrived was opened by this check. Any other connection
+        keeps its bytes unread and is handled as usual. `seconds` limits the wait for the
+        challenge."""
         if original not in _PLACES:
             return False
         # An agent's connection may come here too. It can't know a challenge, and gets no answer
@@ -175,7 +175,7 @@ class RedirectCheck:
         return False
 
     async def _attempt(self) -> str | None:
-        """Return the present fault; None if there is none."""
+        """Try all IP versions; return the fault, None if there is none."""
         tried = await asyncio.gather(*(self._version(version) for version in RESERVED))
         problems = [each for each in tried if each]
         if problems:
@@ -184,7 +184,8 @@ class RedirectCheck:
         return None if "" in tried else "this network has no route, so nothing can be checked"
 
     async def _version(self, version: int) -> str | None:
-        """Return the fault of one IP version: empty if it works, None without such a network."""
+        """Return the fault of one IP version: empty if the redirection works, None if the pod has
+        no network of this version."""
         try:
             if not _udp_is_refused(version):
                 return f"UDP over IPv{version} is not rejected"
@@ -198,8 +199,8 @@ class RedirectCheck:
         return ""
 
     async def _arrives(self, version: int) -> None:
-        """Returns once a challenge has arrived. Raises `TimeoutError` if it does not, or another
-        `OSError` if the connection fails."""
+        """Connect to the reserved address, and return once the challenge has arrived. Raises
+        `TimeoutError` if it does not arrive, or another `OSError` if the connection fails."""
         loop = asyncio.get_running_loop()
         challenge = self._random_bytes(CHALLENGE_BYTES)
         arrived = self._expected[challenge] = loop.create_future()

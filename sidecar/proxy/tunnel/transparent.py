@@ -1,5 +1,6 @@
-"""The port to which the packet filter redirects the agent's connections. The original address and
-port, and the first bytes, decide what becomes of each connection:
+"""Handles connections on the transparent port, to which the packet filter redirects the agent's
+connections. The original port (and address), and the first bytes, decide what becomes of each
+connection:
 
     port of a `tcp` source    that source, at once, because such a server may speak first
     TLS                       the source that the hello names at that port
@@ -38,18 +39,20 @@ from sidecar.proxy.tunnel.tunnel_dispatch import TunnelDispatch, read_hello
 _IPV6_TWINS = {"127.0.0.1": "::1", "0.0.0.0": "::"}  # noqa: S104  # nothing is bound by this
 
 DestinationLookup = Callable[[asyncio.Transport], Authority | None]
-"""Finds where a connection was going; None if it wasn't redirected."""
+"""Finds the address and port that a connection was going to; None if it wasn't redirected."""
 
 
 def socket_destination(transport: asyncio.Transport) -> Authority | None:
-    """Asks the operating system for the original destination."""
+    """Ask the operating system for the address and port that a redirected connection was going to;
+    None if it wasn't redirected."""
     sock = transport.get_extra_info("socket")
     return None if sock is None else original_destination(sock)
 
 
 def ipv6_twin(listen: ListenAddress) -> str | None:
     """Return the IPv6 counterpart of the host in `listen`, to which the packet filter redirects
-    IPv6 connections; None if it has none."""
+    IPv6 connections; None if the host has no counterpart, the port is chosen by the system, or the
+    counterpart can't be bound."""
     twin = _IPV6_TWINS.get(listen.host)
     # With port 0, the system would choose a different port for each of the two.
     if twin is None or not listen.port:
@@ -59,8 +62,8 @@ def ipv6_twin(listen: ListenAddress) -> str | None:
 
 
 class Transparent(ConnectionAcceptor):
-    """The redirected connections of one port. `own` are the sidecar's ports; `check` takes its
-    own connections first."""
+    """Accepts the redirected connections of the transparent port. `own` are the sidecar's own
+    ports; `check` gets the connections that it opened itself before anything else looks at them."""
 
     def __init__(
         self,
@@ -147,7 +150,7 @@ class Transparent(ConnectionAcceptor):
         reason: str,
         original: Authority | None,
     ) -> None:
-        """Records the denial, unless the agent left without sending anything, and resets the
+        """Record the denial, unless the agent left without sending anything, and reset the
         connection."""
         if agent.buffered or not agent.ended:
             source = None if original is None else requested_source("tcp", original)

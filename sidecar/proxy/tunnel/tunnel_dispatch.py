@@ -8,7 +8,7 @@ A TLS hello must name the destination. A hello that names another server, names 
 name is denied and recorded, with a TLS alert as the answer. The connection to the data source leads
 where the configuration says, whatever the hello or a packet says.
 
-Knows what may come first. Knows nothing of how a destination is found.
+Knows the protocols with which a connection may begin. Knows nothing of how a destination is found.
 """
 
 import asyncio
@@ -45,8 +45,8 @@ _ALERT = b"\x15\x03\x03\x00\x02\x02\x31"
 
 
 class TunnelDispatch:
-    """Handles the connections of one port. `allow_encrypted_hello` permits a hello to hide the
-    real name behind the one that it shows."""
+    """Handles tunnels and redirected connections of one port, once their destination is known.
+    `allow_encrypted_hello` permits a hello to hide the real name behind the one that it shows."""
 
     def __init__(
         self,
@@ -69,14 +69,15 @@ class TunnelDispatch:
         }
 
     def termination(self, group: SourceGroup) -> ssl.SSLContext | None:
-        """Return the context with which TLS to these sources ends here; None if TLS doesn't end
-        here."""
+        """Return the server context with which TLS to these sources is terminated; None if it isn't
+        terminated here."""
         # Sources at one name share one handshake, so all of them have to terminate TLS.
         found = [self._contexts.get(alias) for alias in group.aliases]
         return found[0] if all(found) else None
 
     def passthrough_endpoint(self, group: SourceGroup) -> SourceEndpoint | None:
-        """Return the source to which TLS is passed through unread; None if that is not possible."""
+        """Return the endpoint of the source to which TLS would be passed through unread; None if
+        the group has several sources, terminates TLS, or speaks plain HTTP."""
         endpoint = self.destinations.sole_endpoint(group)
         if endpoint is None or self.termination(group) is not None:
             return None
@@ -91,8 +92,8 @@ class TunnelDispatch:
         destination: Destination,
         tunnel: AllowedTunnel | None,
     ) -> None:
-        """Handles one connection to its end. `tunnel` is set if the whole connection has already
-        been decided."""
+        """Handle one connection to its end. `tunnel` is set if the connection as a whole has
+        already been decided."""
         try:
             if destination.group.is_tcp or await self._is_unread_tls(agent, within, destination):
                 # `_pass_through` now owns the tunnel.
@@ -111,8 +112,8 @@ class TunnelDispatch:
     async def _is_unread_tls(
         self, agent: BufferedConnection, within: ConnectionFactory, destination: Destination
     ) -> bool:
-        """Return True if the connection is TLS to pass through. Otherwise it has been handed to a
-        protocol, or refused."""
+        """Return True if the connection is TLS that is to be passed through unread. Otherwise this
+        has handed the connection to a protocol, or refused it."""
         where = destination.where
         try:
             hello = await read_hello(agent, self._limits.opening_seconds)
@@ -161,8 +162,8 @@ class TunnelDispatch:
         await tunnel.run(agent)
 
     def name_problem(self, hello: Hello) -> tuple[str, str] | None:
-        """Return why the hello's name can't be used, as a policy name and a reason; None if it
-        can."""
+        """Return the reason why the server name in the hello can't be used, as a policy name and a
+        message; None if it can be used."""
         # Checked first: if the real name is hidden, the visible one means nothing.
         if hello.encrypted and not self._allow_encrypted_hello:
             return ENCRYPTED_HELLO, "the name in the TLS hello is encrypted"
@@ -171,8 +172,8 @@ class TunnelDispatch:
         return None
 
     def _hello_problem(self, hello: Hello, destination: Destination) -> tuple[str, str] | None:
-        """Return why the hello doesn't fit the destination, as a policy name and a reason; None if
-        it fits."""
+        """Return the reason why the hello doesn't fit the destination, as a policy name and a
+        message; None if it fits."""
         problem = self.name_problem(hello)
         if problem is not None or hello.server_name is None:
             return problem
@@ -186,7 +187,7 @@ class TunnelDispatch:
     async def refuse(
         self, agent: BufferedConnection, policy_name: str, reason: str, source: SourceRef
     ) -> None:
-        """Records the refusal, and sends an alert in place of an answer."""
+        """Record the refusal, send a TLS alert in place of an answer, and close the connection."""
         await self._unknown.record(policy_name, reason, source)
         agent.transport.write(_ALERT)
         agent.transport.close()
@@ -197,9 +198,9 @@ class TunnelDispatch:
 
 
 async def read_hello(agent: BufferedConnection, seconds: float) -> Hello | None:
-    """Return the TLS hello that the connection starts with; None if it starts with something else.
-    Raises `Malformed`, also if the hello isn't complete after `seconds` or when the connection
-    ends."""
+    """Return the TLS ClientHello that the connection starts with; None if it starts with something
+    else. Raises `Malformed` if the hello is faulty, or isn't complete after `seconds` or when the
+    connection ends."""
     try:
         async with asyncio.timeout(seconds):
             return await _read_hello(agent)

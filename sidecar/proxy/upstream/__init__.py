@@ -1,1 +1,1 @@
-"""The data source's side: requests out, and responses in."""
+"""The proxy's side towards the data source: sends requests, and receives responses."""

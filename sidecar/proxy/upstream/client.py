@@ -3,8 +3,8 @@ target is rewritten, no field merged or invented, no redirect followed, no cooki
 inflated (`proxy/RULES.md`, One form and Relaying). A request that could do harm if repeated is sent
 only once.
 
-Tells the log when the data source can't be reached, with the cause, and when it answers again. The
-agent is told the source's alias; the address and the cause are for the log alone.
+Logs when the data source can't be reached, with the cause, and when it answers again. The agent is
+told the source's alias; the address and the cause are for the log alone.
 
 Knows no policy and no protocol above HTTP.
 """
@@ -36,8 +36,8 @@ _NO_SUCH_NAME = (socket.EAI_NONAME, socket.EAI_NODATA)
 
 
 class Reachability:
-    """The reachability of the data source `alias` at `address`. `monotonic` is a clock in
-    seconds."""
+    """Logs when the data source `alias`, at `address`, can't be reached and when it answers again.
+    `monotonic` is a clock in seconds."""
 
     def __init__(self, alias: str, address: str, monotonic: Callable[[], float]) -> None:
         self.alias = alias
@@ -49,8 +49,8 @@ class Reachability:
         )
 
     async def connected(self, connecting: Awaitable[Connected]) -> Connected:
-        """Return the connection that a dialler or a pool opens. Raises `UpstreamUnverified` or
-        `UpstreamUnreachable`."""
+        """Await a connection that a dialler or a pool opens, and return it. A failure is logged.
+        Raises `UpstreamUnverified` if TLS fails, `UpstreamUnreachable` for any other failure."""
         try:
             return await connecting
         except ssl.SSLError as error:
@@ -61,14 +61,16 @@ class Reachability:
             raise UpstreamUnreachable(f"the data source `{self.alias}` can't be reached") from error
 
     def answered(self) -> None:
-        """Note that the data source has answered. Costs next to nothing while nothing is wrong."""
+        """Note that the data source has answered, which ends an outage in the log. Costs next to
+        nothing while there is no outage."""
         if self._state.ongoing:
             self._state.recovered()
 
 
 class TunnelDialler:
     """Opens connections for tunnels. A tunnel's bytes are not read, so the data source counts as
-    answering once it is connected. `free` gives a connection's place back."""
+    answering once it is connected. Call `free` when a connection has ended, so that another one may
+    be opened."""
 
     def __init__(self, dialler: Dialler[BufferedConnection], reachability: Reachability) -> None:
         self._dialler = dialler
@@ -76,14 +78,14 @@ class TunnelDialler:
         self.free = dialler.free
 
     async def connect(self) -> BufferedConnection:
-        """Open a connection. Raises what `Reachability.connected` raises."""
+        """Open a connection. Raises `UpstreamUnverified` or `UpstreamUnreachable`."""
         connection = await self._reachability.connected(self._dialler.connect())
         self._reachability.answered()
         return connection
 
 
 def cause(error: OSError) -> str:
-    """Return, in words, why no connection was made."""
+    """Return, in words for the log, why no connection could be made."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"its certificate is not trusted: {error.verify_message}"
     if isinstance(error, ssl.SSLError):
@@ -101,9 +103,10 @@ def cause(error: OSError) -> str:
 class UpstreamRequest(NamedTuple):
     """A request to the data source.
 
-    `lines` are its header fields, each with its line end, except those that frame the body:
-    `length` is the value of `Content-Length`, if any, and `chunked` says whether the body is sent
-    in chunks. `body` is a body that is at hand, `stream` the reader of one that is still arriving.
+    `lines` are its encoded header fields, each with its line end, without those that frame the
+    body: `length` is the value of `Content-Length`, if any, and `chunked` says whether the body is
+    sent in chunks. `body` holds the bytes of a body that has arrived, `stream` is the reader of one
+    that is still arriving.
     """
 
     method: str
@@ -116,12 +119,13 @@ class UpstreamRequest(NamedTuple):
     upgrade: bool = False
     """True if the request asks to switch to another protocol."""
     last_chunk: bytes = LAST_CHUNK
-    """The end of a chunked body that is at hand."""
+    """The end of a chunked body that has arrived: the last chunk and the trailers."""
     trailers: TrailerHead | None = None
-    """The fields of the head about the trailers of `stream`, if they are forwarded."""
+    """The head's fields about the trailers of `stream`, if trailers are forwarded; otherwise
+    None."""
 
     def with_body(self, body: bytes) -> "UpstreamRequest":
-        """Return the same request with another body, which is at hand."""
+        """Return the same request with `body`, all of it, in place of its own body."""
         length = None if self.chunked else b"%d" % len(body)
         return self._replace(
             body=body, length=length, stream=None, last_chunk=LAST_CHUNK, trailers=None
@@ -129,8 +133,9 @@ class UpstreamRequest(NamedTuple):
 
 
 class UpstreamClient:
-    """A data source that is reached by `pool`. `host` is the value of `Host` that it gets; `prefix`
-    comes before each target. `reachability` hears whether it can be reached."""
+    """Sends requests to one data source over the connections of `pool`. `host` is the value of the
+    header `Host`; `prefix` comes before each target. `reachability` is told whether the data source
+    can be reached."""
 
     def __init__(
         self,
@@ -155,11 +160,12 @@ class UpstreamClient:
     async def send(
         self, request: UpstreamRequest, first: Sequence[asyncio.Future[None]] = ()
     ) -> UpstreamResponse:
-        """Sends `request`, and returns the response once its head has arrived. Raises
+        """Send `request`, and return the response once its head has arrived. Raises
         `UpstreamFailed`.
 
-        Looks at no response before all of `first` is done; if one of them raises, the exchange is
-        broken off. The caller must `finish` the response, whatever becomes of it.
+        The response is not looked at before all futures of `first` are done (records on their way
+        to the disk); if one of them raises, the exchange is broken off. The caller must always
+        `finish` the response.
         """
         retries = 0
         while True:
@@ -211,7 +217,7 @@ class UpstreamClient:
             retries = 1
 
     def path(self, request: UpstreamRequest) -> str:
-        """Return the target on the request line to the data source."""
+        """Return the target as it is written on the request line to the data source."""
         return self._prefix + request.target
 
     def _encode(self, request: UpstreamRequest) -> bytes:
@@ -226,5 +232,6 @@ class UpstreamClient:
 
 
 def _repeatable(request: UpstreamRequest) -> bool:
-    """Return whether the request may be sent twice (RFC 9110 section 9.2.2)."""
+    """Return whether the request may safely be sent twice: a GET or HEAD without a body (RFC 9110
+    section 9.2.2)."""
     return request.method in ("GET", "HEAD") and request.stream is None and not request.body

@@ -1,7 +1,7 @@
-"""Forwards a request's body as it arrives, and reads the response's as it arrives.
+"""Forwards a request's body as it arrives, and reads a response's body as it arrives.
 
-Holds no more than one read of a request at a time: while the data source takes nothing, nothing is
-read from the agent.
+Holds no more than one read of a request at a time: while the data source accepts no bytes, nothing
+is read from the agent.
 """
 
 import asyncio
@@ -21,8 +21,9 @@ BROKEN = (BadResponse, OSError)
 
 
 class BodySender:
-    """One body on its way, and its trailers if `trailers` is given: the fields of the head about
-    them. Runs in a task that the exchange owns, and always stops."""
+    """Sends one request body to the data source as it arrives, and its trailers if `trailers` is
+    given (the fields of the head about them). Runs in a task that the exchange owns, and always
+    stops."""
 
     __slots__ = (
         "_chunked", "_connection", "_limits", "_stream", "_task", "_trailers", "done",
@@ -92,7 +93,8 @@ class BodySender:
 
 
 class UpstreamResponse:
-    """A response, which must always be finished (`finish`), or its connection leaks."""
+    """A response of the data source. It must always be finished (`finish`), or its connection
+    leaks."""
 
     __slots__ = ("_body_sender", "_connection", "_limits", "_pool", "message", "retries")
 
@@ -111,11 +113,12 @@ class UpstreamResponse:
         self._body_sender = body_sender
         self._limits = limits
         self.retries = retries
-        """The number of times that the request was sent again."""
+        """The number of times that the request was sent again before this response."""
 
     async def next(self) -> bytes:
         """Return the next bytes of the body, as soon as there are any; empty at the end. Raises
-        `UpstreamBrokeOff` if the body breaks off, or nothing comes for `stream_idle_seconds`."""
+        `UpstreamBrokeOff` if the body breaks off, or if nothing arrives for
+        `stream_idle_seconds`."""
         body, seconds = self.message.body, self._limits.stream_idle_seconds
         try:
             # Bytes that have already arrived need no timer.
@@ -138,8 +141,9 @@ class UpstreamResponse:
         return FetchedResponse(message.status, reason, message.fields, bytes(body))
 
     async def finish(self) -> None:
-        """Returns the connection to the pool if both bodies were carried to their end. Otherwise
-        breaks it off, which tells the data source that the response is no longer wanted."""
+        """Return the connection to the pool if the bodies of both the request and the response were
+        carried to their end. Otherwise break it off, which tells the data source that the response
+        is no longer wanted."""
         sender = self._body_sender
         # Both bodies: a data source may answer before it has read all of the request.
         if self.message.body.taken and (sender is None or sender.done):
@@ -150,7 +154,8 @@ class UpstreamResponse:
             await sender.stop()
 
     def detach(self) -> BufferedConnection:
-        """Makes the connection one end of a tunnel, after a 101. Raises `ConnectionLost`."""
+        """Take the connection out of the pool after a 101, and return it as one end of a tunnel.
+        Raises `ConnectionLost`."""
         transport, tail = self._connection.detach()
 
         def on_lost(_exc: Exception | None) -> None:
