@@ -1,3 +1,3 @@
-"""HTTP/1.1 as every port of the sidecar speaks it: connections, request targets, header fields,
-authorities, bodies and response heads. Knows nothing of data sources or decisions.
-"""
+"""Speaks HTTP/1.1 for every port of the sidecar: connections, request targets, header fields,
+authorities (host and port), bodies and response heads. Knows nothing of data sources or
+decisions."""

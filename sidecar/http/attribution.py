@@ -21,8 +21,8 @@ _LEVELS: dict[str, Sensitivity] = {level: level for level in SENSITIVITIES}
 
 
 class Attribution(NamedTuple):
-    """The user, task and session that a request is for. `sensitivity` is None if the request states
-    none."""
+    """The user, session and task that a request is for. `sensitivity` is the sensitivity that the
+    request states, None if it states none."""
 
     user: str
     session: str | None
@@ -35,13 +35,14 @@ class Attribution(NamedTuple):
 
 
 def default_attribution(defaults: Defaults, agent: str) -> Attribution:
-    """Return the attribution of a request that names nothing, or that can't be read. Without a
-    configured user, `agent` acts for itself."""
+    """Return the attribution of a request that names no user, session or task, or that can't be
+    read. Without a configured user, the user is `agent`: the agent acts for itself."""
     return Attribution(defaults.user or agent, defaults.session, defaults.task, None)
 
 
 def attribution(head: RequestHead, default: Attribution) -> Attribution:
-    """Return the attribution: each value from its header, else from baggage, else the default.
+    """Return the attribution of a request: each value from its header, else from the `baggage`
+    header, else from `default`.
 
     Raises `Malformed` if a value is stated twice or is not an identifier: two readers of the same
     request must not see two users.
@@ -89,8 +90,9 @@ def _identifier(raw: bytes | None, name: bytes) -> str | None:
 
 
 def _own_members(lines: list[bytes]) -> dict[str, str]:
-    """Return the baggage members `sluice.user`, `sluice.session` and `sluice.task`,
-    percent-decoded."""
+    """Return the values of the baggage members `sluice.user`, `sluice.session` and `sluice.task`,
+    percent-decoded, under the keys `user`, `session` and `task`. Raises `Malformed` if one is
+    stated twice or is not an identifier."""
     found: dict[str, str] = {}
     for line in lines:
         for member in line.split(b","):

@@ -1,5 +1,6 @@
-"""Brings a host and port into canonical form, from requests and configuration alike
-(`proxy/RULES.md`, Hosts and ports), and matches names with the patterns of the settings' `hosts`.
+"""Brings a host and port (an authority, RFC 3986 section 3.2) into canonical form, from requests
+and configuration alike (`proxy/RULES.md`, Hosts and ports), and matches names with the patterns of
+the settings' `hosts`.
 
     a name       IDNA to A-labels, lower case, one trailing dot removed
     IPv4         four decimal numbers only: `127.1`, `0x7f.1` and `017.0.0.1` are refused, because
@@ -25,11 +26,11 @@ _PORT = re.compile(r"[1-9][0-9]{0,4}").fullmatch
 # (WHATWG URL, "ends in a number").
 _NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*").fullmatch
 _MAX_NAME = 253
-"""Characters in a DNS name (RFC 1035)."""
+"""The most characters in a DNS name (RFC 1035)."""
 
 
 class Authority(NamedTuple):
-    """A canonical host (IPv6 without brackets) and a port."""
+    """A host in canonical form (IPv6 without brackets) and a port."""
 
     host: str
     port: int
@@ -58,8 +59,8 @@ def canonical_host(text: str) -> str:
 
 
 def authority(text: str, default: int | None = None) -> Authority:
-    """Return `host:port` in canonical form. `default` is the port if `text` has none; without a
-    default, the port is required. Raises `Malformed`."""
+    """Parse `host:port`, and return both in canonical form. `default` is the port if `text` has
+    none; without a default, the port is required. Raises `Malformed`."""
     host, colon, port = text.rpartition(":")
     if text.endswith("]") or not colon:
         if default is None:
@@ -98,8 +99,8 @@ def _ipv6(text: str) -> str:
 
 
 def compressed(address: IPv6Address) -> str:
-    """Return the address in a form that is the same in every version of Python: 3.13 writes the
-    last half of `::ffff:102:304` as an IPv4 address."""
+    """Return the address as text that is the same in every version of Python: Python 3.13 writes
+    the last half of `::ffff:102:304` as an IPv4 address."""
     mapped = address.ipv4_mapped
     if mapped is None:
         return str(address)
@@ -108,7 +109,8 @@ def compressed(address: IPv6Address) -> str:
 
 
 class HostPattern(NamedTuple):
-    """An entry of `hosts`: a name, or with `wild` every name below it. `port` is None for any."""
+    """An entry of the setting `hosts`: it matches one name or, with `wild`, every name below that
+    name. `port` is None if it matches any port."""
 
     name: str
     port: int | None
@@ -116,7 +118,7 @@ class HostPattern(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> "HostPattern":
-        """Parses `name` or `*.name`, either with a port. Raises `Malformed`."""
+        """Parse `name` or `*.name`, either with or without a port. Raises `Malformed`."""
         wild = text.startswith("*.")
         name = text[2:] if wild else text
         # A colon inside the brackets of an IPv6 address doesn't begin a port.

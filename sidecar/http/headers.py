@@ -1,6 +1,6 @@
-"""Decides which header fields are forwarded in each direction, and which are read here (RFC 9110
-section 7.6, `proxy/RULES.md`, Fields and B6 to B12). Forwarded fields keep their order, case,
-duplicates and bytes.
+"""Decides which header fields are forwarded in each direction, and which ones the sidecar reads
+(RFC 9110 section 7.6, `proxy/RULES.md`, Fields and B6 to B12). Forwarded fields keep their order,
+case, duplicates and bytes.
 
 Knows field names. Knows neither what the values mean, nor any connection.
 """
@@ -48,7 +48,7 @@ END_TO_END = frozenset(
 )
 
 PERSISTENCE = frozenset((b"close", b"keep-alive"))
-"""The options of `Connection` that name no field."""
+"""The options of the header `Connection` that don't name a header field."""
 
 # These describe the whole body: they are wrong once the sidecar has removed a part of it.
 _WHOLE_BODY = frozenset((b"etag", b"last-modified", b"content-md5", b"digest", b"content-digest"))
@@ -58,8 +58,9 @@ _MAX_CACHED_NAME = 64
 
 
 class RequestHead:
-    """A request's fields: those to forward, encoded (`lines`, each with its line end), and the
-    values of those read, by lower-case name. `length` is the value of `Content-Length`."""
+    """The header fields of a request, sorted: `lines` are the fields to forward, encoded, each with
+    its line end; `read` holds the values of the fields that the sidecar reads, by lower-case name.
+    A field may be in both. `length` is the value of `Content-Length`, None without it."""
 
     __slots__ = ("length", "lines", "read")
 
@@ -69,12 +70,13 @@ class RequestHead:
         self.length = length
 
     def __iter__(self) -> Iterator[tuple[bytes, bytes]]:
-        """Return the fields to forward. They are decoded only here: few protocols look at them."""
+        """Iterate over the fields to forward, as pairs of name and value. They are decoded only
+        here, because few protocols look at them."""
         return iter(decode_fields(self.lines))
 
     def one(self, name: bytes) -> bytes | None:
-        """Return the value of a field that may occur once. Raises `Malformed` if it occurs
-        twice."""
+        """Return the value of a field that may occur only once, None if it doesn't occur. Raises
+        `Malformed` if it occurs twice."""
         values = self.read.get(name)
         if values is None:
             return None
@@ -86,15 +88,15 @@ class RequestHead:
 class _FieldRule(NamedTuple):
     forwarded: bool
     key: bytes | None
-    """The name under which the sidecar reads the field; None if it doesn't."""
+    """The lower-case name under which the sidecar reads the field; None if it doesn't read it."""
 
 
 _rules: dict[bytes, _FieldRule] = {}
 
 
 def sort_request_fields(fields: Fields) -> RequestHead:
-    """Sort a request's fields. Raises `Malformed` if `Connection` names a field that decides how
-    the request is read."""
+    """Sort the fields of a request into those to forward and those that the sidecar reads. Raises
+    `Malformed` if `Connection` names a field that decides how the request is read."""
     forward: list[tuple[bytes, bytes]] = []
     read: dict[bytes, list[bytes]] = {}
     for field in fields:
@@ -118,8 +120,8 @@ def sort_request_fields(fields: Fields) -> RequestHead:
 
 
 def encode_fields(fields: list[tuple[bytes, bytes]]) -> bytes:
-    """Return header fields as the bytes of a head. Raises `Malformed` if one contains a line break,
-    which would smuggle in another field."""
+    """Return header fields as the bytes of a head, one line each. Raises `Malformed` if a field
+    contains a line break, which would smuggle in another field."""
     lines = b"".join([b"%b: %b\r\n" % field for field in fields])
     if lines.count(b"\n") != len(fields) or lines.count(b"\r") != len(fields):
         raise Malformed("a header field contains a line break")
@@ -127,26 +129,27 @@ def encode_fields(fields: list[tuple[bytes, bytes]]) -> bytes:
 
 
 def decode_fields(lines: bytes) -> list[tuple[bytes, bytes]]:
-    """Return the inverse of `encode_fields`."""
+    """Return the names and values of header lines that `encode_fields` made."""
     split = [line.partition(b": ") for line in lines.split(b"\r\n")[:-1]]
     return [(name, value) for name, _, value in split]
 
 
 def refuse_encoded(fields: Fields) -> None:
-    """Raise `UpstreamFailed` if a response that the sidecar must read is encoded."""
+    """Raise `UpstreamFailed` if a response that the sidecar must read has a content encoding such
+    as gzip."""
     for name, value in fields:
         if name.lower() == b"content-encoding" and value.lower() != b"identity":
             raise UpstreamFailed("the data source encoded its response although asked not to")
 
 
 def without_whole_body_fields(fields: Fields) -> list[tuple[bytes, bytes]]:
-    """Return a response's fields without those that describe the whole body, for a body from which
-    something was cut."""
+    """Return the fields of a response without those that describe its whole body, such as a digest,
+    because something was cut from the body."""
     return [field for field in fields if field[0].lower() not in _WHOLE_BODY]
 
 
 def connection_options(lines: Iterable[bytes]) -> set[bytes]:
-    """Return the options that the `Connection` fields name, in lower case."""
+    """Return the options that the header lines of `Connection` name, in lower case."""
     # Every line counts, even after an empty first one (Go CVE-2021-33197).
     return {token.strip(b" \t").lower() for line in lines for token in line.split(b",")} - {b""}
 

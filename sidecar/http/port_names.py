@@ -1,9 +1,10 @@
-"""Decides whether a request is for a port of this sidecar by one of the port's own names, and not
-sent by a web page of another site.
+"""Decides whether a request names a port of this sidecar by one of the port's own names, and was
+not sent by a web page of another site.
 
-A page on the web can have its reader's browser send requests to any address, and read what comes
-back if its own name is made to resolve to that address (DNS rebinding). The name stays in `Host`
-then, so a port without a key takes only names that no stranger controls. Pure.
+A web page can make its reader's browser send requests to any address. It can also read the
+responses if the page's own host name is made to resolve to that address (DNS rebinding). That name
+is then in `Host`, so a port that asks for no key accepts only names that no stranger controls.
+Pure.
 """
 
 from collections.abc import Iterable, Sequence
@@ -25,11 +26,12 @@ class ForeignRequest(Forbidden):
         super().__init__(message)
         self.cause = cause
         self.host = host
-        """The host that the request names, with port 0 if it states none."""
+        """The host that the request names, with port 0 if it states no port."""
 
 
 class _Caller(NamedTuple):
-    """The values that say where a request was sent, and by which page."""
+    """The values of the header fields `Host`, `Origin` and `Sec-Fetch-Site`, which say where a
+    request was sent, and by which web page."""
 
     hosts: Sequence[bytes]
     origins: Sequence[bytes]
@@ -37,8 +39,9 @@ class _Caller(NamedTuple):
 
 
 class PortNames:
-    """The names of the port `listen`: those of loopback, its own address, and `hosts`. With
-    `buckets`, any name below one of these names too (virtual-hosted S3)."""
+    """The host names under which requests may reach the port `listen`: the names and addresses of
+    loopback, the port's own address, and `hosts`. With `buckets`, any name below one of these too,
+    since virtual-hosted S3 puts the bucket's name in front."""
 
     def __init__(
         self, listen: ListenAddress, hosts: Iterable[str] = (), *, buckets: bool = False
@@ -52,8 +55,8 @@ class PortNames:
         self._buckets = buckets
 
     def check_host(self, fields: Fields, local: str | None) -> None:
-        """Raises `ForeignRequest` if the request names another server, and `Malformed` if it names
-        something that isn't a host. `local` is the address at which the connection arrived."""
+        """Raise `ForeignRequest` if the request names another server, and `Malformed` if the host
+        that it names is invalid. `local` is the address at which the connection arrived."""
         host = _host(_caller(fields))
         if host is not None and not self._covers(host, local):
             raise ForeignRequest(
@@ -64,8 +67,8 @@ class PortNames:
             )
 
     def check_origin(self, fields: Fields) -> None:
-        """Raises `ForeignRequest` if a page of another site sent the request. Call it for a port or
-        a path that asks for no key. Raises `Malformed` as above."""
+        """Raise `ForeignRequest` if a web page of another site sent the request, and `Malformed` if
+        the host that it names is invalid. Call it for a port or a path that asks for no key."""
         caller = _caller(fields)
         host = _host(caller) or Authority("", 0)
         # Browsers set both, and no page can leave out or change either.
@@ -114,8 +117,8 @@ def _caller(fields: Fields) -> _Caller:
 
 
 def _host(caller: _Caller) -> Authority | None:
-    """Return the one host that a request names, with port 0 if it states none. None without a host,
-    which no browser leaves out."""
+    """Return the host that a request names, with port 0 if it states no port; None without a host,
+    which no browser leaves out. Raises `Malformed` if there are two."""
     if not caller.hosts:
         return None
     if len(caller.hosts) > 1:

@@ -1,8 +1,8 @@
-"""Renders responses of the sidecar's own ports, with the head that all share (`CONTRACT.md`,
-Responses).
+"""Renders responses of the sidecar's own ports, with the header fields that all of them share
+(`CONTRACT.md`, Responses).
 
-The headers are always the same few, so they are joined as bytes, without a multi-dictionary. Knows
-no route.
+The header fields are always the same few, so they are joined as bytes, which is faster than a
+multi-value dictionary. Knows no route.
 """
 
 from email.utils import formatdate
@@ -13,7 +13,8 @@ from policies.ground.clock import Clock
 
 JSON = b"application/json"
 NO_STORE = b"no-store"
-"""A response from a cache would be neither decided anew nor recorded."""
+"""The value of `Cache-Control`: a response from a cache would be neither decided anew nor
+recorded."""
 
 
 class RenderedResponse(NamedTuple):
@@ -25,7 +26,8 @@ class RenderedResponse(NamedTuple):
     """True if the connection closes after the response."""
 
     def encode(self, *, keep_alive: bool, omit_body: bool, http10: bool) -> bytes:
-        """See `sidecar.http.server.request.Response`."""
+        """Return the whole response as bytes, as `sidecar.http.server.request.Response`
+        describes."""
         if not keep_alive:
             ending = b"Connection: close\r\n\r\n"
         else:
@@ -34,7 +36,8 @@ class RenderedResponse(NamedTuple):
 
 
 class ResponseRenderer:
-    """Renders responses. Caches the first header lines, which change once a second."""
+    """Renders responses of the sidecar's own ports. Caches the first header lines, which change
+    only once a second."""
 
     def __init__(self, clock: Clock) -> None:
         self._now = clock.now
@@ -51,8 +54,8 @@ class ResponseRenderer:
         *,
         close: bool = False,
     ) -> RenderedResponse:
-        """`request_id` is printable ASCII; `form` is the media type and `Cache-Control`; each line
-        of `extra_lines` includes its line end."""
+        """Return a response. `request_id` is printable ASCII; `form` is the media type and
+        `Cache-Control`; each line of `extra_lines` includes its line end."""
         second = self._now() // 1_000_000
         # `Date` changes once a second, and everything else in these lines never does.
         if second != self._second:

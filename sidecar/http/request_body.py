@@ -4,10 +4,10 @@ sidecar holds at once, over all connections and ports.
 A body that the sidecar reads stays in memory until its request is answered. Without a common limit,
 agents that start many large bodies and finish none would fill the memory.
 
-A list of a body's parts would cost more than its bytes: a part of two bytes takes fifty. A
-`bytearray` allocates more than was asked for, and is copied at the end. `BytesIO` does neither if
-it grows by more than an eighth each time: it then allocates exactly the size asked for, and
-`getvalue` hands out its own buffer.
+The bytes are collected in a `BytesIO`. A list of parts would cost more than the bytes themselves: a
+part of two bytes takes fifty. A `bytearray` allocates more than was asked for, and is copied at the
+end. `BytesIO` does neither if it grows by more than an eighth each time: it then allocates exactly
+the size asked for, and `getvalue` hands out its own buffer.
 """
 
 import asyncio
@@ -19,10 +19,12 @@ from sidecar.http.messages.body import BodyStream
 from sidecar.http.messages.request_parser import BrokenFraming
 
 BODY_BUDGET_BYTES = 64 * 1024 * 1024
-"""The most bytes of request bodies held at once: sixteen bodies of the largest size read."""
+"""The most bytes of request bodies that a sidecar holds at once: sixteen bodies of the largest size
+that is read."""
 
 RETRY_AFTER_SECONDS = 1
-"""The seconds that a refused client is asked to wait."""
+"""The seconds that a client is asked to wait after its request was refused for lack of memory for
+its body."""
 
 
 class BodyBudgetExceeded(Unavailable):
@@ -32,22 +34,24 @@ class BodyBudgetExceeded(Unavailable):
 
 
 class BodyBudget:
-    """At most `limit` bytes. Each body holds its bytes through a lease of its own."""
+    """The limit of `limit` bytes on all bodies that are held at once. Each body holds its bytes
+    through a `Lease`."""
 
     def __init__(self, limit: int = BODY_BUDGET_BYTES) -> None:
         self.limit = limit
         self.held = 0
-        """Bytes held now."""
+        """The number of bytes that all leases hold now."""
         self.refused = 0
-        """Requests refused so far."""
+        """The number of times so far that a lease could not grow."""
 
     def lease(self) -> "Lease":
-        """Return a lease for one body, released at the end of a `with` block."""
+        """Return a lease for one body. Used in a `with` statement, it is released at the end of the
+        block."""
         return Lease(self)
 
 
 class Lease:
-    """The bytes that one body holds."""
+    """The bytes of a `BodyBudget` that one body holds."""
 
     __slots__ = ("_budget", "_count")
 
@@ -66,8 +70,8 @@ class Lease:
         self._count = 0
 
     def grow(self, count: int) -> None:
-        """Hold `count` more bytes. Raises `BodyBudgetExceeded`, holding none of them, if that
-        exceeds the limit."""
+        """Hold `count` more bytes. Raises `BodyBudgetExceeded`, and holds none of them, if that
+        would exceed the budget."""
         budget = self._budget
         if budget.held + count > budget.limit:
             budget.refused += 1
@@ -76,17 +80,18 @@ class Lease:
         self._count += count
 
     def shrink(self, count: int) -> None:
-        """Hold `count` bytes less, of those held."""
+        """Give back `count` of the bytes held."""
         self._budget.held -= count
         self._count -= count
 
 
 _SMALLEST = 64 * 1024
-"""Bytes; a shorter buffer isn't worth a smaller size."""
+"""The size in bytes below which a buffer isn't made smaller: it would save too little."""
 
 
 class BodyBuffer:
-    """A body of at most `most` bytes, accounted for by `lease`."""
+    """Collects a body of at most `most` bytes as it arrives. The memory that it allocates is held
+    by `lease`."""
 
     __slots__ = ("_buffer", "_lease", "_most", "_size", "length")
 
@@ -95,12 +100,12 @@ class BodyBuffer:
         self._lease = lease
         self._buffer = BytesIO()
         self._size = 0
-        """Bytes allocated."""
+        """The number of bytes allocated."""
         self.length = 0
-        """Bytes appended."""
+        """The number of bytes appended."""
 
     def append(self, part: bytes) -> None:
-        """Adds bytes that have arrived; they must not bring `length` above `most`. Raises
+        """Add bytes that have arrived; `length` must not exceed `most` afterwards. Raises
         `BodyBudgetExceeded`."""
         needed = self.length + len(part)
         if needed > self._size:
@@ -109,8 +114,8 @@ class BodyBuffer:
         self.length = needed
 
     def take(self) -> bytes:
-        """Return the body. Call it once, at the end: the buffer is empty afterwards, and the lease
-        accounts for the bytes of the body."""
+        """Return the whole body. Call it once, at the end: the buffer is empty afterwards, and the
+        lease holds exactly the bytes of the body."""
         self._buffer.truncate(self.length)
         whole = self._buffer.getvalue()
         self._buffer = BytesIO()
@@ -132,7 +137,8 @@ class BodyBuffer:
 
 
 MAX_BODY = 1024 * 1024
-"""Bytes (`CONTRACT.md`, Requests)."""
+"""The largest request body that the sidecar's own API and the check doors accept, in bytes
+(`CONTRACT.md`, Requests)."""
 
 BODY_SECONDS = 10.0
 
@@ -144,9 +150,9 @@ class BodyTooSlow(SluiceError):
 
 
 def take_whole(body: BodyStream, stated: int, limit: int, lease: Lease) -> bytes | None:
-    """Return the body if it has arrived with its head, as nearly all bodies do; else None. `stated`
-    is its `Content-Length`, 0 if unknown. Raises `TooLarge` beyond `limit` bytes, and
-    `BodyBudgetExceeded` if `lease` can't grow that far."""
+    """Return the body if all of it has already arrived, as nearly all bodies do with their head;
+    otherwise None. `stated` is its `Content-Length`, 0 if unknown. Raises `TooLarge` beyond `limit`
+    bytes, and `BodyBudgetExceeded` if `lease` can't grow that far."""
     # Refused by the stated length, before a byte of it is read.
     if stated > limit or body.total_bytes > limit:
         raise TooLarge(f"the body is larger than {limit} bytes")
@@ -159,7 +165,7 @@ def take_whole(body: BodyStream, stated: int, limit: int, lease: Lease) -> bytes
 async def read_whole(
     body: BodyStream, stated: int, limit: int, seconds: float, lease: Lease
 ) -> bytes:
-    """Like `take_whole`, but reads the body to its end.
+    """Read the body to its end and return it. Takes and raises what `take_whole` does.
 
     Also raises `Malformed` if the framing breaks, `BodyTooSlow` after `seconds`, and
     `ConnectionError` if the client hangs up.

@@ -1,8 +1,9 @@
-"""Makes a request target canonical, once, from the raw bytes. Policies judge this form, the audit
-trail records it and the data source receives it (`protocols/RULES.md` and `proxy/RULES.md`, Paths).
+"""Brings a request target into canonical form, once, from the raw bytes. Policies judge this form,
+the audit trail records it and the data source receives it (`protocols/RULES.md` and
+`proxy/RULES.md`, Paths).
 
-Spellings that a data source might treat as the same target have one canonical form, or are refused.
-Pure: knows no connection and no policy.
+Spellings that a data source might treat as the same target get the same canonical form, or are
+refused. Pure: knows no connection and no policy.
 """
 
 import re
@@ -30,7 +31,8 @@ class Target(NamedTuple):
 
     `path` starts with `/`; it is judged and forwarded. `query` is as the client sent it, None if
     there was no `?`. `segments` are the parts of the path, percent-decoded once; a trailing slash
-    makes an empty last segment. A `/` inside a segment was escaped, and is again in `path`.
+    makes an empty last segment. A segment that contains a `/` had it escaped, and in `path` it is
+    escaped too.
     """
 
     path: str
@@ -77,7 +79,7 @@ def canonical(raw: str, *, opaque: bool = False) -> Target:
 
 
 def encode_segment(segment: str) -> str:
-    """Return one decoded segment, escaped as in the canonical form."""
+    """Return one decoded path segment, percent-encoded as in the canonical form."""
     return quote(segment, safe=_LITERAL)
 
 

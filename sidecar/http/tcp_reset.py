@@ -1,4 +1,4 @@
-"""Ends TCP connections, and breaks them off."""
+"""Ends the sending side of TCP connections, and resets connections."""
 
 import asyncio
 import socket
@@ -9,7 +9,8 @@ _RESET = struct.pack("ii", 1, 0)
 
 
 def reset(transport: asyncio.Transport) -> None:
-    """Breaks a connection with a TCP reset, so that its end can't be taken for an orderly one."""
+    """Break a connection off with a TCP reset, so that its end can't be taken for an orderly
+    one."""
     sock = transport.get_extra_info("socket")
     # A socket that is closed already has no descriptor, and no options.
     if sock is not None and sock.fileno() >= 0:
@@ -19,8 +20,8 @@ def reset(transport: asyncio.Transport) -> None:
 
 
 def end_sending(transport: asyncio.Transport) -> None:
-    """Ends the sending side of a connection. Breaks the connection off if the other side has reset
-    it: asyncio's transports don't know that before they read again, and raise."""
+    """End the sending side of a connection. If the other side has reset the connection, break it
+    off: asyncio's transports don't notice the reset before they read again, and raise."""
     try:
         transport.write_eof()
     except OSError:

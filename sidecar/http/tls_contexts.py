@@ -1,6 +1,6 @@
-"""Makes TLS contexts from the files that the configuration names, as a client, always verifying,
-and as a server; and reads from the same files when the certificates that the sidecar presents
-expire.
+"""Makes TLS contexts from the files that the configuration names: client contexts, which always
+verify the server, and server contexts. Also reads from these files when the certificates that the
+sidecar presents expire.
 
 TLS 1.2 or later, HTTP/1.1 only. A certificate file that changes takes effect at the next handshake,
 since certificates expire in weeks and a sidecar runs for months. Opens no connection.
@@ -24,19 +24,21 @@ Stamp = tuple[int, ...]
 
 
 class ReloadingContext(ssl.SSLContext):
-    """A context that reloads its own certificate, if it has one, when the files change."""
+    """A TLS context that reloads its own certificate, if it has one, when the files change."""
 
     pair: Pair | None = None
     stamp: Stamp = ()
 
     def wrap_bio(self, *given: Any, **named: Any) -> ssl.SSLObject:
-        """Wrap one connection. Every handshake starts here, in asyncio and uvloop alike."""
+        """Start TLS on one connection, with the newest certificate. Every handshake starts here, in
+        asyncio and uvloop alike."""
         if self.pair is not None:
             self._reload_if_changed(self.pair)
         return super().wrap_bio(*given, **named)
 
     def use(self, pair: Pair) -> None:
-        """Present `pair` from the next handshake on. Raises `ValueError`."""
+        """Present the certificate and key in `pair` from the next handshake on. Raises `ValueError`
+        if they can't be loaded."""
         # Try it in a scratch context first: a failed load could leave this one with a certificate
         # and no matching key, and then no handshake would succeed.
         _load(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), pair)
@@ -57,8 +59,8 @@ class ReloadingContext(ssl.SSLContext):
 
 
 def client_context(tls: UpstreamTls) -> ReloadingContext:
-    """Return a context that verifies the server as `tls` says, and presents its client certificate.
-    Raises `ValueError`."""
+    """Return a context that verifies the server as the settings `tls` say, and presents the client
+    certificate that they name. Raises `ValueError` if a file can't be used."""
     context = ReloadingContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_alpn_protocols(_PROTOCOLS)
@@ -73,9 +75,9 @@ def client_context(tls: UpstreamTls) -> ReloadingContext:
 
 
 def server_context(pair: Pair, client_ca: Path | None = None) -> ReloadingContext:
-    """Return a context for one of the sidecar's ports, which presents `pair`. With `client_ca`, a
-    file of authorities, only clients that present a certificate of one of them are served (mTLS).
-    Raises `ValueError`."""
+    """Return a context for one of the sidecar's ports, which presents the certificate in `pair`.
+    With `client_ca`, a file of certificate authorities, only clients that present a certificate of
+    one of them are served (mTLS). Raises `ValueError` if a file can't be used."""
     context = ReloadingContext(ssl.PROTOCOL_TLS_SERVER)
     if client_ca is not None:
         _trust(context, client_ca, "client_ca")
@@ -89,7 +91,8 @@ def server_context(pair: Pair, client_ca: Path | None = None) -> ReloadingContex
 
 
 def _trust(context: ssl.SSLContext, ca: Path | str, key: str) -> None:
-    """Trusts the authorities of a file, or of its text, that the setting `key` names."""
+    """Make `context` trust the certificate authorities in `ca`: a file, or the text of one. Raises
+    `ValueError`, which names the setting `key`."""
     try:
         if isinstance(ca, str):
             context.load_verify_locations(cadata=ca)
@@ -119,7 +122,7 @@ def _load(context: ssl.SSLContext, pair: Pair) -> None:
 
 
 def _stamp(pair: Pair) -> Stamp:
-    """Return a value that changes whenever one of the two files does."""
+    """Return a value that changes whenever the certificate's or the key's file does."""
     return tuple(number for path in (pair.certificate, pair.key) for number in _file_stamp(path))
 
 
@@ -146,8 +149,8 @@ def presented_certificates(settings: SidecarSettings) -> tuple[Path, ...]:
 
 
 def certificate_seconds_left(files: Iterable[Path], now: int) -> float | None:
-    """Return the seconds from `now` (microseconds) until the first of `files` expires, negative
-    afterwards; None if no file can be read."""
+    """Return the seconds from `now` (in microseconds) until the first certificate in `files`
+    expires, negative if it has expired; None if no file can be read."""
     # Read at each scrape, not at each reload: a file that was renewed but is not loaded yet, since
     # no handshake has come, must not raise an alarm.
     left = [each for each in (_expiry(path) for path in files) if each is not None]

@@ -1,10 +1,10 @@
-"""Ends TLS at the sidecar: a layer between a connection from an agent and a protocol that knows
-nothing of TLS.
+"""Terminates TLS at the sidecar: a layer between a connection from an agent and a protocol that
+knows nothing of TLS.
 
 The same layer serves ports that speak TLS, tunnels that are terminated, and redirected connections.
-It uses the standard library's TLS over in-memory buffers, because the TLS of neither event loop
-(asyncio's, uvloop's) can start on bytes that were read already, or let an agent that ended its
-sending side get its response.
+It uses the standard library's TLS over in-memory buffers, because the TLS of asyncio and of uvloop
+lacks two things: it can't start on bytes that were read already, and it can't let an agent that
+ended its sending side get its response.
 
 Knows TLS, and when each side may send. Knows nothing of what is said.
 """
@@ -23,10 +23,11 @@ _READ = 65536
 
 
 class TlsLayer(asyncio.Transport, asyncio.Protocol):
-    """Runs the protocol that `factory` creates once the handshake is done, for which it allows
-    `handshake_seconds`. Calls `on_invalid` with the reason if what arrives isn't valid TLS. It is
-    the protocol of the connection below, which takes `slot` if it is a port's, and the transport of
-    the protocol above."""
+    """Terminates TLS on one connection. It is the asyncio protocol of the connection below, and the
+    transport of the protocol above, which `factory` creates once the handshake is done. The
+    handshake may take `handshake_seconds`. Calls `on_invalid` with the reason if the bytes that
+    arrive aren't valid TLS. `slot` is the connection's place in the budget of its port, None inside
+    a tunnel."""
 
     def __init__(
         self,
@@ -74,7 +75,7 @@ class TlsLayer(asyncio.Transport, asyncio.Protocol):
             self._inner.resume_writing()
 
     def eof_received(self) -> bool:
-        """Cuts the connection: an end without TLS's close_notify may be a truncation attack."""
+        """Cut the connection: an end without TLS's close_notify may be a truncation attack."""
         return False
 
     def data_received(self, data: bytes) -> None:
@@ -83,7 +84,7 @@ class TlsLayer(asyncio.Transport, asyncio.Protocol):
             self._read()
 
     def _handshake(self) -> bool:
-        """Continues the handshake. Returns whether it is complete."""
+        """Continue the handshake. Returns whether it is complete."""
         try:
             self._tls.do_handshake()
         except ssl.SSLWantReadError:
@@ -145,7 +146,7 @@ class TlsLayer(asyncio.Transport, asyncio.Protocol):
         return True
 
     def write_eof(self) -> None:
-        """Sends close_notify: nothing more will be sent."""
+        """Send close_notify, which says that nothing more will be sent."""
         try:
             self._tls.unwrap()
         except ssl.SSLError as error:

@@ -1,2 +1,2 @@
-"""HTTP/1 connections to other servers: dialled past a guard, pooled, and read strictly. Knows
-neither policies nor which requests may be repeated."""
+"""Opens HTTP/1 connections to other servers, past a guard that checks each address, pools them, and
+reads responses strictly. Knows neither policies nor which requests may be repeated."""

@@ -1,5 +1,5 @@
-"""Carries requests on connections to a server, one after the other on each, notices whatever
-arrives that was not asked for, and keeps the connections open between requests.
+"""Carries requests to a server, one after the other on each connection, notices any bytes that
+arrive unasked, and keeps the connections open between requests in a pool.
 
 Knows bytes, and where a response ends. Knows nothing of what is sent.
 """
@@ -21,25 +21,26 @@ from sidecar.http.messages.response_parser import (
 
 
 class UpstreamConnection(DialledProtocol):
-    """A connection that belongs to the pool, or to the one request that took it from there."""
+    """A connection to a server. It belongs to the pool while it is idle, otherwise to the one
+    request that took it from there."""
 
     def __init__(self, limits: ClientLimits) -> None:
         self._buffer_bytes = limits.buffer_bytes
         self._parser = ResponseParser(limits.head, self._new_body, trailers=limits.trailers)
         self._transport: asyncio.Transport | None = None
         self.arrived: ResponseMessage | None = None
-        """The response to the current request, once its head is there."""
+        """The response to the current request; None until its head has arrived."""
         # Kept, since asking for the running loop takes a system call.
         self._loop = asyncio.get_running_loop()
         self._waiter: asyncio.Future[None] | None = None
         self._drained: asyncio.Future[None] | None = None
         self.failure: Exception | None = None
-        """The reason why the connection is lost: it has ended, or was broken off, for instance
-        because of bytes that were not asked for."""
+        """The reason why the connection can't be used any more: it has ended, or was broken off,
+        for instance because bytes arrived unasked. None while it is usable."""
         self.writing_paused = False
         """True while the server reads more slowly than the sidecar writes."""
         self.pooled = True
-        """True if the connection holds one of the pool's slots."""
+        """True while the connection counts against the pool's limit."""
         self.reused = False
         """True if the connection has carried a request before the current one."""
         self.unused = False
@@ -48,8 +49,9 @@ class UpstreamConnection(DialledProtocol):
         """True if any byte has arrived since the current request was sent."""
 
     def rest(self) -> bool:
-        """Return whether the connection can carry another request: it is open, and exactly the
-        whole last response has arrived. Forgets that response, which may hold secrets."""
+        """Prepare the connection for another request. Returns whether it can carry one: it is open,
+        and exactly the whole last response has arrived. The last response is forgotten, since it
+        may hold secrets."""
         response, self.arrived = self.arrived, None
         self.reused, self.received_any, self.unused = True, False, False
         return (
@@ -60,8 +62,8 @@ class UpstreamConnection(DialledProtocol):
         )
 
     def send(self, data: bytes, *, to_head: bool = False, upgrade: bool = False) -> None:
-        """Writes a request, or its first part. A response `to_head` has no body; with `upgrade`, it
-        may be a 101. Raises `ConnectionLost`."""
+        """Write a request, or its first part. With `to_head`, the request is a HEAD, whose response
+        has no body; with `upgrade`, the response may be a 101. Raises `ConnectionLost`."""
         # Unasked bytes, which would be taken for the response, have broken the connection off.
         transport = self._open_transport()
         if not self._parser.complete:
@@ -87,7 +89,7 @@ class UpstreamConnection(DialledProtocol):
             raise self.failure
 
     async def response(self) -> ResponseMessage:
-        """Wait for the response's head, and return the response. Raises `ConnectionLost` and
+        """Wait for the head of the response, and return the response. Raises `ConnectionLost` and
         `BadResponse`."""
         if self.arrived is None and self.failure is None:
             self._waiter = self._loop.create_future()
@@ -101,12 +103,13 @@ class UpstreamConnection(DialledProtocol):
         raise self.failure
 
     def detach(self) -> tuple[asyncio.Transport, bytes]:
-        """Return the transport, for another protocol, and the bytes after the head of a 101. Raises
-        `ConnectionLost`."""
+        """Return the transport, for another protocol to use after a 101, and the bytes that
+        followed the head of the 101. Raises `ConnectionLost`."""
         return self._open_transport(), self._parser.tail
 
     def abort(self, why: str = "the connection was broken off") -> None:
-        """Breaks the connection off, and fails a response that is still arriving."""
+        """Break the connection off, and fail a response that is still arriving, with `why` as the
+        reason."""
         self._fail(ConnectionLost(why))
 
     # ---------------------------------------------------- asyncio's callbacks
@@ -193,7 +196,7 @@ def _time_out(waiter: asyncio.Future[None]) -> None:
 
 
 class Pool:
-    """The connections to `destination`, which `guard` has to allow."""
+    """A pool of connections to the server `destination`, whose addresses `guard` has to allow."""
 
     def __init__(self, destination: Destination, guard: EgressGuard, limits: ClientLimits) -> None:
         factory = partial(UpstreamConnection, limits)
@@ -205,7 +208,8 @@ class Pool:
         self._idle: deque[UpstreamConnection] = deque()
 
     def close(self) -> None:
-        """Closes the idle connections. Those in use are for their users to give back."""
+        """Close the idle connections. Requests that use the others give them back when they are
+        done."""
         if self._sweep_timer is not None:
             self._sweep_timer.cancel()
         while self._idle:
@@ -217,8 +221,8 @@ class Pool:
         return self._dialler.connections
 
     def take_idle(self) -> UpstreamConnection | None:
-        """Return an open connection, if there is one. The caller owns it, and must release or
-        discard it."""
+        """Return an idle connection that is open, or None if there is none. The caller owns it, and
+        must `release` or `discard` it."""
         idle = self._idle
         while idle:
             # The one used last: the server is the least likely to have closed it.
@@ -229,15 +233,16 @@ class Pool:
         return None
 
     async def connect(self) -> UpstreamConnection:
-        """Open a new connection, which the caller owns as with `take_idle`. Raises `OSError` as the
-        dialler does."""
+        """Open a new connection, which the caller must `release` or `discard`. If the limit is
+        reached, an idle connection is closed for it, or it waits for a free place. Raises `OSError`
+        as `Dialler.connect` does."""
         if self._idle and self._dialler.full:
             self.discard(self._idle.popleft())
         return await self._dialler.connect()
 
     def release(self, connection: UpstreamConnection) -> None:
-        """Takes back a connection after its response was read to the end. Discards it instead if it
-        can't be used again."""
+        """Take a connection back after its response was read to the end. Discards it if it can't
+        carry another request."""
         if not connection.rest():
             self.discard(connection)
         elif not self._dialler.pass_on(connection):
@@ -246,13 +251,13 @@ class Pool:
                 self._schedule_sweep()
 
     def discard(self, connection: UpstreamConnection) -> None:
-        """Breaks the connection off. If a request is under way, this tells the server that its
-        response is no longer wanted."""
+        """Break the connection off and free its place. If a request is under way, this tells the
+        server that its response is no longer wanted."""
         connection.abort()
         self.forget(connection)
 
     def forget(self, connection: UpstreamConnection) -> None:
-        """Gives up the place of a connection that is lost, or no longer belongs to the pool."""
+        """Free the place of a connection that is lost, or that no longer belongs to the pool."""
         if connection.pooled:
             connection.pooled = False
             self._dialler.free()

@@ -1,8 +1,8 @@
 """Opens connections to one server: past its guard, with its TLS settings, and not too many at once.
 
 The guard is asked about every answer of the resolver, and again about every address before a socket
-is made for it. `ClientLimits` says what connections to one server may cost. What is sent is not
-known here.
+is made for it. `ClientLimits` says what connections to one server may cost. Knows nothing of what
+is sent.
 """
 
 import asyncio
@@ -20,22 +20,22 @@ from sidecar.platform.eager import within_task
 
 
 class ClientLimits(NamedTuple):
-    """Bytes, seconds and counts."""
+    """The limits of the connections to one server, in bytes, in seconds or as counts."""
 
     head: HeadLimits
     """The limits on the head of a response."""
     buffer_bytes: int
     """The bytes of a body that are read ahead of a slow reader."""
     connections: int
-    """The most connections at once; further requests wait for a free one."""
+    """The most connections at once; further requests wait for a free connection."""
     connect_seconds: float
-    """The seconds that it may take to get a connection, including the wait for a free one,
+    """The seconds that it may take to get a connection, including the wait for a free place,
     resolving and TLS."""
     idle_seconds: float
-    """The seconds for which an unused connection is kept."""
+    """The seconds for which an idle connection is kept for reuse."""
     trailers: bool = False
-    """True if the trailers of responses are kept so that they can be forwarded. Otherwise they are
-    read and dropped."""
+    """True if the trailers of responses are kept so that they can be forwarded. Otherwise trailers
+    are read and dropped."""
 
 
 # The next address is tried while the one before is still silent (RFC 8305 section 5).
@@ -43,14 +43,14 @@ _NEXT_ADDRESS_SECONDS = 0.25
 _KEEP_ADDRESSES_SECONDS = 10.0
 
 AddressInfo = tuple[Any, Any, int, str, tuple[Any, ...]]
-"""As `getaddrinfo` returns it: family, kind, protocol, canonical name, address."""
+"""One result of `getaddrinfo`: family, kind, protocol, canonical name, address."""
 
 
 class DialledProtocol(asyncio.Protocol):
-    """The protocol of a connection that a dialler opened."""
+    """Base class of the protocols that run on a `Dialler`'s connections."""
 
     def abort(self) -> None:
-        """Breaks the connection off."""
+        """Break the connection off."""
         raise NotImplementedError
 
 
@@ -58,7 +58,8 @@ Opened = TypeVar("Opened", bound=DialledProtocol)
 
 
 class Destination(NamedTuple):
-    """A server. `context` verifies it by its `server_name`; without one, no TLS is spoken."""
+    """A server to connect to. With `context`, the connection uses TLS and the server's certificate
+    must be valid for `server_name`; without it, no TLS is spoken."""
 
     host: str
     port: int
@@ -75,8 +76,8 @@ async def resolve(host: str, port: int) -> list[AddressInfo]:
 
 
 class Dialler(Generic[Opened]):
-    """At most `limits.connections` connections at once, each with a protocol that `factory` makes.
-    Further requests wait, first come, first served."""
+    """Opens connections to one server, at most `limits.connections` at once, each run by a protocol
+    that `factory` makes. Further requests wait for a free place, first come, first served."""
 
     def __init__(
         self,
@@ -101,8 +102,8 @@ class Dialler(Generic[Opened]):
         return self.connections >= self._limits.connections
 
     async def connect(self) -> Opened:
-        """Return a new connection, or one that another request passed on. The caller calls `free`
-        when it is lost. Raises `OSError`: `ssl.SSLError` if the server can't be verified,
+        """Return a new connection, or one that another request no longer needs. Call `free` when
+        the connection is lost. Raises `OSError`: `ssl.SSLError` if the server can't be verified,
         `TimeoutError` after `connect_seconds`."""
         await within_task()
         async with asyncio.timeout(self._limits.connect_seconds):
@@ -116,15 +117,16 @@ class Dialler(Generic[Opened]):
                 raise
 
     def free(self, connection: Opened | None = None) -> None:
-        """Gives up a slot, and the `connection` that has it."""
+        """Free the place of a connection that is lost. With `connection`, an open one that is no
+        longer needed: it goes to a request that waits, or is broken off."""
         if not self.pass_on(connection):
             self.connections -= 1
             if connection is not None:
                 connection.abort()
 
     def pass_on(self, connection: Opened | None) -> bool:
-        """Give a slot to the request that has waited longest: either the `connection` in the slot,
-        or the right to open one. Returns False if no request waits."""
+        """Give a place to the request that has waited longest: `connection`, or, if that is None,
+        the right to open one. Returns False if no request waits."""
         while self._waiting:
             waiter = self._waiting.popleft()
             if not waiter.done():
@@ -167,8 +169,8 @@ class Dialler(Generic[Opened]):
         return protocol
 
     async def _resolved(self) -> list[AddressInfo]:
-        """Return the addresses to try, in turn. They are kept for a while, but not trusted: the
-        guard checks each of them again."""
+        """Return the addresses of the server, the next one to try first. They are kept for a while,
+        but not trusted: the guard checks each of them again."""
         loop = asyncio.get_running_loop()
         async with self._resolving:
             if loop.time() >= self._addresses_expire:

@@ -1,10 +1,10 @@
-"""Restricts the addresses that the sidecar connects to: those that a configured data source may
-have, and nothing else that a name could be made to resolve to (`proxy/RULES.md`, Egress addresses
-and B21); and never one of the sidecar's own ports, so that nothing it forwards comes back to it
-(B26).
+"""Restricts the addresses that the sidecar connects to: only those that a configured data source
+may have, and no other address that a name could be made to resolve to (`proxy/RULES.md`, Egress
+addresses and B21); and never one of the sidecar's own ports, so that nothing it forwards comes back
+to it (B26).
 
-Each connection is checked twice: the whole answer of the resolver, and the one address that the
-socket is made for, which no name can change any more.
+Each connection is checked twice: first the whole answer of the resolver, then the one address that
+the socket is made for, which no change of the name can affect any more.
 """
 
 import logging
@@ -19,7 +19,8 @@ from policies.ground.process.outage_logger import RepeatingOutageLogger
 
 
 class LoopGuard:
-    """The sidecar's listening addresses; filled as its ports open."""
+    """The addresses and ports at which this sidecar listens, filled as its ports open. Used to keep
+    the sidecar from connecting to itself."""
 
     def __init__(self) -> None:
         self._open: dict[int, set[Address]] = {}
@@ -30,8 +31,8 @@ class LoopGuard:
             self.add_address(host, port)
 
     def add_address(self, host: str, port: int) -> None:
-        """Like `add`, for a port that a library listens on. A name instead of an address stands for
-        this machine."""
+        """Add a port that a library listens on, given as host and port instead of a socket. A host
+        name instead of an address stands for this machine."""
         try:
             address = ip_address(host)
         except ValueError:
@@ -53,7 +54,8 @@ class LoopGuard:
 
 
 def _normalized(address: Address) -> Address:
-    """Return an IPv4-mapped IPv6 address as IPv4, and any other without its zone."""
+    """Return an IPv4-mapped IPv6 address as IPv4, and any other IPv6 address without its zone, so
+    that equal addresses compare equal."""
     if isinstance(address, IPv6Address):
         return address.ipv4_mapped or IPv6Address(int(address))
     return address
@@ -75,7 +77,7 @@ def _is_local(address: Address) -> bool:
 log = logging.getLogger(__name__)
 
 REASONS = ("own_port", *not_public.REASONS)
-"""The reasons to refuse an address; the values of the metric's label."""
+"""The reasons for refusing an address; also the label values of the metric."""
 
 
 class AddressRefused(OSError):
@@ -87,9 +89,10 @@ class AddressRefused(OSError):
 
 
 class EgressGuard:
-    """Checks the addresses that the upstream `host` leads to. `addresses` are the networks that its
-    source allows besides public addresses. `count_refusal` is called with each reason. The log gets
-    a line when refusals begin and one when they end; `monotonic` is a clock in seconds."""
+    """Checks the addresses that the upstream `host` resolves to. Public addresses are allowed, and
+    the networks in `addresses`, which the source's settings name. `count_refusal` is called with
+    the reason of each refusal. The log gets a line when refusals begin and one when they end;
+    `monotonic` is a clock in seconds."""
 
     def __init__(
         self,
@@ -116,7 +119,7 @@ class EgressGuard:
             self._covered.append(ip_network(host))
 
     def check(self, found: Iterable[str], port: int) -> None:
-        """Raises `AddressRefused` unless all the addresses `found` are allowed."""
+        """Raise `AddressRefused` unless all the addresses in `found` are allowed."""
         # One refused address refuses all of them: a name that leads partly inside is an attack (DNS
         # rebinding).
         for text in found:
@@ -137,8 +140,8 @@ class EgressGuard:
         return None if covered else not_public.refusal(address)
 
     def socket(self, info: tuple[Any, ...]) -> socket.socket:
-        """Return a socket for the address in `info`, which is checked regardless of how it was
-        resolved."""
+        """Check the address in `info` (as `getaddrinfo` returns it), regardless of how it was
+        resolved, and return a socket for it. Raises `AddressRefused`."""
         family, kind, proto, _, where = info
         self.check([where[0]], where[1])
         return socket.socket(family, kind, proto)

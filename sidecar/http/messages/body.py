@@ -1,7 +1,6 @@
-"""Holds the body of one message while it arrives: a connection appends to it, one reader takes from
-it. Has the errors of a connection that ended too early. Knows neither framing nor what the bytes
-mean.
-"""
+"""Holds the body of one message while it arrives: a connection appends to it, and one reader takes
+the bytes from it. Also defines the errors for connections that end too early. Knows neither framing
+nor what the bytes mean."""
 
 import asyncio
 from typing import Protocol
@@ -22,29 +21,31 @@ class ConnectionLost(ConnectionError):
 
 
 class FlowControl(Protocol):
-    """Signals from a body to the connection that it arrives on."""
+    """The methods by which a body tells its connection when to pause and resume reading."""
 
     def body_full(self) -> None:
-        """The reader is slow: the connection should read no more for the time being."""
+        """Pause reading: too many bytes wait for a slow reader of the body."""
 
     def body_taken(self) -> None:
-        """The reader has taken all bytes that had arrived."""
+        """Resume reading: the reader has taken all bytes of the body that had arrived."""
 
 
 class BodyStream:
-    """One body. `flow` is told when more than `limit` bytes wait for the reader."""
+    """The body of one message, written by a connection and read by one reader. `flow` is told to
+    pause when more than `limit` bytes wait for the reader."""
 
     # Class attributes, so that making one costs little: most bodies are here already.
     full = False
-    """True if more bytes wait for the reader than should."""
+    """True if more than `limit` bytes wait for the reader."""
     complete = False
     """True if the whole body has arrived."""
     failure: BaseException | None = None
-    """The reason why the rest will never arrive; raised where the body is read."""
+    """The error because of which the rest of the body will never arrive; raised where the body is
+    read. None without an error."""
     total_bytes = 0
-    """The number of bytes that have arrived."""
+    """The number of bytes that have arrived, taken or not."""
     trailers: Trailers | None = None
-    """The fields behind the last chunk, once the body is complete."""
+    """The trailer fields behind the last chunk, once the body is complete; None without any."""
     _taken_bytes = 0
     _limit = 0
     _flow: FlowControl | None = None
@@ -83,8 +84,8 @@ class BodyStream:
         self._wake()
 
     def fail(self, error: BaseException) -> None:
-        """Notes that the rest will never arrive. Ignored for a body that is complete, or that has
-        failed before."""
+        """Note that the rest of the body will never arrive. Has no effect on a body that is
+        complete, or that has failed before."""
         if not self.complete and self.failure is None:
             self.failure = error
             self._wake()
@@ -92,7 +93,7 @@ class BodyStream:
     # -------------------------------------------------------------------- what the reader does
 
     def reject(self, error: BaseException) -> None:
-        """Notes that the body can't be used, even if all of it has arrived."""
+        """Note that the body can't be used, even if all of it has arrived."""
         self.failure = error
 
     @property
@@ -106,8 +107,8 @@ class BodyStream:
         return self.complete and not self._parts
 
     def take(self) -> bytes:
-        """Return the bytes that have arrived since the last call, perhaps none. Raises the failure,
-        even if some bytes arrived before it: a broken body must not look complete."""
+        """Return the bytes that have arrived since the last call, perhaps none. Raises `failure` if
+        it is set, even if some bytes arrived before it: a broken body must not look complete."""
         if self.failure is not None:
             raise self.failure
         parts = self._parts
@@ -123,8 +124,8 @@ class BodyStream:
         return data
 
     async def next(self, seconds: float) -> bytes:
-        """Return the bytes that have arrived, as soon as there are any; empty at the end. Raises
-        the failure, and `TimeoutError` if nothing arrives for `seconds`."""
+        """Wait for bytes, and return those that have arrived; empty at the end of the body. Raises
+        `failure` if it is set, and `TimeoutError` if nothing arrives for `seconds`."""
         while not self._parts and not self.complete and self.failure is None:
             loop = asyncio.get_running_loop()
             self._waiter = waiter = loop.create_future()
@@ -148,4 +149,4 @@ def _time_out(waiter: asyncio.Future[None]) -> None:
 
 
 EMPTY = BodyStream.of(b"")
-"""The body of a message without one."""
+"""The body of a message that has none, complete from the start."""

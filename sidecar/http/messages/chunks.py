@@ -1,8 +1,8 @@
-"""Encodes the chunks of a body, takes them apart with llhttp, to the byte, and decides which
-trailer fields behind them may be forwarded (RFC 9110 section 6.5.1, RFC 9112 section 7.1.2).
+"""Encodes and decodes chunked bodies (with llhttp, exact to the byte), and decides which trailer
+fields behind them may be forwarded (RFC 9110 section 6.5.1, RFC 9112 section 7.1.2).
 
-A reader may merge trailers into the header it has acted on, and another may not. So a field whose
-meaning would change with that is never forwarded: the whole message is refused.
+One reader may merge trailers into the header it has acted on, and another reader may not. So a
+field whose meaning would change with that is never forwarded: the whole message is refused.
 
 Knows nothing of heads or connections, and not which sources forward trailers.
 """
@@ -18,7 +18,7 @@ from sidecar.http.headers import HOP_BY_HOP, connection_options
 
 MAX_TRAILER_FIELDS = 32
 MAX_TRAILER_BYTES = 8 * 1024
-"""The most bytes of all names and values together."""
+"""The most bytes of all names and values of a body's trailer fields together."""
 
 _LAST = b"0\r\n"
 _TOKEN = re.compile(rb"[-!#$%&'*+.^_`|~0-9A-Za-z]+").fullmatch
@@ -58,14 +58,16 @@ class BadTrailers(Malformed):
 
 
 class Trailers:
-    """The trailers of one body as they arrive. Holds no more of them than may be forwarded."""
+    """The trailer fields of one body as they arrive. Holds no more of them than may be
+    forwarded."""
 
     __slots__ = ("_size", "beyond", "fields")
 
     def __init__(self) -> None:
         self.fields: list[tuple[bytes, bytes]] = []
         self.beyond = False
-        """True if the trailers are more, or longer, than may be forwarded. Then none is held."""
+        """True if the trailers exceed `MAX_TRAILER_FIELDS` or `MAX_TRAILER_BYTES`. Then no trailer
+        is held."""
         self._size = 0
 
     def add(self, name: bytes, value: bytes) -> None:
@@ -78,15 +80,16 @@ class Trailers:
 
 
 class TrailerHead(NamedTuple):
-    """The values of `Trailer` and of `Connection` in the head of a message: they say which trailers
-    follow, and which fields concern this connection only."""
+    """The values of the header fields `Trailer` and `Connection` of a message. `Trailer` announces
+    which trailer fields follow the body; `Connection` names the fields that concern this connection
+    only, which are not forwarded."""
 
     announced: Sequence[bytes] = ()
     connection: Sequence[bytes] = ()
 
     def announcement(self) -> bytes:
-        """Return the line `Trailer`, with its end; empty if none is announced. Raises `BadTrailers`
-        if a name in it may not be forwarded."""
+        """Return the header line `Trailer` to forward, with its line end; empty if no trailers are
+        announced. Raises `BadTrailers` if a name in it may not be forwarded."""
         if not self.announced:
             return b""
         members = [part.strip(b" \t") for line in self.announced for part in line.split(b",")]
@@ -97,8 +100,8 @@ class TrailerHead(NamedTuple):
         return b"Trailer: %b\r\n" % b", ".join(kept) if kept else b""
 
     def last_chunk(self, trailers: Trailers | None) -> bytes:
-        """Return the last chunk, the `trailers` behind it, and the end of the body. Raises
-        `BadTrailers`."""
+        """Return the end of a chunked body to forward: the last chunk, the `trailers`, and the
+        empty line. Raises `BadTrailers` if the trailers may not be forwarded."""
         fields = [] if trailers is None else trailers.fields
         if trailers is not None and trailers.beyond:
             raise BadTrailers(
@@ -129,8 +132,8 @@ def _check_names(names: Sequence[bytes]) -> None:
 
 
 def _plain(name: bytes) -> bytes:
-    """Return the name as CGI and its successors read it: to them `X_Sum` and `X-Sum` are one
-    variable."""
+    """Return the name of a field as CGI and similar interfaces read it: they can't tell `X_Sum`
+    from `X-Sum`."""
     return _NOT_PLAIN.sub(b"-", name.lower())
 
 
@@ -149,8 +152,8 @@ def _line(name: bytes, value: bytes) -> bytes:
 
 
 def welcomes_trailers(values: Iterable[bytes]) -> bool:
-    """Return whether the `values` of `TE` say that trailers are welcome (RFC 9110 section
-    10.1.4)."""
+    """Return whether the values of the header `TE` say that the sender accepts trailers (RFC 9110
+    section 10.1.4)."""
     return b"trailers" in connection_options(values)
 
 
@@ -170,8 +173,8 @@ class BadChunks(Exception):
 
 
 class ChunkReader:
-    """The chunks of one body. A line of their framing, and all trailers together, may have `limit`
-    bytes. Trailers are dropped."""
+    """Decodes one chunked body. Each line of the framing, and all trailers together, may have
+    `limit` bytes. Trailers are dropped."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -179,14 +182,15 @@ class ChunkReader:
         self._silent_bytes = 0
         self._last_bytes = b""
         self.ended = False
-        """True if the last chunk has arrived."""
+        """True if the last chunk and the trailers have arrived."""
         self.excess = False
-        """True if anything followed the last chunk."""
+        """True if any bytes followed the end of the body."""
         self._parser = httptools.HttpResponseParser(self)
         self._parser.feed_data(_HEAD)
 
     def feed(self, data: bytes) -> bytes:
-        """Return the bytes of the body in `data`. Raises `BadChunks`."""
+        """Take the next bytes of the message, and return the bytes of the body in them. Raises
+        `BadChunks`."""
         failure: Exception | None = None
         try:
             self._parser.feed_data(data)
@@ -228,8 +232,8 @@ class ChunkReader:
 
 
 class TrailerReader(ChunkReader):
-    """Reads the trailers too; `head` has what the head of the message says of them. Trailers that
-    may not be forwarded are `BadChunks`."""
+    """Decodes one chunked body and also keeps its trailers. `head` has the fields of the message's
+    head about trailers. Raises `BadChunks` for trailers that may not be forwarded."""
 
     def __init__(self, limit: int, head: TrailerHead) -> None:
         self._trailer_head = head

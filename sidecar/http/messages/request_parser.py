@@ -1,8 +1,8 @@
-"""Reads the requests on one connection with llhttp, a strict parser (through httptools).
+"""Parses the requests on one connection with llhttp, a strict parser (through httptools).
 
-Keeps nothing between two pieces of bytes but the parser's own state and the head under way: what
-is to be read later stays with the connection. Refuses what the parser can't parse, and heads beyond
-the limits. Whether a framing that the parser let through can be trusted is for others to say.
+Between two pieces of bytes, it keeps nothing but the parser's own state and the head under way:
+bytes that are to be parsed later stay with the connection. Refuses bytes that llhttp can't parse,
+and heads beyond the limits. Doesn't judge whether a framing that llhttp accepts can be trusted.
 
 Knows bytes and messages. Knows no connection.
 """
@@ -22,8 +22,9 @@ HTTP_11, HTTP_10 = "1.1", "1.0"
 
 
 class HeadLimits(NamedTuple):
-    """The longest target and the longest field in bytes, the most fields of one head, and the
-    longest head of a request in bytes."""
+    """The limits on one head: `line` is the longest request target in bytes, `field` the longest
+    header field in bytes, `fields` the most fields, and `whole` the longest head of a request in
+    bytes."""
 
     line: int
     field: int
@@ -36,9 +37,9 @@ class BrokenFraming(Exception):
 
 
 class RequestMessage:
-    """One request. `fields` are its header fields as they were written, without white space around
-    their values. With `fault`, the parser could not read it, and all the rest is empty; with
-    `http2` too, its client speaks HTTP/2."""
+    """One parsed request. `fields` are its header fields as they were written, without white space
+    around their values. With `fault`, the parser could not read the request, and everything else is
+    empty; with `http2` too, the client speaks HTTP/2."""
 
     __slots__ = (
         "body", "fault", "fields", "http2", "method", "offers_upgrade", "should_close", "target",
@@ -52,10 +53,10 @@ class RequestMessage:
         self.fields: Fields = []
         self.body = EMPTY
         self.should_close = False
-        """True if the client ends the connection after this request."""
+        """True if the client wants the connection to end after this request."""
         self.offers_upgrade = False
-        """True if the bytes after the head may belong to another protocol: a CONNECT, or an
-        `Upgrade`."""
+        """True if the bytes after the head may belong to another protocol, because the request is a
+        CONNECT or has the header `Upgrade`."""
         self.fault = self.http2 = False
 
 
@@ -67,9 +68,10 @@ Message = TypeVar("Message", bound=RequestMessage)
 
 
 class RequestParser(Generic[Message]):
-    """Calls `on_message` with each request: once all of it has arrived, or, if a piece ends within
-    its body, after that piece. `new_message` makes the objects, and `new_body` the stream for a
-    body that has not arrived to its end."""
+    """Parses the requests on one connection, and calls `on_message` with each. That happens once
+    the whole request has arrived; or, if a piece ends within its body, after that piece.
+    `new_message` makes the request objects, and `new_body` the stream for a body that has not
+    arrived completely."""
 
     __slots__ = (
         "_body", "_field_bytes", "_heard", "_in_head", "_limits", "_new_body", "_new_message",
@@ -89,41 +91,45 @@ class RequestParser(Generic[Message]):
         self._new_body = new_body
         self._on_message = on_message
         self.failed = False
-        """True if something could not be parsed: nothing may be read after it."""
+        """True if something could not be parsed. Nothing may be parsed after it."""
         self.reset()
 
     def reset(self) -> None:
-        """Begins anew: the next byte is the first of a message."""
+        """Start over: take the next byte as the first one of a message."""
         self._parser = httptools.HttpRequestParser(self)
         self.message: Message | None = None
-        """The request that has begun and not ended. If there is none, the next byte begins one."""
+        """The request that has begun and not ended; None between two requests."""
         self._body: BodyStream | None = None
         self._parts: list[bytes] = []
         self._in_head = False
         self._silent_bytes = 0
-        """Bytes in pieces for which the parser reported nothing."""
+        """The number of bytes in pieces for which llhttp called no callback, such as the beginning
+        of a long line."""
         self._heard = False
-        """True if the parser has reported anything for the piece that is being parsed."""
+        """True if llhttp has called any callback for the piece that is being parsed."""
         self._reframed = False
         self._trailer_count = 0
         self._trailers: Trailers | None = None
         self._field_bytes = self._tail_bytes = 0
-        """Bytes of the head under way: of its whole fields, and of the line that has no end yet."""
+        """`_field_bytes` counts the bytes of the complete fields in the current head, `_tail_bytes`
+        those of its last, unfinished line."""
 
     @property
     def head_bytes(self) -> int:
-        """The bytes held of a head that has not arrived to its end; 0 outside of a head."""
+        """The number of bytes held of a head that has not arrived completely; 0 outside of a
+        head."""
         message = self.message
         if not self._in_head or message is None or self.failed:
             return 0
         return len(message.target) + self._field_bytes + self._tail_bytes
 
     def feed(self, data: bytes) -> bytes | None:
-        """Reads `data`. Returns None, or, if a request with `offers_upgrade` ends in `data`, what
-        follows it: it may not be HTTP, and is read only if it is fed again after `reset`.
+        """Parse `data`. If a request with `offers_upgrade` ends in it, returns the bytes that
+        follow that request: they may not be HTTP, and are parsed only if they are fed again after
+        `reset`. Otherwise returns None.
 
-        What can't be parsed breaks the body that it belongs to, or comes as a request with
-        `fault`.
+        Bytes that can't be parsed fail the body that they belong to; outside of a body, they are
+        delivered as a request with `fault`.
         """
         try:
             self._parser.feed_data(data)
@@ -156,16 +162,17 @@ class RequestParser(Generic[Message]):
         return None
 
     def _limit_head(self, data: bytes) -> None:
-        """Counts the bytes held of a head that `data` has not ended."""
+        """Count the bytes of a head that is still incomplete after `data`, and fail if it is over
+        the limit."""
         line = data.rfind(b"\n") + 1
         self._tail_bytes = len(data) - line if line else self._tail_bytes + len(data)
         if self.head_bytes > self._limits.whole:
             self._fail()
 
     def _reframe(self, message: Message) -> bytes:
-        """Makes a new parser for the body of `message`, whose head has been read, and returns the
-        bytes to feed it first. A request that offers another protocol still has its body, but
-        httptools stops after its head."""
+        """Make a new parser for the body of `message`, whose head has been parsed, and return the
+        bytes to feed it first. It is needed because a request that offers another protocol still
+        has its body, but httptools stops after its head."""
         framing = [b"%b: %b\r\n" % field for field in message.fields if _frames(field[0])]
         # With `close`, the parser refuses what follows the body.
         self._parser = httptools.HttpRequestParser(self)
@@ -251,8 +258,7 @@ class RequestParser(Generic[Message]):
     # ----------------------------------------------------------------------------------------
 
     def _deliver(self, message: Message) -> BodyStream:
-        """Delivers a request with the part of its body that has arrived, if more of it will
-        follow."""
+        """Deliver a request whose body has not arrived completely, with the part that has."""
         self._body = message.body = body = self._new_body()
         for part in self._parts:
             body.append(part)
@@ -279,7 +285,7 @@ class RequestParser(Generic[Message]):
 
 
 def _frames(name: bytes) -> bool:
-    """Return whether the field determines where the body ends."""
+    """Return whether the field of this name determines where the body ends."""
     return name.lower() in (b"content-length", b"transfer-encoding")
 
 

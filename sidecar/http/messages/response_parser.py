@@ -1,13 +1,13 @@
-"""Reads the responses on one connection: their heads line by line, and their bodies by their
+"""Parses the responses on one connection: their heads line by line, and their bodies by their
 length, by their chunks, or up to the end of the connection (RFC 9112 sections 4 to 7).
 
-Decides which fields are forwarded and which are read here (RFC 9110 section 7.6,
+Decides which fields are forwarded and which ones the sidecar reads (RFC 9110 section 7.6,
 `proxy/RULES.md`, Fields and B6 to B12). Forwarded fields keep their order, case, duplicates and
-values. A data source sends the same lines again and again: what becomes of those that hold no
-secret is remembered.
+values. A data source sends the same lines again and again, so the result is remembered for lines
+that hold no secret.
 
-Whatever follows the end of a response is noticed to the byte, since it must never become the next
-one (response smuggling). Knows bytes and messages. Knows no connection.
+Bytes that follow the end of a response are noticed, to the byte, since they must never become the
+next response (response smuggling). Knows bytes and messages. Knows no connection.
 """
 
 import re
@@ -64,9 +64,9 @@ class BadResponse(Exception):
 
 
 class ResponseMessage:
-    """One response, without the interim ones before it. `lines` are the fields to forward, each
-    with its line end; `length` is the value of `Content-Length`. Without a length, the body ends
-    with its last chunk if it is `chunked`, else with the connection."""
+    """One response; interim (1xx) responses before it are dropped. `lines` are the fields to
+    forward, each with its line end; `length` is the value of `Content-Length`. Without a length,
+    the body ends with its last chunk if it is `chunked`, otherwise with the connection."""
 
     __slots__ = (
         "body", "chunked", "empty", "length", "lines", "reason", "should_close", "status",
@@ -84,11 +84,11 @@ class ResponseMessage:
         self.empty = status in NO_BODY
         """True if the response has no body, regardless of its framing (RFC 9112 section 6.3)."""
         self.should_close = not chunked and length is None and not self.empty
-        """True if the server ends the connection after the response."""
+        """True if the server ends the connection after this response."""
         self.upgrade: Sequence[bytes] = ()
-        """The values of `Upgrade`."""
+        """The values of the header `Upgrade`."""
         self.trailer_head = _NO_TRAILERS
-        """The fields of the head about the trailers, if the response is `chunked`."""
+        """The header fields about the trailers, if the response is `chunked`."""
         self.body = EMPTY
 
     @property
@@ -98,9 +98,9 @@ class ResponseMessage:
 
 class _Line(NamedTuple):
     forwarded: bytes
-    """The line as it is forwarded; empty if it isn't forwarded."""
+    """The header line as it is forwarded; empty if it isn't forwarded."""
     key: bytes = b""
-    """The name under which the sidecar reads the value; empty if it doesn't read it."""
+    """The lower-case name under which the sidecar reads the value; empty if it doesn't read it."""
     value: bytes = b""
 
 
@@ -108,8 +108,8 @@ _known: dict[bytes, _Line] = {}
 
 
 def read_head(head: bytes, limits: HeadLimits) -> ResponseMessage:
-    """Reads a `head`, without the empty line that ends it. Raises `BadResponse` if it could be read
-    in two ways, or is larger than the `limits`."""
+    """Parse the `head` of a response, given without the empty line that ends it. Raises
+    `BadResponse` if it could be read in two ways, or exceeds the `limits`."""
     lines = head.split(b"\r\n")
     small = len(head) <= limits.field or max(map(len, lines)) <= limits.field
     if not small or len(lines) > limits.fields + 1:
@@ -154,7 +154,8 @@ def read_head(head: bytes, limits: HeadLimits) -> ResponseMessage:
 
 @lru_cache(maxsize=32)  # few, since each may be as long as a field
 def _read_status_line(line: bytes) -> tuple[bool, int, bytes]:
-    """Return whether the version is HTTP/1.0, the status, and the reason phrase."""
+    """Return three parts of a status line: True if the version is HTTP/1.0, the status, and the
+    reason phrase. Raises `BadResponse`."""
     found = _STATUS_LINE(line)
     if found is None:
         raise BadResponse("the response is not one of HTTP/1")
@@ -189,14 +190,14 @@ def _read_line(line: bytes) -> _Line:
 _HEAD_END = b"\r\n\r\n"
 _HTTP_1 = b"HTTP/1."
 MAX_INTERIM = 64
-"""The most interim responses before one response. A server that sends a `102` every ten seconds may
-work for ten minutes."""
+"""The most interim (1xx) responses before one response. A server that sends a `102` every ten
+seconds may work for ten minutes."""
 
 
 class ResponseParser:
-    """Call `expect` before each response. `new_body` makes the stream for a body that has not
-    arrived to its end. With `trailers`, the trailers of a body are kept; the body fails if they may
-    not be forwarded."""
+    """Parses the responses on one connection; call `expect` before each. `new_body` makes the
+    stream for a body that has not arrived completely. With `trailers`, the trailers of a body are
+    kept, and the body fails if they may not be forwarded."""
 
     def __init__(
         self, limits: HeadLimits, new_body: Callable[[], BodyStream], *, trailers: bool = False
@@ -205,10 +206,10 @@ class ResponseParser:
         self._trailers = trailers
         self._new_body = new_body
         self._body: BodyStream | None = None
-        """The body that is arriving."""
+        """The body that is arriving; None if none is."""
         self._chunks: ChunkReader | None = None
         self._left: int | None = 0
-        """The bytes of the body that are missing; None if that isn't known."""
+        """The number of bytes that are missing of the body; None if that isn't known."""
         self._in_head = self._to_head = self._upgrade = False
         self._held = bytearray()
         self._interim = self._interim_bytes = 0
@@ -217,18 +218,18 @@ class ResponseParser:
         self.excess = False
         """True if bytes arrived that belong to no response."""
         self.tail = b""
-        """The bytes after the head of a requested upgrade."""
+        """The bytes that followed the head of a 101."""
 
     def expect(self, *, to_head: bool = False, upgrade: bool = False) -> None:
-        """Prepares for the next response. One `to_head` has no body; with `upgrade`, it may be a
-        101."""
+        """Prepare for the next response. With `to_head`, it answers a HEAD and has no body; with
+        `upgrade`, it may be a 101."""
         self._to_head, self._upgrade = to_head, upgrade
         self._in_head, self.complete = True, False
         self._interim = self._interim_bytes = 0
 
     def feed(self, data: bytes) -> ResponseMessage | None:
-        """Reads `data`. Returns the response if its head ends in it. Raises `BadResponse` if that
-        head can't be read; a broken body fails by itself."""
+        """Parse `data`. Returns the response if the end of its head is in it, otherwise None.
+        Raises `BadResponse` if the head can't be read; a broken body fails where it is read."""
         if self._in_head:
             return self._read_heads(data)
         body = self._body
@@ -246,12 +247,13 @@ class ResponseParser:
         return None
 
     def end(self) -> None:
-        """Notes the orderly end of the connection, which may be the end of a body."""
+        """Note that the server closed the connection in an orderly way, which ends a body without a
+        length."""
         if self._body is not None and self._left is None and self._chunks is None:
             self._finish(self._body)
 
     def fail(self, error: BaseException) -> None:
-        """Notes that the connection was lost."""
+        """Note that the connection was lost: a body that is still arriving fails with `error`."""
         if self._body is not None:
             self._body.fail(error)
 
@@ -278,8 +280,8 @@ class ResponseParser:
         return None
 
     def _count_interim(self, size: int) -> None:
-        """Counts interim responses, which are not relayed and have no body: no other limit applies
-        to them."""
+        """Count an interim response of `size` bytes. Interim responses are not relayed and have no
+        body, so no other limit applies to them. Raises `BadResponse` beyond the limits."""
         self._interim += 1
         self._interim_bytes += size
         if self._interim > MAX_INTERIM or self._interim_bytes > self._limits.field:

@@ -42,8 +42,9 @@ log = logging.getLogger(__name__)
 
 
 class ServerConnection(asyncio.Protocol):
-    """One client's connection to `service`. `connections` holds it while it is open. It takes
-    `slot`, unless it runs inside a connection that has one."""
+    """One connection from a client, whose requests `service` answers. While it is open, it is in
+    the set `connections`, and takes `slot` of the budget for connections; `slot` is None inside a
+    connection that has one already."""
 
     __slots__ = (
         "_closed", "_connections", "_http1", "_loop", "_parse", "_reading_paused", "_responder",
@@ -69,15 +70,15 @@ class ServerConnection(asyncio.Protocol):
             partial(BodyStream, limits.buffer_bytes, self),
         )
         self._parse: Callable[[bytes], bool] = partial(self._parse_first, Http2Opening())
-        """Parses a piece, by the protocol that the first bytes show. Returns False if there is no
-        room for the head that is arriving."""
+        """The function that parses a piece of bytes, in the protocol that the first bytes show. It
+        returns False if the budget has no room for the head that is arriving."""
         self._time_limits = TimeLimits(self, http1, limits, loop)
         self._responder = Responder(service, loop, self._respond, self._break_off)
         self._reading_paused = False
         self._serving = False
         """True while `_serve` runs."""
         self._closed: asyncio.Future[None] | None = None
-        """Done when the connection has ended; set once the sidecar stops."""
+        """A future that is done when the connection has ended; None until the sidecar stops."""
 
     # ----------------------------------------------------------------------- the transport's calls
 
@@ -124,7 +125,8 @@ class ServerConnection(asyncio.Protocol):
             self._read_on()
 
     def eof_received(self) -> bool:
-        """Keeps the connection if a response is still owed to a client that may wait for it."""
+        """Keep the connection open if the client, which closed its sending side, may still wait for
+        a response."""
         self._http1.half_closed = True
         return self._time_limits.awaits_response()
 
@@ -141,8 +143,8 @@ class ServerConnection(asyncio.Protocol):
     # ------------------------------------------------------------------------------------- reading
 
     def _read_on(self) -> None:
-        """Reads and serves requests until something has to wait. Then ends the connection if its
-        client has half-closed and is owed no response any more."""
+        """Parse and serve requests until the next bytes have to wait. Then close the connection if
+        the client has closed its sending side and waits for no response any more."""
         http1 = self._http1
         self._serve()
         while http1.unread and not http1.holds_back():
@@ -157,8 +159,8 @@ class ServerConnection(asyncio.Protocol):
             transport.close()
 
     def _parse_first(self, opening: Http2Opening, piece: bytes) -> bool:
-        """Parses the first bytes, which may be those of HTTP/2. The first request of HTTP/2 is then
-        treated as one that can't be read."""
+        """Parse the first bytes of the connection, which may be the preface of HTTP/2. A client of
+        HTTP/2 is refused at its first request, which is treated as one that can't be read."""
         http1, begun = self._http1, opening.found
         if not opening.feed(piece):
             self._parse = http1.parse
@@ -198,7 +200,7 @@ class ServerConnection(asyncio.Protocol):
     # ------------------------------------------------------------------------------------ requests
 
     def _serve(self) -> None:
-        """Serves the waiting requests, until one of them has to wait itself."""
+        """Serve the waiting requests, until one of them has to wait for something else."""
         if self._serving:
             return
         http1, responder = self._http1, self._responder
@@ -210,7 +212,7 @@ class ServerConnection(asyncio.Protocol):
             self._serving = False
 
     def _break_off(self, error: BaseException) -> None:
-        """Resets the connection because its current request can't be answered."""
+        """Reset the connection because its current request can't be answered."""
         # If it was cancelled, its client is gone, its time is up, or what it waited for was
         # cancelled.
         if not isinstance(error, asyncio.CancelledError):
@@ -220,7 +222,7 @@ class ServerConnection(asyncio.Protocol):
         self.reset()
 
     def _respond(self, request: HttpRequest, answer: Response | ResponseSent) -> None:
-        """Writes the response, unless it is written already, and ends the request."""
+        """Write the response, unless it has been written already, and end the request."""
         omits_body = request.may_omit_body
         if isinstance(answer, ResponseSent):
             keep = answer.keep_alive and not (omits_body or self._http1.ending)
@@ -255,7 +257,8 @@ class ServerConnection(asyncio.Protocol):
         self._end_request(request, keep=keep and not self._http1.ending)
 
     def _end_request(self, request: HttpRequest, *, keep: bool) -> None:
-        """Continues with the next request, or ends the connection unless it is to `keep`."""
+        """End the current request. Then continue with the next one if the connection is to `keep`,
+        otherwise end the connection."""
         http1 = self._http1
         http1.done()
         if http1.state is SWITCHED:
@@ -318,8 +321,8 @@ class ServerConnection(asyncio.Protocol):
     # ------------------------------------------------------------------------------------- the end
 
     def finish(self) -> asyncio.Future[None]:
-        """Ends the connection after the request that is being answered. The future is done when it
-        has ended."""
+        """End the connection, after its current request if there is one. Returns a future that is
+        done when the connection has ended."""
         if self._closed is None:
             self._closed = self._loop.create_future()
         self._http1.last = True
@@ -328,7 +331,7 @@ class ServerConnection(asyncio.Protocol):
         return self._closed
 
     async def cut(self) -> None:
-        """Ends the connection at once, and the task that answers on it."""
+        """End the connection at once, and cancel the task that answers its request."""
         task = self._responder.task
         if self.transport is not None:
             self.transport.abort()
@@ -337,9 +340,10 @@ class ServerConnection(asyncio.Protocol):
             await asyncio.wait((task,))
 
     def _end(self) -> None:
-        """Ends the connection once the written bytes are sent. Bytes that the client still sends
-        are discarded: a socket that is closed with unread bytes resets the connection, and its
-        client could lose the response (RFC 9112 section 9.6), or within TLS the alert behind it."""
+        """End the connection once the written bytes are sent. Bytes that the client still sends are
+        discarded: a socket that is closed with unread bytes resets the connection, and its client
+        could lose the response (RFC 9112 section 9.6), or, within TLS, the alert that follows the
+        response."""
         transport, http1 = self.transport, self._http1
         http1.drain()
         if transport is None or transport.is_closing():
@@ -354,8 +358,9 @@ class ServerConnection(asyncio.Protocol):
         self._time_limits.linger()
 
     def _refuse_head(self) -> None:
-        """Answers 503, unless a response is still owed: the client would take the 503 for that
-        response."""
+        """Refuse a head for which the budget has no room, with a 503 and the end of the connection.
+        If another response is still owed, reset the connection instead: the client would take the
+        503 for that response."""
         http1 = self._http1
         if http1.current is None and not http1.waiting:
             self.write(HEADS_FULL)

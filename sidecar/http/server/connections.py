@@ -1,4 +1,4 @@
-"""Makes the connections of one port, knows those that are open, and ends them."""
+"""Makes the connections of one port, keeps the set of those that are open, and ends them."""
 
 import asyncio
 
@@ -7,7 +7,8 @@ from sidecar.http.server.request import Serve, Service
 
 
 class Connections:
-    """A factory of connections to `service`, and those that are open."""
+    """The connections of one port to `service`: call it to make one; `open` is the set of those
+    that are open."""
 
     def __init__(self, service: Service) -> None:
         self.service = service
@@ -15,25 +16,26 @@ class Connections:
         self.open: set[ServerConnection] = set()
 
     def __call__(self) -> ServerConnection:
-        """Return a connection that the port has accepted."""
+        """Return the protocol of a new connection that the port accepts."""
         return ServerConnection(self.service, self.open, self.service.budget.slot())
 
     def above(self) -> ServerConnection:
-        """Return a connection above a layer that the port has accepted, such as TLS."""
+        """Return the protocol of a connection on top of a layer such as TLS, which the port has
+        accepted already."""
         return ServerConnection(self.service, self.open)
 
     def within(self, serve: Serve) -> ServerConnection:
-        """Return a connection inside an existing one, such as a tunnel. `serve` answers its
-        requests."""
+        """Return the protocol of a connection inside an existing one, such as a tunnel. `serve`
+        answers the requests on it."""
         return ServerConnection(self.service._replace(serve=serve), self.open)
 
     def finish(self) -> list[asyncio.Future[None]]:
-        """Ends idle connections at once, and the others after the request that is being answered.
-        Each future is done when its connection has ended."""
+        """Close idle connections at once, and the others after the request that is being answered.
+        Returns a future for each, which is done when that connection has ended."""
         return [connection.finish() for connection in list(self.open)]
 
     async def close(self, seconds: float) -> None:
-        """Lets requests finish for `seconds`, then cuts them off."""
+        """Let requests finish for up to `seconds`, then cut off those that are left."""
         closing = self.finish()
         if closing:
             await asyncio.wait(closing, timeout=seconds)

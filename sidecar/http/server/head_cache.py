@@ -1,10 +1,11 @@
-"""Remembers what heads mean: a client on a kept connection sends the same head over and over, and
-the same bytes always mean the same.
+"""Remembers parsed request heads: a client on a kept connection sends the same head over and over,
+and the same bytes always mean the same.
 
-A head holds credentials, so its digest is kept instead of its bytes, keyed with random bytes of
-this process: an attacker who obtains a digest can't test guesses at a credential against it. A head
-may be added only with a meaning that holds no credential; `HeadTemplate` is such a meaning: the
-values that are read here, and where in the head's bytes the fields stand that are forwarded.
+A head holds credentials, so its digest is kept instead of its bytes. The digest is keyed with
+random bytes of this process: an attacker who obtains a digest can't use it to test guesses at a
+credential. A head may be added only with a meaning (the result of reading it) that holds no
+credential. `HeadTemplate` is such a meaning: it has the values that the sidecar reads, and where in
+the head's bytes the fields to forward stand.
 """
 
 from hashlib import blake2b
@@ -20,18 +21,21 @@ LONGEST = 4096
 
 
 class KnownHead(NamedTuple):
-    """A head that has been read: of an HTTP/1.1 request that keeps its connection, has a body of
-    `length` bytes, and offers no other protocol. `meaning` is what its service made of it."""
+    """A head that has been parsed before: of an HTTP/1.1 request that keeps its connection, has a
+    body of `length` bytes, and offers no other protocol. `meaning` is the object that the service
+    remembered for it."""
 
     method: str
     target: tuple[int, int]
-    """The start and end of the target in the head: its query may hold a credential."""
+    """The start and end of the request target in the head's bytes. The target itself isn't kept:
+    its query may hold a credential."""
     length: int
     meaning: Any
 
 
 class HeadCache:
-    """The last heads of one service. `key` is `KEY_BYTES` random bytes."""
+    """The most recent heads of one service, found by a digest of their bytes. `key` is `KEY_BYTES`
+    random bytes for the digest."""
 
     def __init__(self, key: bytes) -> None:
         self._keyed = blake2b(key=key, digest_size=32)
@@ -64,12 +68,14 @@ _REMEMBERED = frozenset(
         b"x-sluice-user",
     )
 )  # fmt: skip
-"""The fields that are read here and hold no credential. A head with any other is read anew."""
+"""The fields that the sidecar reads and that hold no credential. A head that has any other read
+field is not remembered."""
 
 
 class HeadTemplate:
-    """A head without the values of its forwarded fields. `runs` are the ranges of bytes that are
-    forwarded. `meaning` may hold other facts that follow from the head, but no credential."""
+    """A parsed head without the values of its forwarded fields, which may hold credentials. `runs`
+    are the ranges of the head's bytes that are forwarded. `meaning` may hold other facts that
+    follow from the head, but no credential."""
 
     __slots__ = ("_length", "_read", "_runs", "meaning")
 
@@ -82,7 +88,8 @@ class HeadTemplate:
         self.meaning: Any = None
 
     def fill(self, raw_head: bytes) -> RequestHead:
-        """Return the head, filled in from the same bytes that the template was made of."""
+        """Return the whole head, with the forwarded fields taken from `raw_head`, the same bytes
+        that the template was made from."""
         lines = b""
         for run in self._runs:
             lines += raw_head[run]
@@ -92,8 +99,9 @@ class HeadTemplate:
 def head_template(
     fields: list[tuple[bytes, bytes]], head: RequestHead, raw_head: bytes
 ) -> HeadTemplate | None:
-    """Return the template of `head`, which `fields` were sorted into; None if it may not be
-    remembered, or if its forwarded fields are not forwarded as they were written."""
+    """Return the template of `head`, whose original fields are `fields` and bytes `raw_head`; None
+    if it may not be remembered, or if its forwarded fields are not forwarded exactly as they were
+    written."""
     if not _REMEMBERED.issuperset(head.read):
         return None
     # The value differs in each request, and tracing reads it from the fields, which a remembered

@@ -1,13 +1,13 @@
 """Follows HTTP/1.1 on one connection from a client: which request is being answered, which requests
-wait, which bytes are not read yet, and what may come next. `State` is what the connection does, and
-each step from one state to another is a method of `Http1`:
+wait, which bytes are not parsed yet, and what may come next. `State` says what the connection does,
+and each step from one state to another is a method of `Http1`:
 
     IDLE        begin ▶ RESPONDING
     RESPONDING  done ▶ IDLE   discard ▶ DISCARDING   switch ▶ SWITCHED
     DISCARDING  done ▶ IDLE
     any         drain ▶ DRAINING, or close ▶ CLOSED, after which nothing is read or served
 
-How far a message has arrived is the parser's state, and its body's. Pure: holds no transport,
+The parser and the body's stream know how far a message has arrived. Pure: holds no transport,
 writes nothing and waits for nothing. `connection.py` owns it and acts on what it says.
 """
 
@@ -22,14 +22,14 @@ from sidecar.http.server.head_cache import LONGEST, HeadCache
 from sidecar.http.server.request import HttpRequest, ServerLimits
 
 PIECE = 64 * 1024
-"""The most bytes that are parsed at once, before the requests in them are served."""
+"""The most bytes that are parsed at once; the requests in them are served before more is parsed."""
 
 
 class State(Enum):
-    """What a connection does. Bytes are read in the first three states only."""
+    """The states of a connection. Bytes are read only in the first three."""
 
     IDLE = auto()
-    """It waits for a request, or for the rest of its head."""
+    """The connection waits for a request, or for the rest of a request's head."""
     RESPONDING = auto()
     """A request is being answered, while its body may still arrive."""
     DISCARDING = auto()
@@ -48,8 +48,9 @@ _READING = (RESPONDING, IDLE, DISCARDING)
 
 
 class Http1:
-    """One connection that speaks HTTP/1.1. A whole request with a head in `heads` needs no parser.
-    `held_head` counts the bytes held of an incomplete head."""
+    """The state of one connection that speaks HTTP/1.1. A whole request whose head is in the cache
+    `heads` isn't parsed again. `held_head` counts the bytes of an incomplete head against their
+    budget."""
 
     __slots__ = (
         "_ends_half_closed", "_heads", "_held_head", "_new_request", "_parser",
@@ -70,13 +71,13 @@ class Http1:
         self._ends_half_closed = not limits.half_close_seconds
         self.state = IDLE
         self.unread = bytearray()
-        """Bytes that were not parsed yet."""
+        """The bytes that have arrived and are not parsed yet."""
         self.waiting: deque[HttpRequest] = deque()
-        """Requests behind the one that is being answered."""
+        """The parsed requests that are not being answered yet."""
         self.current: HttpRequest | None = None
         """The request that is being answered."""
         self.last = False
-        """True if nothing after the current request is read."""
+        """True if nothing that follows the current request may be read."""
         self.half_closed = False
         """True if the client has closed its sending side."""
         self._parser = RequestParser(limits.head, new_request, new_body, self.waiting.append)
@@ -84,39 +85,40 @@ class Http1:
     # ------------------------------------------------------------------------ from state to state
 
     def begin(self) -> HttpRequest:
-        """Begins with the next waiting request, and returns it."""
+        """Make the next waiting request the current one, and return it."""
         assert self.state is IDLE
         self.state = RESPONDING
         self.current = request = self.waiting.popleft()
         return request
 
     def discard(self) -> None:
-        """Drops the rest of the current request's body, since the request is answered."""
+        """Drop the rest of the current request's body, since the request is answered."""
         if self.state is RESPONDING:
             self.state = DISCARDING
 
     def done(self) -> None:
-        """Ends the current request. The next may begin, unless the connection has ended."""
+        """End the current request. The next one may begin, unless the connection has ended."""
         self.current = None
         if self.state is RESPONDING or self.state is DISCARDING:
             self.state = IDLE
 
     def switch(self) -> bytes:
-        """Gives the connection to another protocol, and returns what followed the request."""
+        """Give the connection to another protocol, and return the bytes that followed the
+        request."""
         data = bytes(self.unread)
         self._stop(SWITCHED)
         return data
 
     def drain(self) -> None:
-        """Ends the connection behind the last response."""
+        """Note that the last response is written. What still arrives is dropped."""
         self._stop(DRAINING)
 
     def close(self) -> None:
         self._stop(CLOSED)
 
     def lose(self) -> bool:
-        """Notes that the connection is lost. Returns whether that broke off the current request's
-        body."""
+        """Note that the connection is lost. Returns True if the current request's body failed
+        because of that."""
         self.close()
         request = self.current
         if request is None or request.body.settled:
@@ -136,8 +138,8 @@ class Http1:
     # ---------------------------------------------------------------------------- what may follow
 
     def holds_back(self) -> bool:
-        """Return whether new bytes have to wait: other requests wait, a body's reader is slow, or
-        the bytes may not be a request."""
+        """Return whether new bytes have to wait unparsed: other requests wait, the reader of a body
+        is slow, or the bytes may not be a request."""
         if self.waiting or self._parser.failed:
             return True
         request = self.current
@@ -151,7 +153,7 @@ class Http1:
     @property
     def ending(self) -> bool:
         """True if the current request is the last one: the client has half-closed and sent no
-        other, or nothing after it is read."""
+        other, or nothing that follows it is read."""
         if self.last or self.state not in _READING or (self.half_closed and self._ends_half_closed):
             return True
         if not self.waiting and (self._parser.failed or (self.half_closed and not self.unread)):
@@ -161,8 +163,8 @@ class Http1:
         return bool(self.unread) and self.current is not None and self.current.offers_upgrade
 
     def owes_response(self) -> bool:
-        """Return whether a client that has half-closed may still wait for the response to a whole
-        request."""
+        """Return whether a client that has half-closed may still wait for a response, because it
+        has sent a whole request."""
         request = self.current
         if request is None:
             # A request that the client broke off fails when it is served, and no response before it
@@ -173,19 +175,19 @@ class Http1:
     # ------------------------------------------------------------------------------------ reading
 
     def hold(self, data: bytes) -> None:
-        """Keeps bytes that have to wait."""
+        """Keep `data`, which has to wait unparsed. Dropped if the connection reads no more."""
         if self.state in _READING:
             self.unread += data
 
     def next_piece(self) -> bytes:
-        """Return the next of the bytes that waited, to be parsed now."""
+        """Return the next piece of the bytes that waited, to be parsed now."""
         piece = bytes(self.unread[:PIECE])
         del self.unread[:PIECE]
         return piece
 
     def parse(self, piece: bytes) -> bool:
-        """Parses bytes that follow those parsed so far. The requests that are found wait. Returns
-        False if there is no room for the head that is arriving."""
+        """Parse the next bytes, and add the requests found to `waiting`. Returns False if the
+        budget has no room for the head that is arriving."""
         parser, waiting = self._parser, self.waiting
         end = piece.find(b"\r\n\r\n") + 4 if parser.message is None else 0
         raw_head = piece[:end] if 4 <= end <= LONGEST else b""
@@ -220,12 +222,12 @@ class Http1:
         return fits
 
     def restart(self) -> None:
-        """Reads the next byte as the first of a head."""
+        """Start over: take the next byte as the first one of a head."""
         self._parser.reset()
         self._held_head.release()
 
     def add_http2_request(self) -> None:
-        """Adds a request that can't be read, in place of the first one of HTTP/2."""
+        """Add a request that can't be read, in place of the first request of an HTTP/2 client."""
         request = self._new_request()
         request.fault = request.http2 = True
         self.last = True

@@ -1,10 +1,10 @@
 """Tells a client that speaks HTTP/2 by prior knowledge (RFC 9113 section 3.3) why it is refused, in
-its own protocol: it would show its user nothing of an HTTP/1.1 response.
+HTTP/2: the client would show its user nothing of an HTTP/1.1 response.
 
     the preface           is answered with SETTINGS, by which a client knows that it is connected
     its first request     is refused, with a GOAWAY whose debug data says why
 
-A GOAWAY at once would make gRPC's clients connect again and again until the call's deadline, and
+After a GOAWAY at once, gRPC's clients would connect again and again until the call's deadline, and
 show nothing of it. Pure. Knows no connection.
 """
 
@@ -14,7 +14,7 @@ REASON = (
     "this port speaks HTTP/1.1 only, until Sluice supports HTTP/2; set the client to HTTP/1.1, or "
     "configure the data source as kind tcp to pass its connections on unread"
 )
-"""The debug data of the GOAWAY."""
+"""The debug data of the GOAWAY, which clients show to their users."""
 
 _HEADERS, _SETTINGS, _GOAWAY = 1, 4, 7
 _HTTP_1_1_REQUIRED = 0xD
@@ -22,36 +22,37 @@ _FRAME_HEAD = 9
 
 
 def _frame(kind: int, payload: bytes) -> bytes:
-    """Return a frame of the connection, without flags (RFC 9113 section 4.1)."""
+    """Return an HTTP/2 frame on stream 0, without flags (RFC 9113 section 4.1)."""
     return len(payload).to_bytes(3, "big") + bytes((kind, 0)) + bytes(4) + payload
 
 
 SETTINGS = _frame(_SETTINGS, b"")
-"""The answer to the preface; a server has to begin with it, and it may be empty."""
+"""The frame that answers the preface: a server has to begin with SETTINGS, which may be empty."""
 GOAWAY = _frame(_GOAWAY, bytes(4) + _HTTP_1_1_REQUIRED.to_bytes(4, "big") + REASON.encode())
-"""The answer to the first request. It names stream 0: none was processed, so a client may send all
-its requests again elsewhere."""
+"""The frame that answers the first request. It names stream 0 as the last one processed: no request
+was processed, so a client may send all its requests again elsewhere."""
 
 
 class Http2Opening:
-    """Follows the first bytes of one connection: is it HTTP/2, and has it sent a request?"""
+    """Follows the first bytes of one connection, to find out whether the client speaks HTTP/2 and
+    whether it has sent a request."""
 
     __slots__ = ("_head", "_payload", "_preface", "found", "requested")
 
     def __init__(self) -> None:
         self._preface = PREFACE
-        """The missing part of the preface."""
+        """The part of the preface that has not arrived yet."""
         self._head = b""
-        """The beginning of the frame's head under way."""
+        """The bytes that have arrived of an incomplete frame header."""
         self._payload = 0
-        """The number of bytes missing of the frame's payload."""
+        """The number of bytes that are missing of the current frame's payload."""
         self.found = False
         """True if the whole preface has arrived."""
         self.requested = False
-        """True if a HEADERS frame has begun."""
+        """True if a HEADERS frame has begun, which starts a request."""
 
     def feed(self, piece: bytes) -> bool:
-        """Reads the next bytes. Returns whether they may belong to an HTTP/2 connection."""
+        """Take the next bytes. Returns False if they show that the connection isn't HTTP/2."""
         missing = self._preface
         part = piece[: len(missing)]
         if not missing.startswith(part):

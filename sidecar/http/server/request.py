@@ -1,6 +1,7 @@
-"""Describes one request from a client, what can be done about it on its connection, and what may
-become of it: a response that is still to be written, one that must wait for the disk, or one that
-has been written. `Service` says who answers the requests of a port, within which limits.
+"""Describes one request from a client, and what its service can do with the connection. An answer
+is a response that is still to be written (`Response`), one that must wait for the disk
+(`Deferred`), or one that has been written (`ResponseSent`). `Service` says who answers the requests
+of a port, within which limits.
 
 Knows nothing of what a request asks for.
 """
@@ -22,26 +23,28 @@ class Response(Protocol):
         """True if the connection ends after the response."""
 
     def encode(self, *, keep_alive: bool, omit_body: bool, http10: bool) -> bytes:
-        """Return the whole response, without its body if it answers a HEAD (`omit_body`). It says
-        whether the connection stays open: HTTP/1.0 closes connections unless told otherwise."""
+        """Return the whole response as bytes, without its body if it answers a HEAD (`omit_body`).
+        The header `Connection` states `keep_alive`: HTTP/1.0 (`http10`) closes connections unless
+        told otherwise."""
 
 
 Complete = Callable[[BaseException | None], Response]
-"""Makes the response once a record is on disk, or of the error that kept it from there."""
+"""Makes the response once a record is on disk. Gets None, or the error because of which the record
+could not be written."""
 
 
 class Deferred(NamedTuple):
-    """A response that must not be written before `durable` is done: the record of its decision goes
-    to disk first. Then `complete` makes it, of the error if the record did not get there. If
-    `durable` is cancelled or `complete` raises, the service's `failed` makes the response."""
+    """A response that must not be written before `durable` is done, because the record of its
+    decision goes to disk first. Then `complete` makes the response, from the error if the record
+    could not be written. If `durable` is cancelled or `complete` raises, the service's `failed`
+    makes the response."""
 
     durable: asyncio.Future[None]
     complete: Complete
 
 
 class ResponseSent:
-    """A response that has been written, or is being written. `status` is 0 if no response was
-    begun."""
+    """A response that the service has written itself. `status` is 0 if no response was begun."""
 
     __slots__ = ("keep_alive", "status")
 
@@ -50,7 +53,7 @@ class ResponseSent:
         self.status = status
 
     def end_connection(self) -> None:
-        """Makes this the last response on its connection."""
+        """Make this the last response on its connection."""
         self.keep_alive = False
 
 
@@ -61,16 +64,17 @@ CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
 class ClientConnection(Protocol):
-    """The parts of a connection that its requests act on, as `HttpRequest` describes them."""
+    """The part of a client's connection that its requests use; the methods do what those of
+    `HttpRequest` say."""
 
     transport: asyncio.Transport | None
-    """None before and after the connection."""
+    """The transport; None before the connection is made and after it is lost."""
     congested: bool
     heads: HeadCache
 
     @property
     def ending(self) -> bool:
-        """True if the connection closes after the response under way."""
+        """True if the connection closes after the current response."""
 
     def write(self, data: bytes) -> None: ...
     async def drain(self) -> None: ...
@@ -81,9 +85,9 @@ class ClientConnection(Protocol):
 
 
 class HandedOver(NamedTuple):
-    """A connection that another protocol runs from now on. `data` followed the request; `ended`
-    says that nothing more will arrive. `on_lost` must be called when the connection is lost;
-    `nested` makes an HTTP connection inside of this one."""
+    """A connection that another protocol runs from now on. `data` are the bytes that followed the
+    request; `ended` says that nothing more will arrive. The new protocol must call `on_lost` when
+    the connection is lost; `nested` makes an HTTP connection inside of this one."""
 
     transport: asyncio.Transport
     data: bytes
@@ -93,11 +97,12 @@ class HandedOver(NamedTuple):
 
 
 class HttpRequest(RequestMessage):
-    """A request as a server answers it.
+    """A request as a server's service gets it.
 
-    The service may keep its reading of the fields in `head`. If the connection knows the head,
-    `head` is the service's remembered reading, and there are no fields; `raw_head` then holds the
-    bytes. `body_partly_read` says that reading the body for a decision has begun.
+    The service may keep in `head` what it has read from the fields. If the head was found in the
+    cache (`known`), `head` is what the service remembered for it, and there are no fields;
+    `raw_head` then holds the bytes. `body_partly_read` says that reading the body for a decision
+    has begun.
     """
 
     __slots__ = (
@@ -110,19 +115,23 @@ class HttpRequest(RequestMessage):
         self._connection = connection
         self.head: Any = None
         self.known = False
-        """True if `head` was in the cache of heads."""
+        """True if the head was found in the cache, so that `head` is what the service remembered
+        for it."""
         self.raw_head = b""
-        """The bytes of the head, if it is known or may be remembered."""
+        """The bytes of the head, if it was found in the cache or may be added to it; otherwise
+        empty."""
         self.body_partly_read = False
         self.continued = False
-        """True if the client was told to send its body."""
+        """True if the client was told, by a 100 response, to send its body."""
         self.response_started = False
         self.ends_on_client_close = False
         self.on_left: list[Callable[[], None]] | None = None
-        """Called when the client leaves before it was answered."""
+        """The functions to call if the client leaves before it was answered; None if there are
+        none."""
 
     def remember(self, meaning: Any) -> None:
-        """Has the next request with the same head get `meaning`, which must hold no credential."""
+        """Store `meaning` for this head in the cache: the next request with the same head gets it
+        as its `head`. It must hold no credential."""
         if self.raw_head:
             at = self.raw_head.index(b" %b " % self.target.encode()) + 1
             target = at, at + len(self.target)
@@ -135,7 +144,7 @@ class HttpRequest(RequestMessage):
 
     @property
     def local_host(self) -> str | None:
-        """The address at which the connection arrived; None if it is gone."""
+        """The address at which the connection arrived; None if the connection is gone."""
         transport = self._connection.transport
         name = None if transport is None else transport.get_extra_info("sockname")
         return str(name[0]) if isinstance(name, tuple) else None
@@ -157,13 +166,13 @@ class HttpRequest(RequestMessage):
         return any(name.lower() == b"expect" for name, _ in self.fields)
 
     def start_response(self, data: bytes) -> None:
-        """Writes the first bytes of the response. Raises `ConnectionResetError` if the client is
+        """Write the first bytes of the response. Raises `ConnectionResetError` if the client is
         gone."""
         self._connection.write(data)
         self.response_started = True
 
     def write(self, data: bytes) -> None:
-        """Writes more of the response. Raises `ConnectionResetError` if the client is gone."""
+        """Write more of the response. Raises `ConnectionResetError` if the client is gone."""
         self._connection.write(data)
 
     @property
@@ -172,60 +181,62 @@ class HttpRequest(RequestMessage):
         return self._connection.congested
 
     async def drain(self) -> None:
-        """Waits until the client has taken enough of what was written."""
+        """Wait until the client has accepted enough of the bytes written. Raises
+        `ConnectionResetError` if the client is gone, or accepts nothing for `write_seconds`."""
         await self._connection.drain()
 
     def end_on_client_close(self) -> None:
-        """Ends the response when the client closes its sending side. For a response without an end,
-        such as an event stream: its client can't be waiting for the end."""
+        """End the response when the client closes its sending side. This is for a response without
+        an end, such as an event stream: its client can't be waiting for the end."""
         self.ends_on_client_close = True
 
     def watch_client(self, on_left: Callable[[], None]) -> None:
-        """From now on until the response begins, notices soon if the client leaves, and then calls
-        `on_left`: for long work that should end then."""
+        """Call `on_left` when the client leaves. Until the response begins, the sidecar notices
+        that soon: this is for long work that should end then."""
         if self.on_left is None:
             self.on_left = []
         self.on_left.append(on_left)
         self._connection.watch()
 
     def client_left(self) -> bool:
-        """Return whether the client has left. From now on the sidecar watches for that."""
+        """Return whether the client has left. Also makes the sidecar watch for that from now on."""
         if self._connection.transport is None:
             return True
         self._connection.watch()
         return False
 
     def send_continue(self) -> None:
-        """Tells a client that sent `Expect: 100-continue` to send its body."""
+        """Send a 100 response to a client that sent `Expect: 100-continue`, so that it sends its
+        body. Nothing is sent if the body is arriving already."""
         # A client that is already sending doesn't need it (RFC 9110 section 10.1.1).
         if not self.body.complete and not self.body.total_bytes:
             self._connection.write(CONTINUE)
             self.continued = True
 
     def stop_reading(self) -> None:
-        """Reads nothing after this request: it may not be HTTP (RFC 9931)."""
+        """Read nothing after this request: the bytes may not be HTTP (RFC 9931)."""
         self._connection.stop_reading()
 
     def hand_over(self) -> HandedOver:
-        """Gives the connection away, with the bytes that followed the request. Raises
+        """Give the connection to another protocol, with the bytes that followed the request. Raises
         `ConnectionResetError` if the client is gone. The request counts as answered when the
         coroutine that serves it returns."""
         return self._connection.hand_over()
 
     def reset(self) -> None:
-        """Breaks the connection, so that the client can't take its end for the end of the body."""
+        """Reset the connection, so that the client can't take its end for the end of the body."""
         self._connection.reset()
 
 
 Serve = Callable[[HttpRequest], Coroutine[Any, Any, Answer]]
-"""Answers one request."""
+"""Answers one request: a coroutine function."""
 
 ConnectionFactory = Callable[[Serve], asyncio.Protocol]
-"""Makes an HTTP connection inside another connection. The argument answers its requests."""
+"""Makes an HTTP connection inside another connection. The argument answers the requests on it."""
 
 
 class ServerLimits(NamedTuple):
-    """Bytes and seconds."""
+    """The limits of the connections of one port, in bytes or in seconds."""
 
     head: HeadLimits
     buffer_bytes: int
@@ -236,16 +247,17 @@ class ServerLimits(NamedTuple):
     """The seconds for which the rest of a refused body is read and dropped, so that the client can
     read the refusal."""
     half_close_seconds: float
-    """The seconds for which a client that closed its sending side is assumed to wait for the head
-    of the response; then it counts as gone. With 0 it counts as gone at once."""
+    """The seconds that a client that closed its sending side may wait for the head of the response;
+    after that it counts as gone. With 0, the client counts as gone at once."""
     write_seconds: float
-    """The seconds for which a client may take nothing of a response."""
+    """The seconds without progress after which a client that accepts no bytes of a response is cut
+    off."""
     watch_seconds: float = 0.05
-    """The seconds between two checks whether a watched client has left."""
+    """The seconds between two checks whether a client that is watched has left."""
 
 
 class Flow:
-    """Bytes on the connections of one port, framing included."""
+    """The numbers of bytes received and sent on the connections of one port, framing included."""
 
     __slots__ = ("received", "sent")
 
@@ -255,9 +267,9 @@ class Flow:
 
 
 class Service(NamedTuple):
-    """`serve` answers each request; if it raises, `failed` makes the response. With `cancels`, a
-    client that leaves cancels its request. `budget` limits the connections of all ports
-    together."""
+    """The service behind one port: `serve` answers each request, and `failed` makes the response if
+    `serve` raises. With `cancels`, a client that leaves cancels its request. `budget` limits the
+    connections of all ports together."""
 
     serve: Serve
     failed: Callable[[HttpRequest], Response]

@@ -1,9 +1,9 @@
-"""Has a service answer requests. Each is one coroutine, which runs at once, in the turn of the
-event loop in which the request arrived, and becomes a task where it first waits
+"""Has a service answer requests. Each answer is one coroutine. It runs at once, in the same turn of
+the event loop in which the request arrived, and becomes a task only where it first waits
 (`platform/eager.py`).
 
-Waits for the record that an answer depends on, and answers for a service that fails. Knows nothing
-of what a request asks for, and not how it arrived.
+Waits for the record that an answer depends on, and answers in place of a service that fails. Knows
+nothing of what a request asks for, nor how it arrived.
 """
 
 import asyncio
@@ -25,8 +25,9 @@ log = logging.getLogger(__name__)
 
 
 class Responder:
-    """Has `service` answer one request after the other. `respond` gets each answer; `break_off` is
-    called instead, with the reason, where there is none."""
+    """Has `service` answer the requests of one connection, one after the other. `respond` is called
+    with each answer; if a request can't be answered, `break_off` is called with the reason
+    instead."""
 
     __slots__ = (
         "_break_off", "_complete", "_loop", "_request", "_respond", "_service", "task",
@@ -45,12 +46,15 @@ class Responder:
         self._break_off = break_off
         self._request: HttpRequest | None = None
         self._complete: Complete | None = None
-        """Makes the response to `_request`, which waits for its record."""
+        """The function that makes the response to `_request` once its record is on disk; None if no
+        request waits for a record."""
         self.task: asyncio.Task[None] | None = None
-        """The task of the request that is being answered, or of what follows its answer."""
+        """The task that answers the current request, or that finishes it after the answer; None if
+        there is none."""
 
     def run(self, coroutine: Coroutine[Any, Any, None]) -> None:
-        """Runs a coroutine of the request that is being answered."""
+        """Run a coroutine for the request that is being answered. `break_off` is called if it
+        raises."""
         try:
             task = eager.start(coroutine, self._loop)
         except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001  # `break_off` logs it
@@ -86,7 +90,7 @@ class Responder:
                 self._respond(request, answer)
 
     def _recorded(self, durable: asyncio.Future[None]) -> None:
-        """Answers a request once its record is on disk, or has failed to get there."""
+        """Answer the waiting request: its record is on disk, or could not be written."""
         request, complete = self._request, self._complete
         assert request is not None
         assert complete is not None

@@ -1,5 +1,5 @@
-"""Ends a connection whose client takes too long: to send a head, to wait for a response that it may
-not want any more, or to take what was written. Knows no bytes."""
+"""Ends a connection whose client takes too long to send a head, or to accept the bytes written; and
+one whose client may be gone while its request is answered. Knows no bytes."""
 
 import asyncio
 import logging
@@ -11,11 +11,12 @@ from sidecar.http.server.request import CONTINUE, ClientConnection, ServerLimits
 log = logging.getLogger(__name__)
 
 _ESTABLISHED, _CLOSED = 1, 7
-"""The states of a TCP connection that neither side has ended, and of one that was reset."""
+"""The kernel's numbers for two states of a TCP connection: neither side has ended it, and it was
+reset."""
 
 
 class TimeLimits:
-    """The time limits of one connection."""
+    """The timers of one connection from a client."""
 
     __slots__ = (
         "_asked", "_connection", "_grace", "_http1", "_idle_since", "_idle_timer", "_limits",
@@ -39,7 +40,8 @@ class TimeLimits:
         self._lingering: asyncio.TimerHandle | None = None
         self._watching: asyncio.TimerHandle | None = None
         self._asked = False
-        """True if the sidecar has probed whether a client that half-closed is still there."""
+        """True if the sidecar has sent a client that half-closed a 100 response, to find out
+        whether it is still there."""
         self._writable: asyncio.Future[None] | None = None
 
     def start(self) -> None:
@@ -47,14 +49,15 @@ class TimeLimits:
         self._check_idle()
 
     def stop(self) -> None:
-        """Waits no longer for a head or for the client to close."""
+        """Cancel all timers except the one for writing, since another protocol takes over or the
+        connection is lost."""
         for timer in (self._idle_timer, self._grace, self._lingering, self._watching):
             if timer is not None:
                 timer.cancel()
         self._grace = self._watching = None
 
     def request_ended(self) -> None:
-        """Gives the client all of `idle_seconds` for the next request."""
+        """Note that a request has ended: the client has all of `idle_seconds` for the next one."""
         self._idle_since = self._loop.time()
         if self._grace is not None:
             self._grace.cancel()
@@ -84,8 +87,8 @@ class TimeLimits:
                 transport.close()
 
     def linger(self) -> None:
-        """Closes the connection, whose sending side has ended, after `lingering_seconds`, unless
-        the client closes it earlier."""
+        """Close the connection, whose sending side has ended, after `lingering_seconds`, unless the
+        client closes it earlier."""
         self._lingering = self._loop.call_later(self._limits.lingering_seconds, self._close)
 
     def _close(self) -> None:
@@ -97,9 +100,9 @@ class TimeLimits:
 
     def awaits_response(self) -> bool:
         """Return whether a client that closed its sending side may still wait for a response. A
-        client that is gone looks the same until something is written to it, so the wait is limited.
-        Without any wait, the client counts as gone unless its response has begun, and its request
-        ends at once."""
+        client that is gone looks the same until something is written to it, so the wait is limited
+        to `half_close_seconds`. If that is 0, the client counts as gone unless its response has
+        begun, and its request is broken off at once."""
         http1 = self._http1
         request = http1.current
         if not self._limits.half_close_seconds:
@@ -126,14 +129,14 @@ class TimeLimits:
     # ------------------------------------------------------------ a client that may have left
 
     def watch(self) -> None:
-        """Ends the connection soon after the client of the current request has left, until the
-        response begins or the request ends."""
+        """Watch the client of the current request until the response begins or the request ends. If
+        the client leaves, the connection is ended soon."""
         if self._watching is None:
             self._watching = self._loop.call_later(self._limits.watch_seconds, self._look)
 
     def watch_unread(self) -> None:
-        """Watches for a client that leaves while nothing is read from it, if a client that closes
-        its sending side counts as gone: without reading, the event loop doesn't notice."""
+        """Watch for a client that leaves while nothing is read from it: without reading, the event
+        loop doesn't notice. Needed only if a client that closes its sending side counts as gone."""
         if not self._limits.half_close_seconds:
             self.watch()
 
@@ -162,9 +165,9 @@ class TimeLimits:
     # -------------------------------------------------------- a client that takes nothing
 
     async def until_writable(self) -> None:
-        """Waits until the client has taken enough. Raises `ConnectionResetError` if it is gone, or
-        takes nothing for `write_seconds`: it would hold its connection to the data source
-        forever."""
+        """Wait until the client has accepted enough of the bytes written. Raises
+        `ConnectionResetError` if it is gone, or accepts nothing for `write_seconds`: its request
+        would hold a connection to the data source forever."""
         self._writable = writable = self._loop.create_future()
         timer = self._loop.call_later(self._limits.write_seconds, self._cut_off)
         try:
@@ -174,7 +177,7 @@ class TimeLimits:
             self._writable = None
 
     def writable(self, error: Exception | None = None) -> None:
-        """Ends the wait, with `error` if the client is gone."""
+        """End the wait of `until_writable`; it raises `error` if that is given."""
         waiter = self._writable
         if waiter is not None and not waiter.done():
             if error is None:
@@ -189,9 +192,8 @@ class TimeLimits:
 
 
 def _left_unnoticed(transport: asyncio.Transport, http1: Http1) -> bool:
-    """Return whether the client has left while reading was paused, since it had sent much more than
-    the request that is being answered. Without reading, the event loop doesn't notice that it
-    left."""
+    """Return whether the client has left while reading was paused because it had sent much more
+    than the current request. Without reading, the event loop doesn't notice that it left."""
     request = http1.current
     if request is None or request.response_started or not request.body.settled:
         return False
@@ -201,7 +203,8 @@ def _left_unnoticed(transport: asyncio.Transport, http1: Http1) -> bool:
 
 
 def _state(transport: asyncio.Transport) -> int | None:
-    """Return the first byte of `tcp_info`; None without a socket."""
+    """Return the kernel's state of the TCP connection, the first byte of `tcp_info`; None without a
+    socket."""
     sock = transport.get_extra_info("socket")
     if sock is None or sock.fileno() < 0:
         return None
