@@ -1,6 +1,6 @@
 """The interface of a protocol to the proxy: its routes, the functions that find a request's sources
-and filter its response, and the types that both exchange (`protocols/RULES.md`, R1 to R7). Pure,
-except for `RoutedRequest.fetch`."""
+and filter its response, and the types that the proxy and the protocol exchange
+(`protocols/RULES.md`, R1 to R7). Pure, except for `RoutedRequest.fetch`."""
 
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ FieldIterable = Iterable[tuple[bytes, bytes]]
 
 
 class SourceRef(NamedTuple):
-    """A source by the id that policies use, and its configured sensitivity."""
+    """A source as policies know it: its id, and the sensitivity that the configuration gives it."""
 
     source_id: str
     sensitivity: Sensitivity
@@ -67,19 +67,21 @@ class RoutedRequest(NamedTuple):
     method: str
     target: Target
     path_params: tuple[str, ...]
-    """The values of the pattern's `{names}`, decoded, in order."""
+    """The values of the `{names}` in the route's pattern, decoded, in order."""
     body: Any
     """The return value of the route's `parse_body`; None if the route has none."""
     fetch: Callable[[str], Awaitable[FetchedResponse]]
-    """GETs a target from the data source. Raises `UpstreamFailed`, `ResponseTooLarge`."""
+    """Sends a GET for a target to the data source, with the agent's credentials. Raises
+    `UpstreamFailed`, `ResponseTooLarge`."""
     # `fetch` sends the agent's own header fields, so that a look-up shows no more than the agent's
     # credentials allow.
     fields: FieldIterable
-    """The header fields as they are forwarded, in order."""
+    """The header fields to forward, in order."""
     attribution: Attribution
-    """The user and session that the request states. Used to attribute, never to authorize."""
+    """The user, session and task that the request states. Used to attribute, never to authorize."""
     budget: Budget
-    """The remaining budget of the request. A protocol charges it before it does the work."""
+    """The remaining budget of the request for work. A protocol charges it before it does the
+    work."""
 
 
 # Judges by the policy set in force at that moment, so its answer may change from one message of a
@@ -88,45 +90,49 @@ Permits = Callable[[SourceRef], bool]
 
 
 class Visibility(NamedTuple):
-    """The parts of a response that the agent may see."""
+    """Says which parts of a response the agent may see."""
 
     permits: Permits
-    """Returns whether the agent may see another source. Writes no record."""
+    """Returns whether the agent may see a source, such as an element of a list. Writes no
+    record."""
     field: str
-    """The path, with dots, to a document's own level; empty if documents have none."""
+    """The dotted path to the field that holds a document's own level; empty if documents have
+    none."""
     levels: tuple[Sensitivity, ...] | None
     """The levels that the agent may see; None for all of them. A document without a level, or
     with an unknown one, counts as `critical`."""
 
 
 class ForwardedPart(NamedTuple):
-    """The part of a response that reaches the agent, and how many documents were withheld."""
+    """The part of a response that reaches the agent, and the number of documents that were withheld
+    from it."""
 
     body: bytes
     withheld: int = 0
 
 
 InsertEvent = Callable[[bytes], bool]
-"""Writes whole events of the sidecar's own to the agent, between two of the data source's. False if
-the agent doesn't take what was written before."""
+"""Writes events that the sidecar makes itself, always whole, between two events of the data source.
+Returns False if the agent doesn't accept the bytes written before."""
 
 
 class ForwardPlan(NamedTuple):
-    """The changes to an allowed request and its response. Both filters raise `UpstreamFailed` for a
-    response they can't judge."""
+    """Says what the proxy changes in an allowed request and in its response. Both filters raise
+    `UpstreamFailed` for a response that they can't judge."""
 
     # Wherever nothing has to be added, the body is forwarded as received, byte for byte, so that
     # the data source gets exactly what was judged.
     body: bytes | None = None
-    """Replaces the request body; None forwards the body as received."""
+    """The body that replaces the request's; None forwards the body as received."""
     filter_response: Callable[[FetchedResponse], ForwardedPart] | None = None
-    """Makes the sidecar request the response without content encoding and read it whole; the agent
-    gets what this returns. A response without a success status passes unchanged."""
+    """Returns the part of a response that the agent gets. If it is set, the sidecar requests the
+    response without content encoding and reads it whole. A response without a success status passes
+    unchanged."""
     filter_event: Callable[[bytes], ForwardedPart | None] | None = None
     """Filters a `text/event-stream` response event by event, instead of reading it whole. It gets
-    the `data` of each event and returns its replacement; None drops the event."""
+    the `data` of each event, and returns the replacement; None drops the event."""
     on_head: Callable[[int, Fields], None] | None = None
-    """Gets the status and header fields before any of the response is passed on."""
+    """Called with the status and header fields before any of the response is passed on."""
     on_events: Callable[[InsertEvent], Callable[[], None]] | None = None
     """Called when a filtered event stream begins. Returns a function that is called at its end."""
     forward_fields: Callable[[FieldIterable], Fields] | None = None
@@ -137,7 +143,7 @@ FORWARD_UNCHANGED = ForwardPlan()
 
 
 class OutgoingRequest(NamedTuple):
-    """A request about to be sent, for a protocol that signs it."""
+    """A request that is about to be sent to the data source, as a protocol gets it to sign it."""
 
     method: str
     host: str
@@ -154,17 +160,19 @@ def with_event(reason: str, event_id: str) -> str:
 
 
 class RefusalResponse(NamedTuple):
-    """A denial or an error of the sidecar, which the protocol may render in its own format."""
+    """A denial or an error of the sidecar, which a protocol may render in its own format."""
 
     status: int
     message: str
-    """The reason, with the event's id if there was a decision."""
+    """The reason for the refusal, followed by the event's id if there was a decision."""
     decision: dict[str, str]
-    """The four fields of an evaluation; empty without a decision, or after it failed."""
+    """The four fields of the evaluation; empty if there was no decision, or if an error came after
+    it."""
 
     @classmethod
     def of(cls, status: int, reason: str, decision: dict[str, str]) -> "RefusalResponse":
-        """The refusal for this reason. If it was decided, its message ends with the event's id."""
+        """Return the refusal for this reason. With a `decision`, its message ends with the event's
+        id."""
         message = with_event(reason, decision["event_id"]) if decision else reason
         return cls(status, message, decision)
 
@@ -179,7 +187,8 @@ PlanForward = Callable[[Any, RoutedRequest, Sources, Visibility], ForwardPlan]
 
 
 class RouteClass(Enum):
-    """The class of a route (R7), which decides how its requests are handled."""
+    """The class of a route (R7), which says whether its requests are denied, authorized or open,
+    and what is recorded."""
 
     RETRIEVE = "retrieve"
     """Reads a source. Authorized and recorded; what it returned is recorded as lineage."""
@@ -187,7 +196,8 @@ class RouteClass(Enum):
     """Looks up a name. Authorized and recorded like a read; the response must be about the
     source that was authorized."""
     METADATA = "metadata"
-    """Describes a source without reading it. Authorized and recorded, or composed."""
+    """Describes a source without reading it. Authorized and recorded; or the response is composed
+    from what the agent may see."""
     WRITE = "write"
     """Changes a source. Denied, or authorized like a read where the configuration allows writes."""
     BULK = "bulk-export"
@@ -197,7 +207,8 @@ class RouteClass(Enum):
     DENY = "deny"
     """Denied because the operator's configuration says so."""
     OPEN = "open"
-    """Reveals nothing about any source; clients can't work without it."""
+    """Reveals nothing about any source, and clients can't work without it. Not authorized or
+    recorded."""
 
 
 # Not even `writes: allow` opens these: a copy, or a name that means something else, would take data
@@ -207,57 +218,65 @@ ALWAYS_DENIED = (RouteClass.BULK, RouteClass.ADMIN, RouteClass.DENY)
 
 @dataclass(frozen=True, slots=True)
 class ProtocolRoute:
-    """One row of a protocol's table. Each function takes the protocol as its first argument."""
+    """One row of a protocol's route table: which requests it covers, and how to find their sources
+    and filter their responses. Each function takes the protocol as its first argument."""
 
     methods: str
-    """The methods that the row covers, separated by spaces."""
+    """The HTTP methods that the row covers, separated by spaces."""
     pattern: str
     """The path, with `{name}` for one segment."""
     route_class: RouteClass
     find_sources: FindSources | None = None
-    """The sources of a request; all of them must be allowed (R4). It awaits nothing but
+    """Finds the sources of a request; all of them must be allowed (R4). It awaits nothing but
     `RoutedRequest.fetch`, and may run in another thread between those calls. Raises `Unresolved`,
     and `Malformed` for a body that makes no sense."""
     hint_source: Callable[[Any, RoutedRequest], SourceRef | None] | None = None
-    """The source, for the record of a denied write; None if the request alone doesn't show it."""
+    """Finds the source that the record of a denied write names; None if the request alone doesn't
+    show it."""
     parse_body: BodyParser | None = None
-    """Reads a body that decisions depend on. It is forwarded only if this succeeds (R3, R6)."""
+    """Parses a body on which the decision depends. The body is forwarded only if this succeeds (R3,
+    R6)."""
     refine: Callable[[Any, RoutedRequest], "ProtocolRoute | None"] | None = None
     """Chooses the row to use instead, by the body, where the path isn't enough. Returns None for a
     request that no row covers. Raises `Malformed` and `Unresolved`."""
     find_visible_sources: FindVisibleSources | None = None
-    """Like `find_sources`, where finding them takes a look-up that must not be made for a source
-    that the agent may not see. Also raises `MissingSource`."""
+    """Finds the sources as `find_sources` does, where that takes a look-up which must not be made
+    for a source that the agent may not see. Also raises `MissingSource`."""
     replacement_target: Callable[[Any, RoutedRequest], str] | None = None
-    """The target of a GET without a body that is forwarded instead of the request: for a request
-    that may write, where only its read is wanted."""
+    """Returns the target of a GET without a body, which is forwarded instead of the request. This
+    is for a request that may write, where only the read is wanted."""
     response_source: ReadSource | None = None
-    """Called before the request is forwarded. The function it returns reads a successful response
-    and names the source it is about, or None if that isn't clear."""
+    """Called before the request is forwarded. Returns a function that finds in a successful
+    response the source that it describes, or None if that isn't clear."""
     compose_response: ComposeResponse | None = None
-    """Composes the response from what `Permits` allows. Raises `Malformed`."""
+    """Composes the response itself, from what `Permits` allows, instead of forwarding the request.
+    Raises `Malformed`."""
     plan_forward: PlanForward | None = None
-    """Plans the changes to the allowed request and its response: conditions that withhold, the
-    check that the response keeps to them, tokens to remember, lists to filter."""
+    """Plans the changes to an allowed request and its response: conditions that withhold documents,
+    the check that the response keeps to them, tokens to remember, lists to filter."""
     names_keys: bool = False
-    """True if the sources are keys, which `parse_body` has charged as such (`MAX_KEYS`)."""
+    """True if the sources are keys of objects to delete, which `parse_body` has charged as keys
+    (`MAX_KEYS`)."""
     forwards_unchanged: bool = False
     """True if, where documents have no levels, `plan_forward` changes neither the request nor what
     the agent gets of the response. A check door, which can change neither, judges any other planned
     request as one for the whole data source too."""
     filters_documents: bool = False
-    """True if `plan_forward` keeps to `Visibility.levels`. If the source labels its documents, a
-    retrieval on any other route is judged at `critical`."""
+    """True if `plan_forward` withholds documents by `Visibility.levels`. If the source labels its
+    documents, a retrieval on any other route is judged at `critical`."""
     find_sources_now: FindSourcesNow | None = None
-    """Like `find_sources`, but without awaiting; None if that isn't possible."""
+    """Finds the sources as `find_sources` does, but without awaiting; returns None if that isn't
+    possible."""
     before_forward: Callable[[Any], None] | None = None
     """Called before forwarding a request that may change what names mean."""
     after_forward: Callable[[Any], None] | None = None
-    """Called when that request is finished, whatever its outcome."""
+    """Called when a request for which `before_forward` was called is finished, whatever its
+    outcome."""
 
 
 def without_waiting(find: Callable[[Any, RoutedRequest], Sources]) -> FindSources:
-    """Return `find` as a `find_sources`, for sources that follow from the request alone."""
+    """Return `find` as an asynchronous function for `find_sources`, for sources that follow from
+    the request alone."""
 
     async def find_sources(protocol: Any, request: RoutedRequest) -> Sources:
         return find(protocol, request)
@@ -271,8 +290,8 @@ class RouteMatch(NamedTuple):
 
 
 class RouteTable:
-    """Routes by method and number of segments. The first match wins, so a literal segment has to
-    come before a `{name}` in the same position."""
+    """Finds routes by HTTP method and number of path segments. The first match wins, so a literal
+    segment has to come before a `{name}` in the same position."""
 
     def __init__(self, routes: Iterable[ProtocolRoute]) -> None:
         self.routes = tuple(routes)
@@ -301,12 +320,14 @@ class RouteTable:
 
 
 class SourceProtocol:
-    """The protocol of one configured data source, and what it has learnt about that source."""
+    """The protocol of one configured data source, with what it has learnt about that source. A
+    subclass for each kind of source overrides its methods."""
 
     signs_requests: ClassVar[bool] = False
-    """True if the proxy calls `sign`, and drops the agent's own credentials."""
+    """True if the proxy must call `sign` for each request, and drop the agent's own credentials."""
     uses_host: ClassVar[bool] = False
-    """True if `Host` names part of what is requested, so that the proxy calls `apply_host`."""
+    """True if the header `Host` names part of what is requested, so that the proxy calls
+    `apply_host`."""
     table: RouteTable
 
     def apply_host(self, _host: str, target: Target) -> Target:
@@ -330,6 +351,6 @@ class SourceProtocol:
     # Called last, right before the request is sent: a signature covers the fields and the body as
     # they leave.
     async def sign(self, outgoing: OutgoingRequest) -> Fields:
-        """Return the fields to send, including the sidecar's own credentials (R9). Raises
-        `UpstreamFailed` if there are none."""
+        """Return the header fields to send, including the sidecar's own credentials (R9). Raises
+        `UpstreamFailed` if there are no credentials."""
         raise NotImplementedError

@@ -1,5 +1,5 @@
-"""The protocols by their kind. A protocol is imported only when a source of its kind is configured:
-some of them import large libraries."""
+"""Maps each kind of source to its protocol. A protocol is imported only when a source of its kind
+is configured: some of them import large libraries."""
 
 from collections.abc import Callable
 from importlib import import_module
@@ -22,7 +22,7 @@ MODULES: dict[Kind, str] = {
 
 
 def load_protocol(source: Source, monotonic: Callable[[], float]) -> SourceProtocol:
-    """Return the protocol of `source`, which has learnt nothing about it yet."""
+    """Return a new protocol object for `source`, which has learnt nothing about the source yet."""
     # The settings have checked the kind, so a missing one is a mistake in this table.
     module, _, name = MODULES[source.kind].partition(":")
     protocol: SourceProtocol = getattr(import_module(module), name)(source, monotonic)

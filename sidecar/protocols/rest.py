@@ -1,8 +1,10 @@
-"""Any HTTP interface: the path is the source (`CONTRACT.md`, Proxied requests). GET and HEAD
+"""The protocols of the kinds `rest` and `tcp`.
+
+`rest` is any HTTP interface: the path is the source (`CONTRACT.md`, Proxied requests). GET and HEAD
 retrieve, other methods write; the operator's `routes` override that, and the first match wins.
 
-Any TCP protocol, passed through unread: each connection is decided once, as a read of the whole
-source (`sidecar/proxy/pipeline/passthrough.py`). No route covers an HTTP request to it.
+`tcp` is any TCP protocol, passed through unread: each connection is decided once, as a read of the
+whole source (`sidecar/proxy/pipeline/passthrough.py`). No route covers an HTTP request to it.
 """
 
 from collections.abc import Callable
@@ -43,7 +45,8 @@ class Rest(SourceProtocol):
 
 
 class _Rule:
-    """One configured route: the paths it covers, and their source."""
+    """One configured route: the methods and paths that it covers, and the source that they stand
+    for."""
 
     def __init__(self, route: ConfiguredRoute, naming: SourceNames) -> None:
         # A rule for GET covers HEAD too: an agent that may not read must not see the headers.

@@ -1,8 +1,9 @@
-"""Reads bodies that a decision depends on, and refuses those that two readers could understand
+"""Parses bodies on which a decision depends, and refuses those that two parsers could understand
 differently (`protocols/RULES.md`, Bodies). Raises `Malformed`.
 
-The budget bounds the work of one request (`CONTRACT.md`, Budgets of one request), which is charged
-before it is done. A charge over the limit, or of a request that has ended, raises `OverBudget`.
+The `Budget` bounds the work of one request (`CONTRACT.md`, Budgets of one request), which is
+charged before it is done. A charge over the limit, or of a request that has ended, raises
+`OverBudget`.
 """
 
 from collections.abc import Callable, Iterable
@@ -14,22 +15,23 @@ from policies.ground.canonical import parse_object, refuse_duplicates
 from policies.ground.errors import Malformed
 
 MAX_SOURCES = 64
-"""The most distinct sources. Each one takes a decision and a record."""
+"""The most distinct sources of one request. Each of them takes a decision and a record."""
 MAX_PARTS = 1_000
-"""The most lines of a bulk body, or sub-requests of a batch."""
+"""The most lines of a bulk body, or sub-requests of a batch, in one request."""
 MAX_KEYS = 1_000
-"""The most keys that one request names to delete them together: S3's own limit. They are judged in
-slices, so they are not counted as sources."""
+"""The most keys that one request may name to delete them together: S3's own limit. They are judged
+in slices, so they are not counted as sources."""
 MAX_LOOKUPS = 64
-"""The most requests that the sidecar itself sends to the data source on behalf of the agent."""
+"""The most requests that the sidecar itself sends to the data source to find out what one request's
+names mean."""
 MAX_GRAPHQL_TOKENS = 2_000
-"""The most tokens of all GraphQL documents in the request together."""
+"""The most tokens of all GraphQL documents in one request together."""
 MAX_GRAPHQL_CHARACTERS = 64 * 1024
-"""The most characters of these documents, not counting long plain strings. Limiting the tokens is
-not enough, since a token may have any length."""
+"""The most characters of all GraphQL documents in one request, not counting long plain strings.
+Limiting the tokens is not enough, since a token may have any length."""
 MAX_ARGUMENTS = 4_096
-"""The most members and lists that are searched for names in the arguments of searches. Numbers in a
-list, such as a vector's, don't count."""
+"""The most members and list elements that are searched for names in the arguments of one request's
+searches. Numbers in a list, such as a vector's, don't count."""
 
 
 class OverBudget(Malformed):
@@ -37,7 +39,7 @@ class OverBudget(Malformed):
 
 
 class Budget:
-    """The remaining budget of one request. Not shared between requests."""
+    """The remaining budget of one request for work. Not shared between requests."""
 
     # Defaults of the class: every request has a budget, and most charge nothing.
     _sources: set[str] | None = None
@@ -46,21 +48,23 @@ class Budget:
     _lookups = MAX_LOOKUPS
     _arguments = MAX_ARGUMENTS
     graphql_tokens = MAX_GRAPHQL_TOKENS
-    """The tokens left, for a parser that enforces the limit itself."""
+    """The number of GraphQL tokens that are left, for a parser that enforces the limit itself."""
     _graphql_characters = MAX_GRAPHQL_CHARACTERS
     _ended = False
 
     def end(self) -> None:
-        """Notes that the client no longer waits for the request. Any thread may call it."""
+        """Note that the client no longer waits for the request, so that work for it stops: later
+        checks and charges raise `OverBudget`. Any thread may call it."""
         self._ended = True
 
     def check(self) -> None:
-        """Raises `OverBudget` if the request has ended. For long work that charges nothing."""
+        """Raise `OverBudget` if the request has ended. Call it during long work that charges
+        nothing."""
         if self._ended:
             raise OverBudget("the request has ended")
 
     def charge_sources(self, names: Iterable[str]) -> None:
-        """Charges sources by name. A name already charged is free."""
+        """Charge sources by name. A name that was charged before is free."""
         self.check()
         sources = self._sources = set() if self._sources is None else self._sources
         # Checked at every name: `names` may be lazy, and reading it is work too.
@@ -79,14 +83,14 @@ class Budget:
             raise OverBudget(f"the body has more than {MAX_PARTS} lines or sub-requests")
 
     def charge_key(self) -> None:
-        """Charges one key that the request names to delete it together with others."""
+        """Charge one key that the request names to delete it together with others."""
         self.check()
         self._keys -= 1
         if self._keys < 0:
             raise OverBudget(f"the body names more than {MAX_KEYS} keys, the most in one request")
 
     def charge_lookup(self) -> None:
-        """Charges one request that the sidecar sends to find out what a name means."""
+        """Charge one request that the sidecar sends to find out what a name means."""
         self.check()
         self._lookups -= 1
         if self._lookups < 0:
@@ -104,7 +108,7 @@ class Budget:
             raise OverBudget(f"the queries have more than {MAX_GRAPHQL_CHARACTERS} characters")
 
     def charge_arguments(self, count: int) -> None:
-        """Charges members and lists in the arguments of a search."""
+        """Charge `count` members and list elements in the arguments of a search."""
         self.check()
         self._arguments -= count
         if self._arguments < 0:
@@ -117,21 +121,22 @@ _NDJSON = frozenset(("application/x-ndjson", "application/json"))
 
 MAX_BRACKETS = 100_000
 """The most `{` and `[` in a JSON body or response, including those inside strings, or `<` in XML.
-Each may be an object to create. No other task can run while the parser creates them, nor while the
-garbage collector then walks them."""
+Each may be an object to create. No other task can run while the parser creates these objects, nor
+while the garbage collector then walks them."""
 
 MAX_MEMBERS = 100_000
 """The most members of one parsed JSON text, estimated from its colons and quotation marks. One call
-into C creates them all, and the search for equal keys reads them again."""
+into C creates all of them, and the search for equal keys reads them again."""
 
 MAX_DEPTH = 200
-"""The most levels of a JSON body. The sidecar may write the body again with a condition around it,
-and orjson reads 1,024 levels but writes only 254."""
+"""The most levels to which a JSON body may be nested. The sidecar may write the body again with a
+condition around it, and orjson reads 1,024 levels but writes only 254."""
 
 _WRITABLE_DEPTH = 254
 
 _PIECE = 10_000
-"""The number of values that are looked at between two checks whether the request has ended."""
+"""The number of list elements that are looked at between two checks whether the request has
+ended."""
 
 
 def has_too_many_brackets(raw: bytes) -> bool:
@@ -144,7 +149,8 @@ def has_too_many_brackets(raw: bytes) -> bool:
 
 
 def json_object(raw: bytes, media_type: str | None, budget: Budget | None = None) -> dict[str, Any]:
-    """Return one JSON object, with no key twice."""
+    """Parse a body as one JSON object. Raises `Malformed`, also if a key occurs twice in an object.
+    With `budget`, stops with `OverBudget` if the request ends meanwhile."""
     value = _object(raw, media_type, MAX_DEPTH)
     # Each call into C below takes up to 0.1 s of CPU time for the largest bodies.
     check = _unchecked if budget is None else budget.check
@@ -160,11 +166,12 @@ def json_object(raw: bytes, media_type: str | None, budget: Budget | None = None
 
 
 def _unchecked() -> None:
-    """A check that does nothing, for a body that is read to the end in any case."""
+    """Do nothing: the check for a body that is parsed to the end even if its request ends."""
 
 
 def short_object(raw: bytes, max_depth: int) -> dict[str, Any]:
-    """Like `json_object`, for bodies of few members and no vectors."""
+    """Parse a body as `json_object` does, in a way that is fast for bodies of few members and no
+    vectors."""
     value = _object(raw, None, max_depth)
     _refuse_duplicates(raw, value, _unchecked)
     return value
@@ -200,13 +207,13 @@ def _refuse_duplicates(raw: bytes, value: dict[str, Any], check: Callable[[], No
 def optional_json_object(
     raw: bytes, media_type: str | None, budget: Budget | None = None
 ) -> dict[str, Any] | None:
-    """Like `json_object`; None if there is no body."""
+    """Parse a body as `json_object` does; return None if the body is empty."""
     return json_object(raw, media_type, budget) if raw.strip() else None
 
 
 def json_lines(raw: bytes, media_type: str | None, budget: Budget) -> list[dict[str, Any]]:
-    """Return one JSON object per line, the form of bulk APIs. The last line may lack its
-    newline."""
+    """Parse a body with one JSON object per line, the form of bulk APIs. The last line may lack its
+    newline. Raises `Malformed` and `OverBudget`."""
     kind = None if media_type is None else media_type.partition(";")[0].strip().lower()
     if kind is not None and kind not in _NDJSON:
         raise Malformed(f"the body's content type is `{kind[:64]}`, not `application/x-ndjson`")
@@ -231,9 +238,9 @@ def _check_depth(value: Any, max_depth: int) -> None:
 
 
 def _count_members(value: dict[str, Any], check: Callable[[], None]) -> int:
-    """Return the number of members of the objects in `value`, or a lower one: a list that begins
-    with neither an object nor a list isn't searched. A count that is too low only leads to the slow
-    search. Calls `check` now and then, which may raise."""
+    """Return the number of members of all objects in `value`, or a lower number: a list that begins
+    with neither an object nor a list isn't searched. A count that is too low only leads to a slower
+    search for duplicate keys. Calls `check` now and then, which may raise."""
     count = 0
     pending: list[Any] = [value]
     while pending:

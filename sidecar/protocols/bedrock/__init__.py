@@ -1,1 +1,2 @@
-"""The Amazon Bedrock protocol: its routes, the sources they concern, and how they are filtered."""
+"""The Amazon Bedrock protocol: its routes, the sources that requests concern, and how responses are
+filtered."""

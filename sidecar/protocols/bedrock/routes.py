@@ -1,5 +1,5 @@
-"""Amazon Bedrock's knowledge bases, agents and flows (`protocols/RULES.md`, Bedrock; botocore's
-model of `bedrock-agent-runtime`), and its errors.
+"""Routes and error responses for Amazon Bedrock's knowledge bases, agents and flows
+(`protocols/RULES.md`, Bedrock; botocore's model of `bedrock-agent-runtime`).
 
 An agent or a flow reads what its owner configured, unseen by the sidecar, so it is a source of its
 own. Requests are signed with the sidecar's own credentials (R9).
@@ -113,8 +113,8 @@ def route(
 def names(
     path_source: Any = no_source, members: str = "", parameters: str = "", **more: Any
 ) -> OperationNames:
-    """Return the names of an operation. `members` and `parameters` are names separated by
-    spaces."""
+    """Return the `OperationNames` of an operation. `members` and `parameters` are names separated
+    by spaces; `more` are its other fields."""
     allowed = frozenset(members.split()), frozenset(parameters.split())
     return OperationNames(path_source, *allowed, **more)
 
@@ -276,6 +276,7 @@ ROUTES = (
     ProtocolRoute("POST", "/sessions/{session}/invocationSteps/{step}", _ADMIN),
     ProtocolRoute("GET POST DELETE", "/tags/{resource}", _ADMIN),
 )  # fmt: skip
-"""Every operation of the model. Any other request is denied as `unclassified_route`."""
+"""Every operation of the model has a route here. Any other request is denied as
+`unclassified_route`."""
 
 Bedrock.table = RouteTable(ROUTES)

@@ -1,8 +1,8 @@
 """Finds the sources of a Bedrock request: those that its path and its body name, at any depth, and
-those that its tokens stand for; and changes requests and reads responses accordingly.
+those that its tokens stand for. Also adds conditions to requests, and filters responses.
 
-A page, session or execution stands for the sources that it was issued for. A session or memory
-whose name the caller chooses belongs to the first user who states it.
+A page, session or execution token stands for the sources of the request whose response contained
+it. A session or memory whose name the caller chooses belongs to the first user who states it.
 """
 
 import re
@@ -41,7 +41,7 @@ def with_user(body: dict[str, Any] | None, user: str) -> dict[str, Any]:
 
 
 def check_search(body: dict[str, Any]) -> None:
-    """Check that a condition can be added to the search of a `Retrieve`. Raises `Malformed`."""
+    """Raise `Malformed` unless a condition can be added to the search of a `Retrieve`."""
     # A search of an unknown kind would run without the condition.
     configuration = body.get("retrievalConfiguration")
     parts = [configuration]
@@ -54,8 +54,8 @@ def check_search(body: dict[str, Any]) -> None:
 
 
 def narrow(body: dict[str, Any], levels: DocumentLevels) -> dict[str, Any]:
-    """Return `body` with a condition, so that a `Retrieve` finds only documents of these levels:
-    both the condition and the caller's own filter must hold."""
+    """Return the `body` of a `Retrieve` with an added condition, so that it finds only documents of
+    these levels; the caller's own filter still holds."""
     if not levels.filterable:
         # The agent may see documents without a level, and these would match no condition on it.
         return body
@@ -75,7 +75,8 @@ def narrow(body: dict[str, Any], levels: DocumentLevels) -> dict[str, Any]:
 
 
 def filter_results(response: FetchedResponse, levels: DocumentLevels) -> ForwardedPart:
-    """Withholds the results of a `Retrieve` that the agent may not see. Raises `UpstreamFailed`."""
+    """Return the response to a `Retrieve` without the results that the agent may not see. Raises
+    `UpstreamFailed`."""
     whole = response_object(response)
     results = expect_list(whole.get("retrievalResults"), "list of results")
     metadata = [expect_object(each, "result").get("metadata", {}) for each in results]
@@ -88,8 +89,8 @@ def filter_results(response: FetchedResponse, levels: DocumentLevels) -> Forward
 
 
 def text_member(response: FetchedResponse, member: str) -> str | None:
-    """Return the string in a member of a response; None if it is absent. Raises
-    `UpstreamFailed`."""
+    """Return the string in one member of a response; None if the member is absent. Raises
+    `UpstreamFailed` for any other value."""
     value = response_object(response).get(member)
     if value is not None and not isinstance(value, str):
         raise UpstreamFailed(f"`{member}` of the data source's response is not a string")
@@ -112,14 +113,14 @@ _AGENT_ALIAS = re.compile(rf"{_OWNER}:agent-alias/([0-9A-Z]{{1,10}})/([0-9A-Z]{{
 _S3 = re.compile(r"s3://([a-z0-9][a-z0-9.-]{1,61}[a-z0-9])/(.+)", re.DOTALL).fullmatch
 
 Parts = tuple[str, ...]
-"""The parts of a source id after `bedrock://<alias>/`."""
+"""The segments of a source id after `bedrock://<alias>/`."""
 
 Values = tuple[str, ...]
-"""The values of a path pattern's `{names}`."""
+"""The values of the `{names}` in a path pattern, in order."""
 
 
 def identifier(text: object) -> str:
-    """Return `text`, if it is an AWS identifier. Raises `Unresolved` for an ARN or another
+    """Return `text` if it is an AWS identifier. Raises `Unresolved` if it is an ARN or another
     spelling."""
     # AWS accepts an ARN in some of these places. Policies name only one form, so a second one would
     # pass by a rule that denies the first.
@@ -199,7 +200,8 @@ def no_source(_values: Values) -> Parts:
 
 
 def _identified(*kind: str) -> Callable[[Values], Parts]:
-    """Return a function that names the source of a path by its first two values, after `kind`."""
+    """Return a function that makes the id of a source from a path's values: the segments in `kind`,
+    then the first two values, which must be AWS identifiers."""
     return lambda values: (*kind, *map(identifier, values[:2]))
 
 
@@ -229,20 +231,22 @@ def _no_tokens(*_of: object) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class OperationNames:
-    """The names that one operation uses for its sources, in its path, query and body."""
+    """Says where the requests of one operation name their sources, and which names they may
+    contain."""
 
     path_source: Callable[[Values], Parts] = no_source
-    """The source that its path names."""
+    """Makes the segments of the source's id from the values of the path."""
     members: frozenset[str] = frozenset()
-    """The members that its body may hold."""
+    """The members that the body may have."""
     parameters: frozenset[str] = frozenset()
-    """The parameters that its query may hold."""
+    """The parameters that the query may have."""
     source_required: bool = False
-    """True if the operation's body must name a source, or a session that stands for one."""
+    """True if the body must name a source, or a session that stands for one."""
     tokens: Callable[[Values], list[str]] = _no_tokens
-    """The tokens in its path, which Bedrock issued."""
+    """Returns the tokens in the path, which Bedrock issued."""
     claims: Callable[[Values, dict[str, Any]], list[str]] = _no_tokens
-    """The names in its path, query and body that the caller chooses freely."""
+    """Returns the names in the path, query and body that the caller chooses freely, and that the
+    first user of a name owns."""
 
 
 TokenKind = Literal["page", "session", "execution"]
@@ -283,8 +287,8 @@ class BedrockSources:
         return tuple(dict.fromkeys(sources))
 
     def claim(self, request: RoutedRequest, names: OperationNames, sources: Sources) -> None:
-        """Make the caller the owner of the names that it chose. `find` has already checked that
-        they have no other owner."""
+        """Make the caller the owner of the session and memory names that it chose. `find` has
+        already checked that nobody else owns them."""
         statement = {**parse_query(request.target.query), **(request.body or {})}
         for token in names.claims(request.path_params, statement):
             self._issued.remember(token, request.attribution, sources)

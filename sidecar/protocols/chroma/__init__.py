@@ -1,1 +1,2 @@
-"""The Chroma protocol: its routes, the collections they concern, and how responses are filtered."""
+"""The Chroma protocol: its routes, the collections that requests concern, and how responses are
+filtered."""

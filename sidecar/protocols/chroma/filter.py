@@ -1,9 +1,9 @@
-"""Filters what Chroma returns: records by their own level, and lists that the agent may see only in
-part.
+"""Filters Chroma's responses: records by their own sensitivity level, and lists of collections by
+what the agent may see.
 
 A response holds ids, documents, metadata and so on as parallel arrays (one set per query). A list
-is fetched page by page, and the original text of the visible elements is joined, so that they reach
-the agent exactly as Chroma wrote them.
+is fetched page by page. The original text of the visible elements is joined, so that they reach the
+agent exactly as Chroma wrote them.
 """
 
 import json
@@ -41,7 +41,8 @@ _METADATA = "metadatas"
 
 LIST_PAGE = 256  # a power of 4: `fetch_pages` divides it by 4, down to 1
 MAX_LIST_BYTES = 16 * 1024 * 1024
-"""The maximum size of a composed list. The agent has to request a longer one with a `limit`."""
+"""The maximum size in bytes of a list composed from visible elements. The agent has to request a
+longer list in parts, with a `limit`."""
 
 Visible = Callable[[Any], bool]
 
@@ -89,8 +90,9 @@ def _plan(request: RoutedRequest, visibility: Visibility, *, nested: bool) -> Fo
 def filter_records(
     levels: DocumentLevels, response: FetchedResponse, *, nested: bool, added: bool
 ) -> ForwardedPart:
-    """Return the records of a response that the agent may see. `added` says that it did not ask for
-    the metadata. Raises `UpstreamFailed` for a response that can't be checked."""
+    """Return the records of a response that the agent may see. `added` says that the metadata is
+    there only because the sidecar asked for it; it is removed again. Raises `UpstreamFailed` for a
+    response that can't be checked."""
     found = response_object(response)
     # An array that this module doesn't know may hold documents too.
     if unknown := found.keys() - _KNOWN:
@@ -120,7 +122,8 @@ def filter_records(
 
 
 def _withhold(records: dict[str, list[Any]], levels: DocumentLevels) -> int:
-    """Remove the records that the agent may not see from every array. Returns their number."""
+    """Remove the records that the agent may not see, in place, from each of the parallel arrays.
+    Returns the number removed."""
     count = len(records.get("ids", ()))
     # Without metadata there is nothing to check, and in arrays of different lengths an index may
     # stand for different records.
@@ -135,8 +138,9 @@ def _withhold(records: dict[str, list[Any]], levels: DocumentLevels) -> int:
 
 
 class FilteredPage(NamedTuple):
-    """One page. `visible` holds the text of each visible element. It is None if the data source
-    didn't answer with a list; `response` is then passed on."""
+    """One page of a list from the data source. `visible` holds the text of each element that the
+    agent may see. It is None if the data source didn't answer with a list; then `response` is
+    passed on."""
 
     response: FetchedResponse
     visible: list[str] | None
@@ -146,7 +150,8 @@ Pages = AsyncIterator[FilteredPage]
 
 
 def list_window(query: str | None) -> tuple[int, int | None]:
-    """Return the start and stop of the elements that a query's `offset` and `limit` select."""
+    """Return the range that a query's `offset` and `limit` select: the index of its first element,
+    and the index after its last one (None if it has no end). Raises `Malformed`."""
     # Chroma never gets these two: a page that is too short because something was cut from it would
     # reveal that something is hidden, and where. Like Chroma, ignore unknown parameters.
     found: dict[str, int] = {}
@@ -168,8 +173,8 @@ def list_window(query: str | None) -> tuple[int, int | None]:
 async def fetch_pages(
     fetch: Callable[[str], Awaitable[FetchedResponse]], path: str, begin: Callable[[], Visible]
 ) -> Pages:
-    """Yield the list at `path`, page by page. Calls `begin` before each page, and filters with the
-    predicate it returns."""
+    """Fetch the list at `path` page by page, and yield each page filtered. Calls `begin` before
+    each page; the predicate that it returns says which elements are visible."""
     offset, size = 0, LIST_PAGE
     while True:
         visible = begin()
@@ -195,7 +200,8 @@ async def fetch_pages(
 async def collect_list(
     pages: Pages, start: int, stop: int | None, *, count: bool = False
 ) -> FetchedResponse:
-    """Return the visible elements from `start` to `stop`, or with `count` their number."""
+    """Return a response with the visible elements from `start` up to `stop`; or, with `count`, with
+    the number of all visible elements. Raises `UpstreamFailed` if the list is too long."""
     kept: list[str] = []
     seen = size = 0
     first: FetchedResponse | None = None
@@ -224,7 +230,7 @@ async def collect_list(
 
 
 def _elements(body: bytes) -> list[tuple[str, Any]]:
-    """Return each element of a JSON array with its own text."""
+    """Return the elements of a JSON array, each with the text that it has in `body`."""
     found: list[tuple[str, Any]] = []
     try:
         text = body.decode()

@@ -1,4 +1,5 @@
-"""Chroma's HTTP API, version 2 (`protocols/RULES.md`, Chroma; chromadb 1.5.9), and its errors.
+"""Routes and error responses for Chroma's HTTP API, version 2 (`protocols/RULES.md`, Chroma;
+chromadb 1.5.9).
 
 `collections/{name}` takes a name where its sibling routes take an id. LangChain's `Chroma(client=…,
 collection_name=…)` opens every collection with get-or-create: if writes are denied, that becomes a
@@ -49,7 +50,8 @@ async def created_source(chroma: ChromaSources, request: RoutedRequest) -> Sourc
 async def existing_source(
     chroma: ChromaSources, request: RoutedRequest, permits: Permits
 ) -> Sources:
-    """Return the collection that get-or-create names, if it exists. Raises `MissingSource`."""
+    """Return the collection that a get-or-create request names, if it exists. Raises
+    `MissingSource` if it doesn't."""
     [source] = await created_source(chroma, request)
     target = lookup_target(chroma, request)
     # The body's name becomes part of a path, so it must be valid there: `..` would lead elsewhere.
@@ -96,8 +98,9 @@ class Chroma(ChromaSources, SourceProtocol):
         return error_response(refusal, {"error": error})
 
     def refine_creation(self, request: RoutedRequest) -> ProtocolRoute:
-        """Return the row of a creation. If writes are denied, get-or-create (which LangChain sends
-        for every collection that it opens) becomes a look-up of an existing collection."""
+        """Return the route for a creation. If writes are denied, get-or-create (which LangChain
+        sends for every collection that it opens) gets the route that looks up an existing
+        collection."""
         # Where writes are allowed, get-or-create may create the collection, so it is judged as a
         # write.
         lookup = not self._writes and request.body.get("get_or_create") is True

@@ -1,6 +1,7 @@
 """Finds the collections that a Chroma request concerns, and composes lists of them. Requests
-address a collection by its id; policies name it by tenant, database and name. What an id stands for
-is learnt from Chroma's own responses, and cached for at most 30 seconds."""
+address a collection by its id; policies name it by tenant, database and name. The sidecar learns
+from Chroma's own responses which collection an id stands for, and caches that for at most 30
+seconds."""
 
 import re
 from collections.abc import Callable
@@ -38,7 +39,8 @@ _ID = re.compile(
 
 
 class KnownCollection(NamedTuple):
-    """A collection's present name, and its source in policies."""
+    """A collection that an id stands for: its present tenant, database and name, and its source in
+    policies."""
 
     tenant: str
     database: str
@@ -60,7 +62,8 @@ class ChromaSources:
         return ((await self._collection(request)).source,)
 
     def cached_by_id(self, request: RoutedRequest) -> Sources | None:
-        """Like `by_id`, but None unless the id is cached."""
+        """Return the collection that an id in the path stands for, as `by_id` does, but only from
+        the cache; otherwise None."""
         source = self.hint_by_id(request)
         return None if source is None else (source,)
 
@@ -68,14 +71,16 @@ class ChromaSources:
         return (self.naming.of(*request.path_params),)
 
     async def by_crn(self, request: RoutedRequest) -> Sources:
-        """Return the collection of a Chroma resource name, `tenant:database:collection`."""
+        """Return the collection that a Chroma resource name, `tenant:database:collection`, stands
+        for. Raises `Unresolved` for another form."""
         parts = request.path_params[0].split(":")
         if len(parts) != 3 or "" in parts:
             raise Unresolved("the resource name does not have the form tenant:database:collection")
         return (self.naming.of(*parts),)
 
     async def by_rename(self, request: RoutedRequest) -> Sources:
-        """Return the collection, and the one that its new name stands for in policies."""
+        """Return the collection that is to be renamed, and the one that its new name stands for in
+        policies."""
         # Judge both: else a rename could move a collection to a name that the agent may read.
         old = await self._collection(request)
         new = request.body.get("new_name")
@@ -97,7 +102,8 @@ class ChromaSources:
         self._collections.clear()
 
     def response_source(self, _request: RoutedRequest) -> Callable[[bytes], SourceRef | None]:
-        """Return a function that reads which collection a response describes; it learns its id."""
+        """Return a function that finds the collection that a response body describes, and caches
+        the collection's id. It returns None if the body describes no collection."""
         # Start before the request goes out: a response that a rename overtook must not be cached.
         started = self._collections.start_lookup()
 
@@ -176,7 +182,8 @@ def collections_path(tenant: str, database: str) -> str:
 
 
 def expect_name(value: object, field: str) -> str:
-    """Return the name in the body's member `field`. Raises `Malformed` if it isn't a name."""
+    """Return the name in the body's member `field`, given its `value`. Raises `Malformed` if it
+    isn't a name."""
     if not isinstance(value, str) or not value:
         raise Malformed(f"`{field}` must be a string that is not empty")
     return value

@@ -1,1 +1,2 @@
-"""The Model Context Protocol: its methods, what they concern, and how messages are filtered."""
+"""The Model Context Protocol: its methods, the sources that they concern, and how messages are
+filtered."""

@@ -1,7 +1,8 @@
-"""The routes of an MCP server's own authorization server (MCP, basic/authorization; RFC 8414, RFC
-9728, RFC 7591, RFC 6749). Discovery is open: it reveals no data. What registers a client or issues
-a token is judged as `mcp://<alias>/authorization`. Both are forwarded with known header fields
-only, so that none of the agent's other credentials arrive."""
+"""The routes of an MCP server's own OAuth authorization server (MCP, basic/authorization; RFC 8414,
+RFC 9728, RFC 7591, RFC 6749). Discovery is open: it reveals no data. Requests that register a
+client, ask for authorization or obtain a token are judged as the source
+`mcp://<alias>/authorization`. All of them are forwarded with known header fields only, so that none
+of the agent's other credentials reach the server."""
 
 from base64 import b64decode
 from binascii import Error
@@ -70,14 +71,15 @@ _REGISTER = frozenset((
 
 
 class HasAuthorization(Protocol):
-    """A protocol whose server has an authorization server of its own."""
+    """The interface of a protocol whose server has an authorization server of its own."""
 
     def authorization_source(self) -> SourceRef:
-        """Return the source that a decision about the server's tokens is about."""
+        """Return the source under which requests to the authorization server are judged."""
 
 
 def match(method: str, target: Target) -> RouteMatch | None:
-    """Return the route of a request to the authorization server; None for any other request."""
+    """Return the route of a request to the authorization server; None if the request isn't for
+    it."""
     if method == "GET" and target.query is None and _is_discovery(target.segments):
         return _DISCOVERY
     return _ROUTES.get((method, target.path))
@@ -92,13 +94,14 @@ def _is_discovery(segments: tuple[str, ...]) -> bool:
 
 
 def is_token_route(target: Target) -> bool:
-    """Return whether a denied request to `target` gets an error in the form that OAuth clients
-    read."""
+    """Return whether `target` is an endpoint of the authorization server other than discovery, so
+    that a refusal has the form that OAuth clients read."""
     return any(target.path == path for _, path in _ROUTES)
 
 
 def _registration(raw: bytes, media: str | None, budget: Budget) -> Pairs:
-    """Return the members of a client's metadata that are text, and the names of the others."""
+    """Return the members of a client's registration metadata, with an empty string in place of each
+    value that isn't text. Raises `Malformed` for an unknown member."""
     value = json_object(raw, media, budget)
     # A name may state a language, as in `client_name#de` (RFC 7591 section 2.2).
     _refuse_unknown((name.partition("#")[0] for name in value), _REGISTER)
@@ -121,7 +124,8 @@ def _token_request(raw: bytes, media: str | None, budget: Budget) -> Pairs:
 
 
 def _form(raw: bytes) -> Pairs:
-    """Return the fields of a form, each once unless several are allowed."""
+    """Return the fields of a URL-encoded form. Raises `Malformed` if it could be read in two ways,
+    or if a field that may occur only once occurs twice."""
     # Some servers end a field at a `;` too, and would find fields that are not checked here.
     if b";" in raw:
         raise Malformed("the form has a bare `;`: write it as `%3B`")
@@ -178,8 +182,8 @@ def _is_basic(value: bytes) -> bool:
 
 
 def _chosen(fields: FieldIterable, *, client: bool) -> Fields:
-    """Return the header fields that are forwarded; with `client`, the client's own authentication
-    too."""
+    """Return the header fields that are forwarded to the authorization server; with `client`, also
+    the client's own HTTP Basic credentials."""
     named = [(name.lower(), (name, value)) for name, value in fields]
     basic = client and b"authorization"
     return [f for name, f in named if name in _HEADERS or (name == basic and _is_basic(f[1]))]

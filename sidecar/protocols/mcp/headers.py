@@ -1,5 +1,5 @@
-"""Checks that a message's header fields agree with its body, and renders refusals as JSON-RPC
-errors (MCP 2026-07-28, streamable HTTP, "server validation"; JSON-RPC 2.0 section 5.1)."""
+"""Checks that the header fields of an MCP request agree with its body, and renders refusals as
+JSON-RPC errors (MCP 2026-07-28, streamable HTTP, "server validation"; JSON-RPC 2.0 section 5.1)."""
 
 import re
 from base64 import b64decode, b64encode
@@ -36,15 +36,15 @@ _DECIMAL = re.compile(r"(-?[0-9]+)(?:\.0+)?").fullmatch
 
 
 class ServerVersions:
-    """The versions that a server speaks, as far as the sidecar knows them too."""
+    """The protocol versions that one MCP server speaks, limited to those that the sidecar knows."""
 
     def __init__(self) -> None:
         self.supported = [MODERN, *OLDER_VERSIONS]
-        """All that the sidecar knows, until the server has listed its own."""
+        """The known versions; all that the sidecar knows, until the server has listed its own."""
 
     def learn(self, listed: Any) -> list[str]:
-        """Remember the versions that the server `listed`, and return those of them that the sidecar
-        knows, since it would refuse clients that choose another. Empty if `listed` is not a
+        """Remember the versions that the server `listed`. Returns those of them that the sidecar
+        knows, since it would refuse clients that choose another version; empty if `listed` is not a
         list."""
         named = listed if isinstance(listed, list) else []
         known = [each for each in named if each == MODERN or each in OLDER_VERSIONS]
@@ -54,7 +54,8 @@ class ServerVersions:
 
 
 class HeaderFault(NamedTuple):
-    """The JSON-RPC error that refuses a request, and the data that the specification adds to it."""
+    """A JSON-RPC error for a request whose header fields contradict its body: its code, its
+    message, and the additional `data` that the MCP specification requires."""
 
     code: int
     message: str
@@ -64,8 +65,8 @@ class HeaderFault(NamedTuple):
 def fault(
     fields: FieldIterable, message: dict[str, Any], supported: list[str]
 ) -> HeaderFault | None:
-    """Return the contradiction between a well-formed message and its header fields; None if they
-    agree. `supported` are the server's versions."""
+    """Return the error if the header fields contradict a well-formed message; None if they agree.
+    `supported` are the versions that the server speaks."""
     headers = _mcp_fields(fields)
     # Checked in every version: of a field that occurs twice, a server may read either value.
     for name in (_VERSION, SESSION):
@@ -94,16 +95,16 @@ def fault(
 
 
 def session_id(fields: FieldIterable) -> str | None:
-    """Return the session that a request states. Only valid after `fault` found that it states at
-    most one."""
+    """Return the session id in the header fields of a request, None without one. Call it only after
+    `fault` has found that there is at most one."""
     return next(iter(_mcp_fields(fields).get(SESSION, ())), None)
 
 
 def _fault_without_response(
     headers: dict[str, list[str]], message: dict[str, Any]
 ) -> HeaderFault | None:
-    """Return the fault of a message that gets no response: a response itself, or a notification,
-    whose fields the specification leaves open."""
+    """Return the fault of a message that gets no response: a notification, whose header fields the
+    specification leaves open, or a response that the client posts."""
     if "method" not in message:
         why = f"version {MODERN} does not allow posting a response"
         return HeaderFault(INVALID_REQUEST, why, {})
@@ -130,8 +131,9 @@ def _request_fault(headers: dict[str, list[str]], message: dict[str, Any]) -> He
 
 
 def _argument_fault(headers: dict[str, list[str]], arguments: Any) -> HeaderFault | None:
-    """Check that each `Mcp-Param-…` repeats the value of some argument. Which argument it must be
-    follows from the tool's definition, which the sidecar doesn't have; the server checks that."""
+    """Return a fault unless each header `Mcp-Param-…` repeats the value of some argument. The
+    tool's definition says which argument it must be; the sidecar doesn't have it, so the server
+    checks that."""
     values: set[str] | None = None
     for name, lines in headers.items():
         if not name.startswith(_PARAM):
@@ -148,8 +150,8 @@ def _argument_fault(headers: dict[str, list[str]], arguments: Any) -> HeaderFaul
 
 
 def decoded(value: str) -> str | None:
-    """Return a field's value, decoded if it has the form `=?base64?…?=`; None if that is not
-    canonical base64 of UTF-8."""
+    """Return the value of a header field, decoded if it has the form `=?base64?…?=`. Returns None
+    if the encoded part is not canonical base64 of UTF-8."""
     # A lenient decoder skips characters outside Base64, so two texts could stand for one value.
     found = _ENCODED(value)
     if found is None:
@@ -205,7 +207,8 @@ _OAUTH_ERRORS = {400: "invalid_request", 403: "access_denied", 503: "temporarily
 
 
 class NotJson(NamedTuple):
-    """Stands for a body that is not JSON. A parser returns it, since the answer depends on it."""
+    """The result of parsing a body that is not JSON. The parser returns it instead of raising,
+    since the response depends on it: a JSON-RPC parse error."""
 
     fault: str
 
@@ -213,7 +216,8 @@ class NotJson(NamedTuple):
 def message_body(
     raw: bytes, media_type: str | None, budget: Budget | None = None
 ) -> dict[str, Any] | NotJson:
-    """Return one JSON object, as `json_object` reads it, or `NotJson`."""
+    """Parse a body as one JSON object, as `json_object` does. Returns `NotJson` if the body is not
+    JSON. Raises `Malformed` if it is JSON but not acceptable."""
     try:
         return json_object(raw, media_type, budget)
     except OverBudget:
@@ -229,8 +233,8 @@ def message_body(
 def unreadable(
     refusal: RefusalResponse, message: Any, fault: HeaderFault | None
 ) -> FetchedResponse:
-    """Return the response to a message that can't be read, or whose header fields disagree with
-    it."""
+    """Return the error response to a message that can't be read, or that its header fields
+    contradict (`fault`)."""
     unread = PARSE_ERROR if isinstance(message, NotJson) else INVALID_REQUEST
     code, data = (unread, {}) if fault is None else (fault.code, fault.data)
     return _error(400, code, refusal.message, {**refusal.decision, **data}, message)
@@ -239,8 +243,9 @@ def unreadable(
 def unknown_method(
     refusal: RefusalResponse, message: dict[str, Any], fields: FieldIterable
 ) -> FetchedResponse:
-    """Return the response to a request with a closed method: 404 where the specification says so.
-    In older versions a 404 ends the session, so there it is 200."""
+    """Return the error response to a request whose method is unknown or denied. Its status is 404
+    where the specification says so. In older versions a 404 ends the session, so there it is
+    200."""
     # `fault` has found that there is at most one version.
     status = 404 if _mcp_fields(fields).get(_VERSION) == [MODERN] else 200
     return _error(status, METHOD_NOT_FOUND, refusal.message, {**refusal.decision}, message)
@@ -258,15 +263,15 @@ def refused(refusal: RefusalResponse, message: dict[str, Any]) -> FetchedRespons
 
 
 def wrong_method(refusal: RefusalResponse, allowed: str) -> FetchedResponse:
-    """Return the response to an HTTP method that the endpoint doesn't have; `allowed` are those
-    that it has."""
+    """Return the 405 response to an HTTP method that the endpoint doesn't have. `allowed` are the
+    methods that it has."""
     body = {**error_body(405, refusal.message), "decision": refusal.decision}
     return FetchedResponse(405, "", [(b"Allow", allowed.encode()), _JSON], orjson.dumps(body))
 
 
 def oauth(refusal: RefusalResponse) -> FetchedResponse:
-    """Return the response to a request for registration or a token (RFC 6749 sections 4.1.2.1 and
-    5.2)."""
+    """Return the OAuth error response to a refused request for registration or a token (RFC 6749
+    sections 4.1.2.1 and 5.2)."""
     error = _OAUTH_ERRORS.get(refusal.status, "server_error")
     body: dict[str, Any] = {"error": error, "error_description": refusal.message}
     if refusal.decision:

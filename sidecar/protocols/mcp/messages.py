@@ -2,7 +2,7 @@
 that a request names (`protocols/RULES.md`, MCP).
 
 A server may treat a URI as plain text, parse it by RFC 3986, or as a browser does (WHATWG URL).
-Spellings that any of these takes for the same URI get one form here or are refused.
+Spellings that any of these treats as the same URI get one form here, or are refused.
 """
 
 import re
@@ -93,8 +93,8 @@ def _is_unusual_ipv4(host: str) -> bool:
 
 
 def _canonical_path(path: str) -> str:
-    """Return the path by the rules of `request_target.canonical`: no dot segments, no empty
-    segments, no escaped slashes, no double escapes."""
+    """Return the canonical form of a URI's path, by the rules of `request_target.canonical`: no dot
+    segments, no empty segments, no escaped slashes, no double escapes."""
     if not path:
         return ""
     absolute = path.startswith("/")
@@ -158,7 +158,7 @@ TASK_NOTIFICATIONS = frozenset(("notifications/tasks", "notifications/tasks/stat
 
 
 def check_message(message: dict[str, Any]) -> None:
-    """Raises `Malformed` unless every parser reads it as the same request, notification or
+    """Raise `Malformed` unless every parser reads the message as the same request, notification or
     response."""
     _check_spelling(message, _MESSAGE)
     if message.get("jsonrpc") != "2.0":
@@ -192,16 +192,16 @@ def _check_spelling(members: dict[str, Any], known: Iterable[str]) -> None:
 
 
 class McpObjects:
-    """Names the objects of one server as sources: tools, prompts, resources, and the data sources
-    that a tool's arguments name. `arguments` maps a tool to the path of the argument that holds
-    these names."""
+    """Names the objects of one MCP server as sources: its tools, prompts and resources, and the
+    data sources that a tool's arguments name. `arguments` maps the name of a tool to the path of
+    the argument that holds names of data sources."""
 
     def __init__(
         self, naming: SourceNames, arguments: Mapping[str, str], vendors: Iterable[str] = ()
     ) -> None:
         self._naming = naming
         self.vendors = frozenset(vendors)
-        """The methods that the configuration adds to those of the protocol."""
+        """The JSON-RPC methods that the configuration adds to those of the protocol."""
         self._arguments = {tool: path.split(".") for tool, path in arguments.items()}
 
     def tool(self, name: object) -> SourceRef:
@@ -218,12 +218,12 @@ class McpObjects:
         return self._naming.of("authorization")
 
     def vendor(self, method: object) -> SourceRef:
-        """Return the source of a method that the configuration adds. The method's slashes divide
-        the source id."""
+        """Return the source of a JSON-RPC method that the configuration adds. Slashes in the
+        method's name divide the source id."""
         return self._naming.of_path(f"/method/{method}")
 
     def tool_sources(self, params: dict[str, Any]) -> tuple[SourceRef, ...]:
-        """Return the tool of a call, and the data sources that its arguments name."""
+        """Return the tool that is called, and the data sources that its arguments name."""
         # The tool is judged too: a policy may allow the data but not this way to it.
         tool = self.tool(params.get("name"))
         path = self._arguments.get(params["name"])
@@ -232,7 +232,7 @@ class McpObjects:
         return (tool, *(self._naming.of("data", name) for name in _argument_names(params, path)))
 
     def completion_sources(self, params: dict[str, Any]) -> tuple[SourceRef, ...]:
-        """Return the prompt or resource template whose argument is completed."""
+        """Return the prompt or the resource template whose argument the client wants completed."""
         ref = params.get("ref")
         if not isinstance(ref, dict):
             raise Unresolved("the completion has no `ref`")
@@ -253,7 +253,8 @@ def params_of(message: dict[str, Any]) -> dict[str, Any]:
 
 
 def expect_texts(value: object, what: str) -> list[str]:
-    """Return the strings in a list; empty if it is absent. Raises `Unresolved`."""
+    """Return the strings in the list `value`; empty if it is None. Raises `Unresolved` for anything
+    else."""
     if not isinstance(value, list | None):
         raise Unresolved(f"`{what}` must be a list")
     return [_expect_text(each, what) for each in value or ()]

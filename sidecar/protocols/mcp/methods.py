@@ -1,8 +1,9 @@
-"""The methods of the Model Context Protocol: their classes, their sources, and the filters of what
-the server sends in return.
+"""The methods of the Model Context Protocol: their route classes, their sources, and the filters
+for the server's messages.
 
-The older transport (HTTP+SSE, version 2024-11-05): a GET of `/sse` opens a stream, whose first
-event names the address to which messages are posted. Their responses come on the stream.
+Also supports the older transport (HTTP+SSE, version 2024-11-05): a GET of `/sse` opens an event
+stream, whose first event names the address to which messages are posted. The responses to these
+messages come on the stream.
 """
 
 from collections.abc import Callable
@@ -44,7 +45,8 @@ FilterMessage = Callable[[bytes], ForwardedPart | None]
 POSTED = ForwardPlan(
     filter_response=lambda _response: ForwardedPart(b""), filter_event=lambda _event: None
 )
-"""The plan of a message, whose response comes on the stream and not to the POST."""
+"""The forward plan of a message in the older transport: the response comes on the stream, so the
+response to the POST is emptied."""
 
 
 _RETRIEVE, _METADATA, _OPEN = RouteClass.RETRIEVE, RouteClass.METADATA, RouteClass.OPEN
@@ -56,7 +58,8 @@ class _Session(NamedTuple):
 
 
 class SseSessions:
-    """The open streams of one server, by the address that each has named."""
+    """The open event streams of one server in the older transport, by the address that each stream
+    named for messages."""
 
     def __init__(self, source: Source) -> None:
         upstream = urlsplit(source.upstream)
@@ -67,29 +70,30 @@ class SseSessions:
         self._open: dict[str, _Session] = {}
 
     def session_of(self, target: Target, who: Attribution) -> str | None:
-        """Return the name of the session whose messages are posted to `target`; None if no stream
-        of this user and session has named it."""
+        """Return the name of the session whose messages are posted to `target`; None if no open
+        stream of this user and session has named that address."""
         found = self._open.get(target.forwarded)
         ours = found is not None and found.owner == (who.user, who.session)
         return f"sse {target.forwarded}" if ours else None
 
     def answer(self, target: Target, who: Attribution, response: bytes) -> bool:
-        """Writes a JSON-RPC response to the stream that named `target`. False if there is none, or
-        if its agent doesn't take what was written before."""
+        """Write a JSON-RPC response to the stream that named `target`. Returns False if there is no
+        such stream, or if its agent doesn't accept the bytes written before."""
         found = self._open.get(target.forwarded)
         if found is None or found.owner != (who.user, who.session):
             return False
         return found.insert(b"event: message\ndata: " + response + b"\n\n")
 
     def plan(self, who: Attribution, filter_of: Callable[[str], FilterMessage]) -> ForwardPlan:
-        """Filters a stream; `filter_of` takes the name of its session."""
+        """Return the plan that filters an event stream. `filter_of` takes the name of the stream's
+        session and returns the filter for its messages."""
         stream = _Stream(self, who, filter_of)
         plan = ForwardPlan(filter_response=_refuse_whole, filter_event=stream.filter_event)
         return plan._replace(on_events=stream.begin)
 
     def named(self, data: bytes) -> tuple[Target, bytes]:
-        """Return the target that the server names in its first event, and the event as the agent
-        gets it. Raises `UpstreamFailed`."""
+        """Read the first event of a stream, in which the server names the address for messages.
+        Returns that target, and the event as the agent gets it. Raises `UpstreamFailed`."""
         try:
             text = data.decode("ascii").strip()
             parts = urlsplit(text)
@@ -111,7 +115,8 @@ class SseSessions:
         return target, f".{target.forwarded}".encode()
 
     def add(self, target: Target, who: Attribution, insert: InsertEvent) -> None:
-        """Opens `target` for this user and session. Raises `UpstreamFailed` if it is taken."""
+        """Register the address `target` of a stream that this user and session opened. Raises
+        `UpstreamFailed` if another stream has that address."""
         if target.forwarded in self._open:
             raise UpstreamFailed("the data source names the address of another stream")
         self._open[target.forwarded] = _Session((who.user, who.session), insert)
@@ -136,8 +141,8 @@ class _Stream:
         return self._end
 
     def filter_event(self, data: bytes) -> ForwardedPart | None:
-        """Filter one event: the first names the address; the others are messages. Raises
-        `UpstreamFailed`."""
+        """Filter one event. The first event names the address for messages; the others are
+        messages. Raises `UpstreamFailed`."""
         if self._filter is not None:
             return self._filter(data)
         if not data.strip():
@@ -159,7 +164,8 @@ def _refuse_whole(_response: FetchedResponse) -> ForwardedPart:
 
 
 class McpMethods(SourceProtocol):
-    """The methods of one MCP server, and the tokens that it issued through this sidecar."""
+    """The routes of one MCP server's methods, and the tokens that the server issued through this
+    sidecar."""
 
     def __init__(self, source: Source, monotonic: Callable[[], float]) -> None:
         vendors = {each.name: _vendor_row(each) for each in source.methods}
@@ -174,7 +180,8 @@ class McpMethods(SourceProtocol):
         return self._objects.authorization()
 
     def row_of(self, message: dict[str, Any]) -> ProtocolRoute | None:
-        """Return the row of a well-formed message; None if its method is closed."""
+        """Return the route of a well-formed message, by its method; None if the method is unknown
+        and therefore denied."""
         if "method" not in message:
             return CLIENT_RESPONSE
         # The same method may be known as a request and unknown as a notification.
@@ -198,7 +205,7 @@ class McpMethods(SourceProtocol):
 
     def of_listen(self, params: dict[str, Any], request: RoutedRequest) -> Sources:
         """Return every resource and task that the agent subscribes to. Messages that the server
-        pushes are judged again when they arrive."""
+        pushes later are judged again when they arrive."""
         wanted = params.get("notifications")
         if not isinstance(wanted, dict):
             raise Unresolved("the subscription must state `notifications`")
@@ -242,8 +249,8 @@ class McpMethods(SourceProtocol):
         session: str | None,
         call: AllowedCall | None = None,
     ) -> ResponseFilter:
-        """Filters the responses of one request or stream; `call` is the request itself, if it gets
-        a response."""
+        """Return the filter for the responses of one request or stream. `call` is the request
+        itself, None if it gets no response."""
         known = self._objects, self._tokens, visibility, request.attribution
         return ResponseFilter(*known, session, call, self._versions)
 
@@ -254,8 +261,8 @@ class McpMethods(SourceProtocol):
         return self._objects.vendor(request.body["method"])
 
     def _state_sources(self, params: dict[str, Any], request: RoutedRequest) -> Sources:
-        """Return the sources behind the `requestState` of a request that is repeated with more
-        input."""
+        """Return the sources that the `requestState` stands for. A request that the client repeats
+        with more input has one; for any other, they are empty."""
         # Judged in addition to what the request names: the agent could repeat another request.
         if params.get("requestState") is None:
             return ()
@@ -267,7 +274,7 @@ _FindByParams = Callable[[McpMethods, dict[str, Any], RoutedRequest], Sources]
 
 
 def _row(method: str, class_: RouteClass, find: _FindByParams | None = None) -> ProtocolRoute:
-    """Return a row whose pattern is a JSON-RPC method. Every response is filtered: a server may
+    """Return a route whose pattern is a JSON-RPC method. Every response is filtered: a server may
     push a message of any kind in any stream."""
     find_sources = None if find is None else without_waiting(partial(_distinct_sources, find))
     named = class_ is _RETRIEVE  # the elements of a list are named by the response alone

@@ -1,6 +1,6 @@
-"""Filters an MCP server's messages (`protocols/RULES.md`, MCP), by the tokens of earlier calls,
-tasks and results (R5) where a message names no more. A message that needs no change is passed byte
-for byte. `Visibility.permits` decides, anew for each message."""
+"""Filters an MCP server's messages (`protocols/RULES.md`, MCP). Where a message itself doesn't name
+its source, the tokens of earlier calls, tasks and results do (R5). A message that needs no change
+is passed byte for byte. `Visibility.permits` decides, anew for each message."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -36,25 +36,27 @@ _MAX_DEPTH = 100
 
 
 class Tokens(NamedTuple):
-    """The tokens that the server issued through this sidecar, each with the sources that it stands
-    for (R5)."""
+    """The tokens that the server issued through this sidecar, by kind. Each token stands for the
+    sources of the request that it was issued for (R5)."""
 
     calls: Continuations
-    """Calls whose response may arrive on another stream, by session and id."""
+    """Calls, by session and JSON-RPC id, whose response may arrive on another stream."""
     tasks: Continuations
     states: Continuations
-    """`requestState` of results that ask for more input."""
+    """The `requestState` of results that ask the client for more input."""
 
 
 class AllowedCall(NamedTuple):
-    """The call that a response answers, and the sources that it was allowed for."""
+    """The call that a response answers: its JSON-RPC id (`identity`), and the sources for which it
+    was allowed."""
 
     identity: str | int
     sources: Sources
 
 
 def call_token(session: str, identity: str | int) -> str:
-    """Return a token for a call. Ids are unique within a session, and `1` differs from `"1"`."""
+    """Return the token under which a call is remembered. JSON-RPC ids are unique within a session,
+    and the id `1` differs from `"1"`."""
     # JSON escapes quotes, and a number holds no space, so the two parts can't run together.
     return f"{session} {orjson.dumps(identity).decode()}"
 
@@ -72,14 +74,16 @@ class ResponseFilter:
     _changed: bool = field(default=False, init=False)
 
     def filter_response(self, response: FetchedResponse) -> ForwardedPart:
-        """Filters a response that is not a stream. The response to a notification is empty."""
+        """Filter a response that is not an event stream. The response to a notification is empty.
+        Raises `UpstreamFailed`."""
         passed = self.filter_message(response.body)
         if passed is None:
             raise UpstreamFailed("the data source's response is not a JSON-RPC response")
         return passed
 
     def filter_message(self, data: bytes) -> ForwardedPart | None:
-        """Return one message as the agent may see it; None to drop it. Raises `UpstreamFailed`."""
+        """Return one message as the agent may see it; None if it is withheld. Raises
+        `UpstreamFailed` if it isn't a JSON-RPC message."""
         # Empty: the response to a notification, or an event that only keeps the connection open.
         if not data.strip():
             return ForwardedPart(data)
@@ -139,15 +143,16 @@ class ResponseFilter:
             self._refuse(message, "the result holds a resource that the agent may not read")
 
     def _cut_versions(self, result: dict[str, Any]) -> None:
-        """Leaves the versions in the list that the sidecar can judge."""
+        """Remove the protocol versions that the sidecar can't judge from the result's
+        `supportedVersions`."""
         listed = result.get("supportedVersions")
         if listed is not None and (known := self.versions.learn(listed)) != listed:
             result["supportedVersions"] = known
             self._changed = True
 
     def _call_from_session(self, identity: Any, result: dict[str, Any]) -> bool:
-        """Return whether this result answers an earlier call of the same session, and the policies
-        still allow the sources of that call."""
+        """Return whether this result answers an earlier call of the same session, whose sources the
+        policies still allow. Also remembers the tokens in the result."""
         if self.session is None or type(identity) not in (str, int):
             return False
         token = call_token(self.session, identity)
@@ -158,7 +163,8 @@ class ResponseFilter:
 
     # Called before the agent gets the message, since the agent may use a token at once.
     def _remember(self, result: dict[str, Any], sources: Sources) -> None:
-        """Remember the tokens that continue this result: they stand for the same sources."""
+        """Remember the tokens in this result with which the client continues: they stand for the
+        same `sources`."""
         if not sources:
             return
         task = result.get("task")
@@ -188,8 +194,9 @@ class ResponseFilter:
         return kept
 
     def _withhold_resources(self, node: Any, depth: int = 0) -> bool:
-        """Withhold the resources that the agent may not read from every list in `node`. Returns
-        False if such a resource is not in a list, so that it can't be left out."""
+        """Remove the resources that the agent may not read from every list in `node`, in place.
+        Returns False if `node` itself is such a resource, or holds one outside a list, so that it
+        can't be removed here."""
         if not isinstance(node, dict | list):
             return True
         # Bounds the recursion: Python's own stack allows about a thousand calls.
@@ -204,7 +211,8 @@ class ResponseFilter:
         return True
 
     def _may_see_block(self, node: dict[str, Any]) -> bool:
-        """Return whether the agent may see `node`: all but a block of a hidden resource."""
+        """Return whether the agent may see the content block `node`. Only a block that holds or
+        links a hidden resource is refused."""
         kind = node.get("type")
         if kind == "resource_link":
             return self._may_see(self.objects.resource, node.get("uri"))
@@ -226,7 +234,8 @@ class ResponseFilter:
         return self.visibility.permits(source)
 
     def _may_see_token(self, tokens: Continuations, token: object) -> bool:
-        """Return whether the policies still allow all sources behind a token."""
+        """Return whether the policies still allow all sources that a token stands for. False for an
+        unknown token."""
         if not isinstance(token, str):
             return False
         try:
@@ -241,7 +250,8 @@ class ResponseFilter:
             self._changed = True
 
     def _refuse(self, message: dict[str, Any], why: str) -> None:
-        """Replace the result with an error, since the agent is waiting for a response."""
+        """Replace the message's result with an error that says why, since the agent is waiting for
+        a response."""
         del message["result"]
         message["error"] = {"code": DENIED, "message": why}
         self._count_withheld(1)

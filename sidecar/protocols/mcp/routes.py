@@ -1,6 +1,7 @@
-"""The Model Context Protocol over streamable HTTP (`protocols/RULES.md`, MCP; its versions
-2025-06-18, 2025-11-25 and 2026-07-28). Every message is JSON-RPC to one endpoint, and its method is
-the route (`methods.py`). Responses and pushed messages are filtered (`response_filter.py`)."""
+"""Routes for the Model Context Protocol over streamable HTTP (`protocols/RULES.md`, MCP; its
+versions 2025-06-18, 2025-11-25 and 2026-07-28). Every message is JSON-RPC to one endpoint, and its
+method determines the route (`methods.py`). Responses and pushed messages are filtered
+(`response_filter.py`)."""
 
 from collections.abc import Callable
 
@@ -57,7 +58,7 @@ class Mcp(McpMethods):
     def plan_stream(
         self, request: RoutedRequest, _sources: Sources, visibility: Visibility
     ) -> ForwardPlan:
-        """Filters a stream of the older transport."""
+        """Return the plan that filters an event stream of the older transport."""
 
         def filter_of(session: str) -> methods.FilterMessage:
             return self.response_filter(request, visibility, session).filter_message
@@ -65,7 +66,8 @@ class Mcp(McpMethods):
         return self._sse.plan(request.attribution, filter_of)
 
     def refine_posted(self, request: RoutedRequest) -> ProtocolRoute | None:
-        """Return the row of a message to a stream; None if no stream of the caller takes it."""
+        """Return the route of a message that is posted to an event stream's address; None if no
+        stream of this caller has named that address."""
         if self._sse.session_of(request.target, request.attribution) is None:
             return None
         return self.refine_by_method(request)
@@ -87,7 +89,8 @@ class Mcp(McpMethods):
         self, request: RoutedRequest | None, refusal: RefusalResponse
     ) -> FetchedResponse | None:
         """Return a JSON-RPC error. A denied notification or response gets none, since JSON-RPC only
-        answers requests; but any unreadable message (400) gets one."""
+        answers requests; but any unreadable message (400) gets one. Requests for tokens get an
+        OAuth error."""
         if request is None:
             return None
         if authorization.is_token_route(request.target):
@@ -103,9 +106,9 @@ class Mcp(McpMethods):
     def _posted_refusal(
         self, request: RoutedRequest, refusal: RefusalResponse
     ) -> FetchedResponse | None:
-        """Send the refusal of a message to the stream that takes it, and return the response to the
-        POST; None if the message is not for such a stream. Clients read no other response, and some
-        give up at a status such as 403."""
+        """Send the refusal of a posted message to the event stream on which its response is
+        expected, and return the response to the POST; None if no stream has named the address.
+        Clients read no other response, and some give up at a status such as 403."""
         target, who = request.target, request.attribution
         if refusal.status != 403 or self._sse.session_of(target, who) is None:
             return None
@@ -127,8 +130,8 @@ class Mcp(McpMethods):
         return headers.refused(refusal, message)
 
     def _readable_fault(self, request: RoutedRequest) -> headers.HeaderFault | None:
-        """Return the contradiction between the header fields and a well-formed message; None if
-        they agree, or if the message is not well formed."""
+        """Return the error if the header fields contradict a well-formed message; None if they
+        agree, or if the message is not well formed."""
         if not isinstance(request.body, dict):
             return None
         try:

@@ -1,11 +1,11 @@
 """Reads index expressions, and resolves the names in them to sources (`protocols/RULES.md`,
 OpenSearch). A name may be an index, an alias, a data stream or a pattern. Policies name indices and
-data streams; an alias counts as what it points to.
+data streams; an alias counts as the indices that it points to.
 
 Raises `Unresolved` for a name whose meaning only the server can work out (an exclusion, a date,
-another cluster), and `Malformed` for anything that is not a name at all. What a plain name stands
-for is cached for 30 seconds, or until the sidecar forwards a change of names. A pattern is resolved
-for every request, so that a new index is judged like the others.
+another cluster), and `Malformed` for anything that is not a name at all. The resolution of a plain
+name is cached for 30 seconds, or until the sidecar forwards a change of names. A pattern is
+resolved for every request, so that a new index is judged like the others.
 """
 
 import re
@@ -22,7 +22,8 @@ from sidecar.protocols.shared.source_names import SourceNames
 from sidecar.protocols.strict_body import MAX_SOURCES, OverBudget
 
 MAX_NAMES = 2 * MAX_SOURCES
-"""The most names in one index expression: several may be aliases of one source."""
+"""The most names in one index expression: more than a request may have sources, since several names
+may be aliases of one source."""
 
 ALL_INDICES = "*"
 
@@ -37,7 +38,8 @@ _EXPAND_WILDCARDS = frozenset(("all", "open", "closed", "hidden", "none"))
 
 
 def parse_names(value: object) -> tuple[str, ...]:
-    """Return the names in an index expression, each once: a string with commas, or a list."""
+    """Return the names in an index expression, which is a string with commas or a list, without
+    duplicates. Raises `Malformed`, `Unresolved` and `OverBudget`."""
     parts = value.split(",") if isinstance(value, str) else value
     if not isinstance(parts, list) or not parts:
         raise Malformed("an index is not given as a name")
@@ -50,7 +52,8 @@ def parse_names(value: object) -> tuple[str, ...]:
 
 
 def parse_name(value: object) -> str:
-    """Return one name, where the server takes only one."""
+    """Return the single index name in `value`, where the server accepts only one. Raises
+    `Malformed` and `Unresolved`."""
     # The server reads a number as text, and there may be an index of that name.
     if isinstance(value, int) and not isinstance(value, bool):
         value = str(value)
@@ -79,8 +82,8 @@ def is_pattern(name: str) -> bool:
 
 
 def parse_expand_wildcards(value: object) -> str | None:
-    """Return a request's `expand_wildcards`, which says what a pattern covers; None if it isn't
-    given."""
+    """Return the value of `expand_wildcards`, which says which kinds of indices a pattern covers;
+    None if it isn't given. Raises `Malformed`."""
     if value is None:
         return None
     parts = value if isinstance(value, list) else str(value).split(",")
@@ -91,7 +94,8 @@ def parse_expand_wildcards(value: object) -> str | None:
 
 Names = tuple[str, ...]
 Resolution = dict[str, list[dict[str, Any]]]
-"""`indices`, `aliases` and `data_streams`, as the server's `_resolve/index` returns them."""
+"""A response of the server's `_resolve/index`: lists of objects under `indices`, `aliases` and
+`data_streams`."""
 
 _LISTS = frozenset(("indices", "aliases", "data_streams"))
 
@@ -103,7 +107,7 @@ _NOT_IDENTITY = frozenset((
 
 
 class Indices:
-    """The indices that the names of one server stand for, as far as that is certain."""
+    """Resolves index names of one server to sources, and caches what plain names stand for."""
 
     def __init__(self, source_names: SourceNames, monotonic: Callable[[], float]) -> None:
         self._source_names = source_names
@@ -119,9 +123,9 @@ class Indices:
         strict: bool = False,
     ) -> tuple[SourceRef, ...]:
         """Return the sources that `names` (from `parse_names`) stand for. A plain name that doesn't
-        exist is its own source: its policy says whether the agent may know that, and a write may
-        create it. With `strict` such a name raises `Unresolved`, since a query language may have
-        kinds of names that are unknown here."""
+        exist counts as a source of that name: its policy says whether the agent may know that, and
+        a write may create it. With `strict`, such a name raises `Unresolved`, since a query
+        language may have kinds of names that are unknown here."""
         found: dict[str, SourceRef] = {}
         for name in dict.fromkeys(names):
             resolved = await self._resolve(name, request, expand_wildcards)
@@ -158,8 +162,8 @@ class Indices:
 
 
 def _identity_fields(request: RoutedRequest) -> Iterator[tuple[bytes, bytes]]:
-    """Yield the fields that may identify the caller. A server's answer depends on who asks, and
-    plugins read that from fields of their own, so every field counts except those known not to
+    """Yield the header fields that may identify the caller. A server's answer depends on who asks,
+    and plugins read that from fields of their own, so every field counts except those known not to
     matter."""
     for name, value in request.fields:
         lower = name.lower()
@@ -168,7 +172,7 @@ def _identity_fields(request: RoutedRequest) -> Iterator[tuple[bytes, bytes]]:
 
 
 async def resolve(name: str, request: RoutedRequest, expand_wildcards: str | None) -> Resolution:
-    """Return the server's resolution of `name`. Raises `Unresolved`."""
+    """Ask the server what `name` stands for. Raises `Unresolved` if it can't be looked up."""
     path = f"/_resolve/index/{encode_segment(name)}"
     if expand_wildcards is not None:
         path += f"?expand_wildcards={expand_wildcards}"
@@ -185,8 +189,8 @@ async def resolve(name: str, request: RoutedRequest, expand_wildcards: str | Non
 
 
 def parse_resolution(body: Any) -> Resolution:
-    """Checks the form of a resolution. Raises `UpstreamFailed` if it holds anything else, such as a
-    kind of name that is unknown here."""
+    """Return the server's resolution of a name, after checking its form. Raises `UpstreamFailed` if
+    it holds anything else, such as a kind of name that is unknown here."""
     # An empty list of an unknown kind names nothing, so it may pass.
     if not isinstance(body, dict) or any(body[each] for each in body.keys() - _LISTS):
         raise UpstreamFailed("the data source's index resolution has an unknown form")
@@ -203,8 +207,8 @@ def _has_local_name(entry: Any) -> bool:
 
 
 def source_name(index: dict[str, Any]) -> str:
-    """Return the name by which policies know an index: the name of its data stream if it is part of
-    one, else its own."""
+    """Return the name by which policies know an index: the name of the data stream that it is part
+    of, otherwise its own."""
     name: str = index.get("data_stream") or index["name"]
     return name
 

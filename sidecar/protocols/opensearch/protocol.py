@@ -1,8 +1,10 @@
-"""The protocol of OpenSearch and Elasticsearch: finds a request's route, denies the APIs that are
-denied as a whole (`protocols/RULES.md`, Classes), and renders refusals as the servers' errors.
+"""The protocol of OpenSearch and Elasticsearch: finds the route of a request, denies the APIs that
+are denied as a whole (`protocols/RULES.md`, Classes), and renders refusals in the form of the
+servers' errors.
 
-A source is an index or a data stream. No setting says which of the two servers it is: where they
-differ, their paths differ too. A request in neither table is denied as `unclassified_route`.
+A source is an index or a data stream. No setting says which of the two servers a data source is:
+where they differ, their paths differ too. A request that is in neither table is denied as
+`unclassified_route`.
 """
 
 from sidecar.http.request_target import Target
@@ -55,7 +57,8 @@ _ADMIN_PLUGINS = frozenset((
 
 
 def blocked(method: str, target: Target) -> RouteMatch | None:
-    """Return the row of an API that is denied as a whole; None for any other."""
+    """Return the route of a request to an API that is denied as a whole; None for any other
+    request."""
     name = target.segments[0]
     path, bulk, admin = f"/{name}", _BULK_APIS, _ADMIN_APIS
     if name in _PLUGIN_PREFIXES and len(target.segments) > 1:
@@ -68,7 +71,8 @@ def blocked(method: str, target: Target) -> RouteMatch | None:
 
 
 class OpenSearch(OpenSearchServer):
-    """Finds a request's route by its path. The route then reads its body and parameters."""
+    """The protocol of one OpenSearch or Elasticsearch server. It finds a request's route by its
+    path; the route's handlers then read the body and the parameters."""
 
     def render_refusal(
         self, _request: RoutedRequest | None, refusal: RefusalResponse

@@ -1,8 +1,8 @@
-"""Adds a condition to a search that withholds documents by their levels, if the search allows it,
-and the level to the fields that the search returns (`_source`). `result_filter.py` checks the
-response.
+"""Filters a search by the documents' levels: adds a condition that withholds documents, if the
+search allows it, and adds the level to the fields that the search returns (`_source`).
+`result_filter.py` checks the response.
 
-A search that may reveal documents its query doesn't match is not filtered: it is judged at
+A search that may reveal documents that its query doesn't match is not filtered: it is judged at
 `critical`, as if it returned the most sensitive document.
 """
 
@@ -18,18 +18,18 @@ from sidecar.protocols.strict_body import Budget
 
 
 class ShownFields(NamedTuple):
-    """The parts of a document that the caller asked to see. Anything else in the response is there
-    because the sidecar added it to the request, and is removed again."""
+    """Says which parts of a document the caller asked to see. Anything else in the response is
+    there because the sidecar added it to the request, and is removed again."""
 
     source: bool = True
-    """True if the response shows `_source` at all."""
+    """True if the caller sees `_source` at all."""
     level: bool = True
-    """True if `_source` shows the document's level."""
+    """True if the caller sees the document's level in `_source`."""
 
 
 def shown_fields(given: Any, field: str) -> ShownFields | None:
-    """Return the fields that the `_source` of a search asks for, or None if the level in `field`
-    can't be added to them."""
+    """Return the parts of a document that a search's `_source` (`given`) asks for; None if the
+    level in `field` can't be added to them."""
     if given is None or given is True:
         return ShownFields()
     if given is False:
@@ -67,8 +67,8 @@ def _names(value: Any) -> list[str] | None:
 
 
 def _covers(name: str, field: str) -> bool:
-    """Return whether a name in `_source` covers `field` or an object around it. `*` is the only
-    wildcard."""
+    """Return whether a name in `_source` includes `field`, because it names the field or an object
+    around it. `*` is the only wildcard."""
     parts = field.split(".")
     # `fnmatchcase` has two more wildcards: escape them.
     pattern = name.replace("[", "[[]").replace("?", "[?]")
@@ -104,8 +104,9 @@ _RETRIEVERS = frozenset(("knn", "linear", "rrf", "standard", "text_similarity_re
 def can_filter(
     body: dict[str, Any] | None, query: dict[str, str], field: str, budget: Budget
 ) -> bool:
-    """Return whether the search can withhold documents by their levels in `field`. The caller must
-    have checked that the search names no further index."""
+    """Return whether a condition on the levels in `field` can be added to the search so that it
+    withholds documents reliably. The caller must have checked that the search names no other
+    index."""
     if body is None or not PREVENTS_FILTERING.isdisjoint(query):
         return False
     if not body.keys() <= _MEMBERS or not isinstance(body.get("search_pipeline", ""), str):
@@ -117,7 +118,8 @@ def can_filter(
 
 
 def _objects(body: dict[str, Any], budget: Budget) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield every object in a search, with its depth. `_source` holds names of fields only."""
+    """Yield every JSON object in a search, with its depth, except in `_source`, which holds names
+    of fields only."""
     pending: list[tuple[int, Any]] = [(1, body[key]) for key in body if key != "_source"]
     while pending:
         budget.check()
@@ -129,8 +131,8 @@ def _objects(body: dict[str, Any], budget: Budget) -> Iterator[tuple[int, dict[s
 
 
 def _stays_within(at: tuple[int, dict[str, Any]]) -> bool:
-    """Return whether an object reveals only documents that match the query. False if it is nested
-    too deeply to be serialized."""
+    """Return whether an object (given with its depth) reveals only documents that match the query.
+    False also if it is nested too deeply to be serialized."""
     depth, node = at
     if depth > _MAX_DEPTH or not _REACHES_BEYOND.isdisjoint(node):
         return False
@@ -148,8 +150,8 @@ def _stays_within(at: tuple[int, dict[str, Any]]) -> bool:
 
 
 def add_filter(body: dict[str, Any], visibility: Visibility) -> tuple[dict[str, Any], ShownFields]:
-    """Return the search with the condition in it, and the parts of its documents that the caller
-    asked to see."""
+    """Return the search with the condition on levels added, and the parts of its documents that the
+    caller asked to see."""
     assert visibility.levels is not None
     filtered = dict(body)
     condition = level_condition(visibility.field, visibility.levels)
@@ -175,8 +177,8 @@ def add_filter(body: dict[str, Any], visibility: Visibility) -> tuple[dict[str, 
 
 
 def level_condition(field: str, levels: tuple[str, ...]) -> dict[str, Any]:
-    """Matches documents that have one of `levels` and no other level: a field may have several
-    values. Documents without a level count as `critical`."""
+    """Return a query that matches documents which have one of `levels` and no other level, since a
+    field may have several values. Documents without a level count as `critical`."""
     # `must_not` too, since `terms` alone matches a document with a visible and a hidden level.
     others = [level for level in SENSITIVITIES if level not in levels]
     condition: dict[str, Any] = {"must_not": [{"terms": {field: others}}]}
@@ -204,8 +206,9 @@ def _with_condition(query: Any, condition: dict[str, Any]) -> dict[str, Any]:
 
 
 def _filter_vectors(query: Any, condition: dict[str, Any], depth: int = 0) -> Any:
-    """Return `query` with the condition also inside the vector searches that select documents. If
-    hidden neighbours were dropped only afterwards, too few would be left."""
+    """Return `query` with the condition added also inside the vector searches that select
+    documents. If hidden neighbours were dropped only afterwards, too few documents would be
+    left."""
     if not isinstance(query, dict) or depth > _MAX_QUERY_DEPTH:
         return query
     filtered = dict(query)
@@ -228,14 +231,15 @@ def _filter_vectors(query: Any, condition: dict[str, Any], depth: int = 0) -> An
 
 
 def _each_filtered(filter_one: Callable[..., Any], clauses: Any, *arguments: Any) -> Any:
-    """Return one filtered clause, or each of a list."""
+    """Apply `filter_one` to a single clause, or to each clause of a list, and return the result."""
     if isinstance(clauses, list):
         return [filter_one(each, *arguments) for each in clauses]
     return filter_one(clauses, *arguments)
 
 
 def _filter_knn(clause: Any, condition: dict[str, Any]) -> Any:
-    """Elasticsearch's `filter` is one query, or a list whose queries must all match."""
+    """Return an Elasticsearch vector search with the condition added. Its `filter` is one query, or
+    a list whose queries must all match."""
     if not isinstance(clause, dict):
         return clause
     own = clause.get("filter", [])
@@ -243,7 +247,8 @@ def _filter_knn(clause: Any, condition: dict[str, Any]) -> Any:
 
 
 def _filter_opensearch_knn(clause: Any, condition: dict[str, Any]) -> Any:
-    """OpenSearch's `filter` is one query."""
+    """Return an OpenSearch vector search with the condition added. Its `filter` is a single
+    query."""
     if not isinstance(clause, dict):
         return clause
     own = clause.get("filter")
@@ -252,8 +257,8 @@ def _filter_opensearch_knn(clause: Any, condition: dict[str, Any]) -> Any:
 
 
 def _retrievers_keep_filter(body: dict[str, Any]) -> bool:
-    """Return whether the filter of the outermost retriever applies to every retriever of a
-    search."""
+    """Return whether the filter of the outermost retriever of a search applies to every retriever
+    within it."""
     if "retriever" in body and ("query" in body or "knn" in body):
         return False
     pending = [body["retriever"]] if "retriever" in body else []

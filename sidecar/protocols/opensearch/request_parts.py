@@ -1,5 +1,5 @@
-"""Reads the query string of a request to OpenSearch and Elasticsearch as they read it, its body,
-and the indices that a body names at any depth (`protocols/RULES.md`, OpenSearch).
+"""Reads the query string and the body of a request as OpenSearch and Elasticsearch read them, and
+finds the indices that a body names at any depth (`protocols/RULES.md`, OpenSearch).
 
 A parameter that is not listed here is refused: it may replace a part of the path
 (`/_search?index=secret`) or the body. A body that becomes a query only on the server, such as a
@@ -22,8 +22,8 @@ _PAIR = re.compile(r"([A-Za-z_][A-Za-z0-9_.]*)(?:=([^;]*))?").fullmatch
 
 
 def parse_query(query: str | None) -> dict[str, str]:
-    """Return the parameters' names and decoded values. Raises `Malformed` where two readers could
-    differ."""
+    """Return the query parameters: their names and decoded values. Raises `Malformed` if two
+    parsers could read the query differently."""
     found: dict[str, str] = {}
     for part in (query or "").split("&"):
         if not part:
@@ -40,7 +40,8 @@ def parse_query(query: str | None) -> dict[str, str]:
 
 
 def parse_known(query: str | None, names: frozenset[str]) -> dict[str, str]:
-    """Like `parse_query`, for a query that may only have the parameters `names`."""
+    """Return the query parameters as `parse_query` does. Raises `Malformed` also for a parameter
+    that is not one of `names`."""
     found = parse_query(query)
     for name in found:
         if name not in names:
@@ -78,18 +79,20 @@ READ_PARAMETERS = _COMMON | _PATTERNS | _QUERY | _DOCUMENT | frozenset((
     "terminate_after", "timeout", "track_scores", "track_total_hits", "typed_keys", "types",
     "verbose_pipeline", "wait_for_completion_timeout",
 ))  # fmt: skip
-"""For requests that read. `q` is a query in Lucene's syntax, which names fields but no index."""
+"""The parameters that a request that reads may have. `q` is a query in Lucene's syntax, which names
+fields but no index."""
 
 METADATA_PARAMETERS = _COMMON | _PATTERNS | frozenset((
     "cluster_manager_timeout", "features", "flat_settings", "include_defaults", "local",
     "master_timeout", "mode", "wait_for_active_shards", "timeout",
 ))  # fmt: skip
-"""For requests about indices."""
+"""The parameters that a request about indices may have."""
 
 CAT_PARAMETERS = METADATA_PARAMETERS - {"filter_path"} | frozenset(
     ("bytes", "format", "h", "health", "pri", "s", "time", "v")
 )
-"""For `_cat`. `help` is missing: the response would list columns instead of indices."""
+"""The parameters that a `_cat` request may have. `help` is left out: the response would list
+columns instead of indices."""
 
 WRITE_PARAMETERS = _COMMON | _PATTERNS | _QUERY | _DOCUMENT | frozenset((
     "_slice", "cluster_manager_timeout", "conflicts", "force", "from", "if_primary_term",
@@ -99,15 +102,17 @@ WRITE_PARAMETERS = _COMMON | _PATTERNS | _QUERY | _DOCUMENT | frozenset((
     "search_type", "size", "slices", "sort", "stats", "terminate_after", "timeout",
     "wait_for_active_shards", "wait_for_completion", "wait_if_ongoing", "write_index_only",
 ))  # fmt: skip
-"""For writes. `pipeline` is missing: it may send a document to another index."""
+"""The parameters that a write may have. `pipeline` is left out: it may send a document to another
+index."""
 
 PREVENTS_FILTERING = frozenset((
     "_source", "_source_exclude_vectors", "_source_excludes", "_source_includes", "explain",
     "filter_path", "q", "stored_fields", "suggest_field", "suggest_mode", "suggest_size",
     "suggest_text", "verbose_pipeline", "force_synthetic_source",
 ))  # fmt: skip
-"""With one of these, a response may lack the documents' levels, or contain what the filter doesn't
-reach: `q` replaces the body's query, and `explain` counts documents that were withheld."""
+"""The parameters that make filtering by level impossible. With one of them, a response may lack the
+documents' levels, or contain what the filter doesn't reach: `q` replaces the body's query, and
+`explain` counts documents that were withheld."""
 
 
 # `application/vnd.elasticsearch+json; compatible-with=9`, which clients send since 8.0. CBOR and
@@ -120,7 +125,7 @@ _VENDOR = re.compile(
 
 
 def optional_json(raw: bytes, media_type: str | None, budget: Budget) -> dict[str, Any] | None:
-    """Return one JSON object, or None if there is no body."""
+    """Return the JSON object in a body, or None if the body is empty."""
     return optional_json_object(raw, _standard(media_type), budget)
 
 
@@ -142,7 +147,8 @@ _SEARCH_MEMBERS = frozenset((
     "suggest", "terminate_after", "timeout", "track_scores", "track_total_hits", "verbose_pipeline",
     "version",
 ))  # fmt: skip
-"""The members of a search. `ext` is missing: each plugin gives it a meaning of its own."""
+"""The members that a search may have. `ext` is left out: each plugin gives it a meaning of its
+own."""
 
 _INDEX_KEYS = frozenset(("index", "_index"))
 
@@ -156,8 +162,8 @@ _RENDERED_ON_SERVER = {
 
 
 def names_in_search(body: dict[str, Any] | None, budget: Budget) -> set[str]:
-    """Return the names in a search's body. Raises `Unresolved` and `Malformed`, the latter also as
-    soon as the request of this budget has ended."""
+    """Return the index names in the body of a search. Raises `Unresolved` and `Malformed`;
+    `OverBudget`, a kind of `Malformed`, as soon as the request of this budget has ended."""
     if body is None:
         return set()
     for key in body:
@@ -173,7 +179,7 @@ def names_in_search(body: dict[str, Any] | None, budget: Budget) -> set[str]:
 
 
 def names_in_query(body: Any, budget: Budget) -> set[str]:
-    """Return the names in a query, or in anything that contains queries."""
+    """Return the index names in a query, or in anything that contains queries, at any depth."""
     found: set[str] = set()
     pending = [body]
     while pending:
@@ -218,7 +224,8 @@ def _names_in_value(value: Any, budget: Budget) -> Iterator[str]:
 
 
 def _boosted_names(value: Any, budget: Budget) -> Iterator[str]:
-    """`indices_boost` is a list of objects with one member each, or one object."""
+    """Yield the index names in `indices_boost`, which is a list of objects with one member each, or
+    a single object."""
     for entry in value if isinstance(value, list) else [value]:
         budget.check()
         if isinstance(entry, dict):

@@ -1,5 +1,5 @@
-"""Withholds the documents of a response whose level the agent may not see: a check that the
-response keeps to the condition of `query_filter.py`.
+"""Removes the documents from a response whose level the agent may not see. This checks that the
+response keeps to the condition that `query_filter.py` added.
 
 A document with no level, several or an unknown one counts as `critical`. A response that isn't
 understood, or whose counts include withheld documents, is not passed on.
@@ -27,7 +27,7 @@ class ResultFilter:
         """The number of documents withheld so far."""
 
     def filter_search(self, response: Any, shown: ShownFields) -> None:
-        """Removes from a search's response, in place, everything that the agent may not see."""
+        """Remove everything that the agent may not see from the response to a search, in place."""
         if not isinstance(response, dict):
             raise UpstreamFailed(_UNREADABLE)
         # Suggestions reveal terms of documents that the query doesn't match.
@@ -45,7 +45,8 @@ class ResultFilter:
                 raise UpstreamFailed("the data source's aggregations count withheld documents")
 
     def filter_document(self, response: Any) -> Any:
-        """Return a document requested by its id. A hidden one looks like one that doesn't exist."""
+        """Return the response to a request for a document by id. A hidden document looks like one
+        that doesn't exist."""
         if not isinstance(response, dict):
             raise UpstreamFailed(_UNREADABLE)
         # A missing document has no level, and passes as it is.
@@ -79,15 +80,15 @@ class ResultFilter:
         return True
 
     def _filter_inner_hits(self, inner: Any) -> None:
-        """Hits within a hit are parts of the same document (`_nested`), or other documents, which
-        are filtered like any hits."""
+        """Filter the inner hits of a hit. They are either parts of the same document (with
+        `_nested`), which pass, or other documents, which are filtered like any hits."""
         hits = inner.get("hits") if isinstance(inner, dict) else None
         if any(not isinstance(each, dict) or "_nested" not in each for each in _hit_list(hits)):
             # `query_filter.py` added no fields to inner hits, so there is none to remove.
             self._filter_hits(hits, ShownFields())
 
     def _filter_aggregations(self, aggregations: Any) -> None:
-        """Aggregations may contain hits too (`top_hits`)."""
+        """Filter the hits that aggregations may contain (`top_hits`), at any depth."""
         # Search at any depth: one aggregation may be within another.
         pending = [aggregations]
         while pending:
@@ -117,9 +118,9 @@ def _hit_list(hits: Any) -> list[Any]:
 
 
 def _values(node: Any, parts: list[str], depth: int = 0) -> list[Any]:
-    """Return all values that a document has at a path. A name may contain dots, since the server
-    indexes `{"a.b": 1}` like `{"a": {"b": 1}}`. Lists nested too deeply count as an unknown
-    value."""
+    """Return all values that a document has at the path `parts`. A name may contain dots, since the
+    server indexes `{"a.b": 1}` like `{"a": {"b": 1}}`. A list that is nested too deeply yields
+    None, which counts as an unknown level."""
     if isinstance(node, list):
         if depth > _MAX_LIST_DEPTH:
             return [None]
@@ -137,8 +138,8 @@ def _values(node: Any, parts: list[str], depth: int = 0) -> list[Any]:
 
 
 def _remove_field(source: dict[str, Any], field: str) -> None:
-    """Removes the level, in each of the forms that `_values` reads, and objects that are empty
-    without it."""
+    """Remove the level from a document, in each of the forms that `_values` reads, and the objects
+    that are empty without it."""
     parts = field.split(".")
     for count in range(1, len(parts) + 1):
         name = ".".join(parts[:count])

@@ -1,4 +1,4 @@
-"""All routes of OpenSearch and Elasticsearch that are authorized (`protocols/RULES.md`, OpenSearch;
+"""All routes of OpenSearch and Elasticsearch that may be allowed (`protocols/RULES.md`, OpenSearch;
 opensearch-api-specification, the servers' REST handlers, and the clients opensearch-py 3.2 and
 elasticsearch 9.5)."""
 
@@ -36,7 +36,8 @@ def read_route(
 
 
 def filtered(row: ProtocolRoute, plan: PlanForward) -> ProtocolRoute:
-    """Return `row`, with `plan` for an agent that may not see every document."""
+    """Return the route `row` with `plan` as its forward plan for an agent that may not see every
+    document. For other agents its own plan stays."""
     unfiltered = row.plan_forward
 
     def forward(
@@ -55,8 +56,8 @@ def filtering_route(
     plan: PlanForward,
     can_filter: Callable[[OpenSearchServer, RoutedRequest], bool],
 ) -> ProtocolRoute:
-    """Return a row that withholds documents by their levels if the request allows it, else
-    `row`."""
+    """Return the route `row`, extended so that it withholds documents by their levels if the
+    request allows it (`can_filter`)."""
     filtering = filtered(row, plan)
 
     def refine(server: OpenSearchServer, request: RoutedRequest) -> ProtocolRoute:
@@ -67,13 +68,14 @@ def filtering_route(
 
 
 def search_route(methods: str, pattern: str, plan: PlanForward) -> ProtocolRoute:
-    """Return the row of a search. `plan` is for an agent that may see every document."""
+    """Return a route for searches. `plan` is its forward plan for an agent that may see every
+    document."""
     row = read_route(methods, pattern, search.sources_of_search, plan)
     return filtering_route(row, search.filter_search, search.can_filter)
 
 
 def language_route(pattern: str, find_sources: FindSources) -> ProtocolRoute:
-    """Return the row of a query in a query language, whose response may have a cursor."""
+    """Return a route for queries in a query language, whose responses may have a cursor."""
     return read_route("GET POST", pattern, find_sources, search.remember)
 
 
@@ -86,8 +88,9 @@ def composed_route(methods: str, pattern: str, compose: ComposeResponse) -> Prot
 
 
 def listing_route(pattern: str) -> ProtocolRoute:
-    """Return the row of a response with a member per index: authorized by the names in the path, or
-    filtered if they are patterns."""
+    """Return a route whose response is an object with one member per index. The request is
+    authorized by the index names in the path; if they are patterns, the response is filtered
+    instead."""
     row = metadata_route("GET HEAD", pattern, reads_and_writes.sources_of_metadata)
     composed = composed_route("GET HEAD", pattern, reads_and_writes.list_by_index)
 
@@ -112,7 +115,7 @@ def renaming_route(methods: str, pattern: str) -> ProtocolRoute:
 
 
 def release_route(pattern: str) -> ProtocolRoute:
-    """Return the row of a request that gives continuations back to the server."""
+    """Return a route by which the caller releases continuations on the server."""
     # Open, since it reads no source. `release` checks that the continuations are the caller's own.
     return ProtocolRoute("DELETE", pattern, _OPEN, search.release, parse_body=optional_json)
 
@@ -146,7 +149,8 @@ _ADMIN_APIS = (
 
 
 async def _health(_server: OpenSearchServer, request: RoutedRequest) -> Sources:
-    """Return no sources, since the health of the cluster alone reveals nothing about an index."""
+    """Return no sources, since the health of the cluster alone reveals nothing about an index.
+    Raises `Malformed` for a level that shows indices."""
     level = request_parts.parse_query(request.target.query).get("level", "cluster")
     if level != "cluster":
         raise Malformed(f"`level={level[:64]}` shows indices: use `level=cluster`")

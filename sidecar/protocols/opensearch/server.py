@@ -1,5 +1,5 @@
-"""One OpenSearch or Elasticsearch server, with what the sidecar has learnt about it, and the
-functions that its handlers read requests with."""
+"""One OpenSearch or Elasticsearch server: what the sidecar has learnt about it (names and
+continuations), and the functions with which its handlers read requests."""
 
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -29,7 +29,7 @@ from sidecar.protocols.shared.source_names import SourceNames
 from sidecar.settings.model import Source
 
 _TOKEN_MEMBERS = ("_scroll_id", "pit_id", "cursor", "id")
-"""Members of a response that name a continuation."""
+"""The members of a response that hold the token of a continuation, such as a scroll id."""
 
 # The path of the only API that takes an index as a query parameter.
 _INDEX_IN_QUERY = ("_plugins", "_asynchronous_search")
@@ -53,8 +53,8 @@ class OpenSearchServer(SourceProtocol):
         query: dict[str, str],
         default_expand: str | None = None,
     ) -> Sources:
-        """Return the sources of index names. What patterns cover is stated in `query`, or else in
-        `default_expand`."""
+        """Return the sources that index names stand for. The parameter `expand_wildcards` in
+        `query` says which indices patterns cover; without it, `default_expand` does."""
         expand = parse_expand_wildcards(query.get("expand_wildcards", default_expand))
         return await self.indices.sources(names, request, expand_wildcards=expand)
 
@@ -64,8 +64,8 @@ class OpenSearchServer(SourceProtocol):
     def remember_continuations(
         self, response: Any, request: RoutedRequest, sources: Sources, *, level_added: bool = False
     ) -> None:
-        """Records which sources the continuations in a response stand for. `level_added` also
-        records that the sidecar, not the caller, requested the level in later pages."""
+        """Remember for which sources the continuations in a response were issued. `level_added`
+        also records that the sidecar, not the caller, asked for the level in later pages."""
         # A response without any of these ends its continuation, or never had one.
         members = response if isinstance(response, dict) else {}
         found = [members.get(each) for each in _TOKEN_MEMBERS]
@@ -75,8 +75,8 @@ class OpenSearchServer(SourceProtocol):
                 self.continuations.remember(token + _LEVEL_ADDED, request.attribution, sources)
 
     def is_level_added(self, token: str, who: Attribution) -> bool:
-        """Return whether the sidecar must remove the level from the pages of `token`, because only
-        it asked for the level."""
+        """Return whether the sidecar must remove the level from the pages of the continuation
+        `token`, because the caller didn't ask for it."""
         try:
             self.continuations.sources_of(token + _LEVEL_ADDED, who)
         except Unresolved:
@@ -90,7 +90,8 @@ def path_names(request: RoutedRequest) -> tuple[str, ...]:
 
 
 def requested_names(request: RoutedRequest) -> tuple[str, ...]:
-    """Return the index names of a path; all indices if it names none."""
+    """Return the index names in the path of a request, or in its query for the one API that takes
+    them there; all indices if there are none."""
     if request.path_params:
         return path_names(request)
     # Only `_INDEX_IN_QUERY` may have this parameter: it is refused with any other path.
@@ -99,7 +100,8 @@ def requested_names(request: RoutedRequest) -> tuple[str, ...]:
 
 
 def hint_source(server: OpenSearchServer, request: RoutedRequest) -> SourceRef | None:
-    """Return the index that a write's path names, or None if the path alone doesn't show it."""
+    """Return the index that the path of a write names; None if the path names several, or a
+    pattern."""
     names = request.path_params[0].split(",")
     if len(names) == 1 and not is_pattern(names[0]):
         return server.source_names.of(names[0])
@@ -117,9 +119,9 @@ def parse_json(response: FetchedResponse) -> Any:
 
 
 def read_parameters(request: RoutedRequest) -> dict[str, str]:
-    """Return the parameters of a request that reads. `index` is allowed only where the path has no
-    place for an index: elsewhere the server could read a different index from the one that was
-    judged."""
+    """Return the query parameters of a request that reads. `index` is allowed only where the path
+    has no place for an index: elsewhere the server could read a different index from the one that
+    was judged. Raises `Malformed`."""
     names = request_parts.READ_PARAMETERS
     if request.target.segments == _INDEX_IN_QUERY:
         names |= {"index"}
@@ -127,7 +129,8 @@ def read_parameters(request: RoutedRequest) -> dict[str, str]:
 
 
 def string_member(body: Any, member: str) -> str:
-    """Return a member that must be a non-empty string. Raises `Malformed`."""
+    """Return the value of a member of `body` that must be a non-empty string. Raises `Malformed`
+    otherwise."""
     value = body.get(member) if isinstance(body, dict) else None
     if not isinstance(value, str) or not value:
         raise Malformed(f"`{member}` must be a non-empty string")
@@ -139,7 +142,8 @@ def union(one: Sources, other: Sources) -> Sources:
 
 
 def object_list(body: Any, member: str, error: type[Exception] = Malformed) -> list[dict[str, Any]]:
-    """Return a member that must be a list of objects; in a request, an absent one is empty."""
+    """Return the value of a member of `body` that must be a list of objects. Raises `error`
+    otherwise. In a request (`error` is `Malformed`), an absent member counts as empty."""
     found = body.get(member) if isinstance(body, dict) else None
     if found is None and error is Malformed:
         return []

@@ -1,1 +1,2 @@
-"""The Pinecone protocol: its routes, the namespaces they concern, and how they are filtered."""
+"""The Pinecone protocol: its routes, the namespaces that requests concern, and how responses are
+filtered."""

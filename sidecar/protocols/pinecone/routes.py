@@ -1,5 +1,5 @@
-"""Pinecone's data plane (`protocols/RULES.md`, Pinecone; API 2026-07 and its client 10.2), and its
-errors, whose codes are those of gRPC.
+"""Routes and error responses for Pinecone's data plane (`protocols/RULES.md`, Pinecone; API 2026-07
+and its client 10.2). The errors have gRPC's codes, as Pinecone's do.
 
 An index has its own host, so the configured alias stands for the index. A request reads one of its
 namespaces, named in the path, the query or the body.
@@ -65,7 +65,8 @@ class Pinecone(PineconeSources, SourceProtocol):
     def plan_filtered(
         self, form: QueryForm, request: RoutedRequest, sources: Sources, visibility: Visibility
     ) -> ForwardPlan:
-        """Filters records by level, and remembers the next page."""
+        """Return the plan that filters records by level, and remembers the token of the next
+        page."""
         levels = levels_of(visibility)
         if levels is None and form.paged:
             return self.plan_paged(request, sources, visibility)
@@ -80,14 +81,16 @@ class Pinecone(PineconeSources, SourceProtocol):
     def plan_paged(
         self, request: RoutedRequest, sources: Sources, _visibility: Visibility
     ) -> ForwardPlan:
-        """Remembers the next page's token, and passes the response unchanged."""
+        """Return the plan that passes the response unchanged, and remembers the token of the next
+        page."""
         remember = partial(self._remember_page, request, sources)
         return ForwardPlan(filter_response=lambda response: filtered(response, remember))
 
     def plan_namespaces(
         self, _request: RoutedRequest, _sources: object, visibility: Visibility
     ) -> ForwardPlan:
-        """Filters `{"namespaces": [{"name"}], "total_count"}`."""
+        """Return the plan that filters a list of namespaces, `{"namespaces": [{"name"}],
+        "total_count"}`."""
 
         def step(whole: Body) -> tuple[int, bool]:
             found = expect_list(whole.get("namespaces") or [], "list")
@@ -103,7 +106,8 @@ class Pinecone(PineconeSources, SourceProtocol):
     def plan_stats(
         self, _request: RoutedRequest, _sources: object, visibility: Visibility
     ) -> ForwardPlan:
-        """Filters `{"namespaces": {name: {"vectorCount"}}, "totalVectorCount"}`."""
+        """Return the plan that filters index statistics, `{"namespaces": {name: {"vectorCount"}},
+        "totalVectorCount"}`."""
 
         def step(whole: Body) -> tuple[int, bool]:
             found = expect_object(whole.get("namespaces") or {}, "response")
@@ -120,8 +124,8 @@ class Pinecone(PineconeSources, SourceProtocol):
         return ForwardPlan(filter_response=lambda response: filtered(response, step))
 
     def refine_stats(self, request: RoutedRequest) -> ProtocolRoute:
-        """Return the row of index statistics. With a filter they would reveal what is in every
-        namespace, so that is refused."""
+        """Return the route for index statistics. Raises `Unresolved` if the request has a filter:
+        the statistics would then reveal what is in every namespace."""
         [given] = read_members(request.body or {}, "filter")
         [stated] = read_parameters(request.target.query, "filter")
         if given or stated:
@@ -146,7 +150,7 @@ _CHAT, _FILES = "/assistant/chat/{assistant}", "/assistant/files/{assistant}"
 def _row(
     methods: str, path: str, class_: RouteClass, find: FindSources, hint: Any = None, **more: Any
 ) -> ProtocolRoute:
-    """Return a row whose sources are found in the request itself, without a look-up."""
+    """Return a route whose sources are found in the request itself, without a look-up."""
     found = without_waiting(find)
     return ProtocolRoute(methods, path, class_, found, hint, find_sources_now=find, **more)
 
@@ -160,7 +164,7 @@ def _unfiltered_route(
 
 
 def _filtered_route(unfiltered: ProtocolRoute, form: QueryForm) -> ProtocolRoute:
-    """Return the row of the same retrieval, but with its records filtered."""
+    """Return a route for the same retrieval as `unfiltered`, but with its records filtered."""
 
     def plan(
         pinecone: Pinecone, request: RoutedRequest, sources: Sources, visibility: Visibility

@@ -1,5 +1,5 @@
-"""Finds the namespaces that a Pinecone request concerns, and remembers those of each page token;
-and filters records by their own level: adds a condition to the caller's `filter`, requests the
+"""Finds the namespaces that a Pinecone request concerns, and remembers those of each page token.
+Also filters records by their own level: adds a condition to the caller's `filter`, requests the
 level's field, and checks every record of the response."""
 
 from collections.abc import Callable
@@ -31,34 +31,36 @@ Body = dict[str, Any]
 _CLAUSE = frozenset(("type", "query", "field", "fields", "values", "sparse_values"))
 
 ResponseStep = Callable[[Body], tuple[int, bool]]
-"""One pass over a response. Returns how many records it withheld, and whether it changed any."""
+"""A step that changes a parsed response in place. Returns the number of records that it withheld,
+and whether it changed anything."""
 
 # The structured members that a response may hold apart from its records.
 _OTHER_MEMBERS = frozenset(("usage", "pagination"))
 
 
 class FilteredQuery(NamedTuple):
-    """A request as it is forwarded, and how to undo the effect of the changes on each record of
-    the response."""
+    """A request as it is forwarded with its conditions, and the function that removes the sidecar's
+    additions from each record of the response."""
 
     body: Body | None
-    """None for a request without a body."""
+    """The body to forward; None for a request without a body."""
     strip: Callable[[Body], bool]
-    """Removes from a record what the agent didn't ask for. Returns whether it was there."""
+    """Removes from a record the fields that the agent didn't ask for. Returns whether there were
+    any."""
 
 
 class QueryForm(NamedTuple):
     narrow: Callable[[Any, DocumentLevels], FilteredQuery]
     records_at: tuple[str, ...]
-    """The path of the records in the response."""
+    """The path of members that leads to the records in the response."""
     metadata: str | None
-    """The member of a record that holds its metadata; None if it is the record itself."""
+    """The member of a record that holds its metadata; None if the record itself is the metadata."""
     by_id: bool = False
     """True if the records are an object keyed by id, instead of a list."""
     filterable: Callable[[Any], bool] = lambda _body: True
-    """Returns whether a request with this body can be narrowed."""
+    """Returns whether a condition on levels can be added to a request with this body."""
     paged: bool = False
-    """True if the response may name a next page."""
+    """True if the response may contain the token of a next page."""
 
 
 def withhold(form: QueryForm, levels: DocumentLevels, forwarded: FilteredQuery) -> ResponseStep:
@@ -92,7 +94,8 @@ def withhold(form: QueryForm, levels: DocumentLevels, forwarded: FilteredQuery) 
 
 
 def _check_form(whole: Body, form: QueryForm) -> None:
-    """Refuse a response with an unknown list or object."""
+    """Raise `UpstreamFailed` if a response has a list or object that is unknown and not empty: it
+    may hold records, which would pass unchecked."""
     # It may hold records, which would pass unchecked. If it is empty, there are none.
     for name, value in whole.items():
         known = name == form.records_at[0] or name in _OTHER_MEMBERS
@@ -101,7 +104,8 @@ def _check_form(whole: Body, form: QueryForm) -> None:
 
 
 def filtered(response: FetchedResponse, *steps: ResponseStep) -> ForwardedPart:
-    """Return a response after `steps`; the data source's own bytes if none of them changed it."""
+    """Apply `steps` to a response, and return the part to forward. It has the data source's own
+    bytes if no step changed anything."""
     whole = response_object(response)
     results = [step(whole) for step in steps]
     body = to_json(whole) if any(changed for _, changed in results) else response.body
@@ -150,8 +154,8 @@ def _with_condition(body: Body, levels: DocumentLevels) -> Body:
 def _requesting_level(
     body: Body, member: str, levels: DocumentLevels, fields_of: Callable[[Body], Any]
 ) -> FilteredQuery:
-    """Return `body` with the level's field among those that `member` requests. `fields_of` finds
-    the fields of a record in the response, from which the level is removed again."""
+    """Return `body` with the level's field added to the fields that `member` requests. `fields_of`
+    finds the fields of a record in the response; from these, the level is removed again."""
     level, requested = ".".join(levels.path), body.get(member) or []
     if "*" in requested or level in requested:
         return FilteredQuery(body, _strip_nothing)
@@ -212,19 +216,21 @@ class PineconeSources:
         return (self.hint(request),)
 
     def of_query(self, request: RoutedRequest) -> Sources:
-        """Return the namespace that the query names, and those of its page token."""
+        """Return the namespace that the query string names, and the namespaces that its page token
+        stands for."""
         # Both are judged, since the agent could state another namespace beside a token.
         name, token = read_parameters(request.target.query, "namespace", "paginationToken")
         return _distinct(self._of(name), *self._page_sources(request, token))
 
     def of_body(self, request: RoutedRequest) -> Sources:
-        """Return the namespace that the body names, and those of its page token."""
+        """Return the namespace that the body names, and the namespaces that its page token stands
+        for."""
         name, token = read_members(request.body, "namespace", "paginationToken")
         _check_filter(request.body)
         return _distinct(self._of(name), *self._page_sources(request, token))
 
     def of_queries(self, request: RoutedRequest) -> Sources:
-        """Return the namespaces of a query, and of each of its `queries`, which an older API
+        """Return the namespace of a query, and those of each of its `queries`, which an older API
         accepts."""
         name, queries = read_members(request.body, "namespace", "queries")
         names = [name]
@@ -248,7 +254,8 @@ class PineconeSources:
         return (self._of(request.path_params[0]),)
 
     def of_documents(self, request: RoutedRequest) -> Sources:
-        """Return the namespace of a search of documents, and those of its page token."""
+        """Return the namespace of a search of documents, and the namespaces that its page token
+        stands for."""
         [token] = read_members(request.body, "pagination_token")
         _check_filter(request.body, "score_by", "ids")
         _check_names(request.body, "include_fields")
@@ -283,7 +290,8 @@ class PineconeSources:
     def _remember_page(
         self, request: RoutedRequest, sources: Sources, whole: Body
     ) -> tuple[int, bool]:
-        """Return a `ResponseStep` that remembers the next page's token."""
+        """Remember for which sources the token of the next page was issued. This is a
+        `ResponseStep` once its first two arguments are bound."""
         pagination = whole.get("pagination")
         if pagination is not None:
             token = expect_object(pagination, "page").get("next")
@@ -298,7 +306,8 @@ def _distinct(*sources: SourceRef) -> Sources:
 
 
 def _check_filter(body: Body, *names: str) -> None:
-    """Check the members that filtering depends on. Raises `Malformed`."""
+    """Raise `Malformed` unless the members on which filtering depends have the right form: `filter`
+    must be an object, and no other key may be mistaken for it or one of `names`."""
     # `read_members` refuses a name that a more lenient parser would take for one of them.
     [given, *_] = read_members(body, "filter", *names)
     if given is not None and not isinstance(given, dict):

@@ -18,19 +18,21 @@ from sidecar.protocols.shared.responses import (
 
 
 class Payload(NamedTuple):
-    """The `with_payload` that is sent so that the response holds the level's field, and the parts
-    to remove from each point again because the agent didn't request them."""
+    """Says how the `with_payload` of one request was changed so that the response holds the level's
+    field. `requested` is the value to send; `added` are the paths to remove from each point again,
+    because the agent didn't request them."""
 
     requested: Any
     added: tuple[tuple[str, ...], ...] = ()
     none: bool = False
-    """True if the agent requested no payload at all."""
+    """True if the agent requested no payload at all, so that all of it is removed again."""
     prune: bool = False
-    """True if an object that is empty without `added` is removed too."""
+    """True if objects that are empty without the paths in `added` are removed too."""
 
 
 class FilteredRequest(NamedTuple):
-    """One request as it is forwarded, with the payloads of its points and looked-up records."""
+    """One request as it is forwarded. `payload` says how its points' payload was changed, `lookup`
+    the same for the records that it looks up in another collection."""
 
     body: Request
     payload: Payload
@@ -38,7 +40,8 @@ class FilteredRequest(NamedTuple):
 
 
 class PayloadFilter:
-    """Filters one response. `changed` says whether it differs from what the data source sent."""
+    """Filters the points of one response by level. `changed` says whether the result differs from
+    what the data source sent; `withheld` is the number of points removed."""
 
     def __init__(self, levels: DocumentLevels) -> None:
         self._levels = levels
@@ -50,13 +53,13 @@ class PayloadFilter:
         return [each for each in points if self._admit(each, request.payload)]
 
     def page(self, value: Any, request: FilteredRequest) -> dict[str, Any]:
-        """Return the visible part of `{"points": […]}`."""
+        """Return a result of the form `{"points": […]}` with the points that the agent may see."""
         page = _only(value, "points", "next_page_offset")
         return {**page, "points": self.points(page.get("points"), request)}
 
     def groups(self, value: Any, request: FilteredRequest) -> dict[str, Any]:
-        """Return the visible part of `{"groups": [{"hits": […], "lookup": …}]}`. A group without
-        visible hits is dropped."""
+        """Return a result of the form `{"groups": [{"hits": […], "lookup": …}]}` with the hits that
+        the agent may see. A group without visible hits is dropped."""
         whole = _only(value, "groups")
         visible = []
         for group in expect_list(whole.get("groups"), "list of groups"):
@@ -91,7 +94,8 @@ class RequestForm(NamedTuple):
     payload_by_default: bool = False
     """True if Qdrant returns payloads to a request without `with_payload`."""
     has_filter: bool = True
-    """True if the request can have conditions. Points requested by id can only be checked."""
+    """True if conditions can be added to the request. Points requested by id can only be checked in
+    the response."""
 
 
 PAGE = RequestForm(PayloadFilter.page)
@@ -102,7 +106,8 @@ RECORDS = RequestForm(PayloadFilter.points, payload_by_default=True, has_filter=
 
 
 def narrow(request: Request, levels: DocumentLevels, form: RequestForm) -> FilteredRequest:
-    """Return `request` with the condition on levels, and with the level's field in its payload."""
+    """Return `request` with a condition on levels added, and with the level's field in its
+    payload."""
     payload = _payload(request.get("with_payload"), levels.path, default=form.payload_by_default)
     # Where documents without a level are visible, no condition matches exactly the visible ones:
     # only the response is filtered.
@@ -122,7 +127,8 @@ def narrow(request: Request, levels: DocumentLevels, form: RequestForm) -> Filte
 def response_filter(
     levels: DocumentLevels, form: RequestForm, forwarded: list[FilteredRequest], *, batch: bool
 ) -> Callable[[FetchedResponse], ForwardedPart]:
-    """Filters the response to one request, or to a batch of them."""
+    """Return the function that filters the response to `forwarded`: to one request, or to a batch
+    of them."""
 
     def filter_response(response: FetchedResponse) -> ForwardedPart:
         whole = response_object(response)
@@ -145,7 +151,8 @@ def response_filter(
 
 
 def _only(value: Any, *members: str) -> dict[str, Any]:
-    """Return an object that must have no other members: an unknown one might hold points."""
+    """Return `value` if it is an object with no members but these. Raises `UpstreamFailed`
+    otherwise: an unknown member might hold points."""
     checked = expect_object(value, "result")
     if unknown := checked.keys() - set(members):
         name = min(unknown)[:64]
@@ -154,7 +161,8 @@ def _only(value: Any, *members: str) -> dict[str, Any]:
 
 
 def _filtered(part: Request, levels: DocumentLevels) -> Request:
-    """Return `part` with the condition added to the caller's own, here and in every `prefetch`."""
+    """Return `part`, a request or a `prefetch`, with the condition on levels added to the caller's
+    own filter, here and in every `prefetch` within."""
     condition = {"key": ".".join(levels.path), "match": {"any": list(levels.levels)}}
     own = part.get("filter") or {}
     # `must` applies whatever else the filter has. Qdrant accepts one condition or a list.
@@ -195,8 +203,8 @@ def _covers(name: str, path: tuple[str, ...]) -> bool:
 
 
 def _remove(payload: Any, path: tuple[str, ...], *, prune: bool) -> bool:
-    """Removes the value at `path`. Returns whether it existed: a document without a level has
-    none."""
+    """Remove the value at `path`. Returns whether it existed: a document without a level has no
+    such value. With `prune`, objects that become empty are removed too."""
     parents = []
     for name in path[:-1]:
         if not isinstance(payload, dict) or name not in payload:

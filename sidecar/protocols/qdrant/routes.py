@@ -1,7 +1,7 @@
-"""Qdrant's HTTP API (`protocols/RULES.md`, Qdrant; Qdrant 1.19's OpenAPI description and
-`src/actix/api`), with the routes that it serves without describing them, and its errors, whose text
-clients read from `status.error`. A request names a collection in its path, and may name more in its
-body, to look up vectors or records there (`sources.py`)."""
+"""Routes and error responses for Qdrant's HTTP API (`protocols/RULES.md`, Qdrant; Qdrant 1.19's
+OpenAPI description and `src/actix/api`), including the routes that Qdrant serves without describing
+them. Clients read the text of errors from `status.error`. A request names a collection in its path,
+and may name more in its body, to look up vectors or records there (`sources.py`)."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -57,8 +57,9 @@ class Qdrant(QdrantSources, SourceProtocol):
         return error_response(refusal, own)
 
     def refine_creation(self, request: RoutedRequest) -> ProtocolRoute:
-        """Return the row of a creation. A collection made from another (`init_from`) is a copy,
-        which would be judged by a different name."""
+        """Return the route for the creation of a collection. One made from another collection
+        (`init_from`) gets the route for copies, which is denied: the data would later be judged by
+        a different name."""
         copies = request.body is not None and request.body.get("init_from") is not None
         return _COPY if copies else _CREATE
 
@@ -66,8 +67,8 @@ class Qdrant(QdrantSources, SourceProtocol):
 def _retrieval(
     path: str, form: RequestForm, uses_point: UsesPoint = lambda _request: False
 ) -> ProtocolRoute:
-    """Return a row that filters documents. A request that uses a stored point as a vector gets an
-    unfiltered row, which is judged at `critical`."""
+    """Return a route for a retrieval whose points are filtered by level. A request that uses a
+    stored point as a vector gets an unfiltered route instead, which is judged at `critical`."""
 
     def plan(
         _qdrant: Qdrant, request: RoutedRequest, _sources: object, visibility: Visibility
@@ -99,8 +100,8 @@ def _unfiltered(path: str) -> ProtocolRoute:
 
 
 def _list(path: str, member: str, name: str) -> ProtocolRoute:
-    """Return the row of a list, filtered by the collection that each element of `result.<member>`
-    has in `name`."""
+    """Return a route for a list in `result.<member>`, whose elements are filtered by the collection
+    that each of them names in its member `name`."""
 
     def plan(
         qdrant: Qdrant, _request: RoutedRequest, _sources: object, visibility: Visibility

@@ -51,7 +51,8 @@ def is_batch(request: RoutedRequest) -> bool:
 
 
 def requests_of(request: RoutedRequest) -> list[Request]:
-    """Return the requests in a body: those of a batch, else the body itself. Raises `Malformed`."""
+    """Return the requests in a body: all requests of a batch, otherwise the body itself. Raises
+    `Malformed`."""
     if not is_batch(request):
         return [request.body]
     found = request.body.get("searches")
@@ -61,7 +62,7 @@ def requests_of(request: RoutedRequest) -> list[Request]:
 
 
 def parts(request: Request) -> Iterator[Request]:
-    """Yield the request, and every `prefetch` in it at any depth. Raises `Malformed`."""
+    """Yield the request itself, and every `prefetch` in it at any depth. Raises `Malformed`."""
     # A list instead of recursion: the caller chooses the depth.
     pending: list[tuple[Any, int]] = [(request, 0)]
     while pending:
@@ -75,14 +76,15 @@ def parts(request: Request) -> Iterator[Request]:
 
 
 def prefetches(part: Request) -> list[Any]:
-    """Return the requests directly in a part's `prefetch`, which is one request or a list."""
+    """Return the requests that a request (or `prefetch`) has directly in its member `prefetch`,
+    which is one request or a list."""
     found = part.get("prefetch")
     return found if isinstance(found, list) else [] if found is None else [found]
 
 
 def collections(request: Request, budget: Budget) -> Iterator[str]:
-    """Yield the collections that a request names besides the one in its path. Raises `Malformed`
-    for a member whose form could hide a name or a condition."""
+    """Yield the collections that a request names in addition to the one in its path. Raises
+    `Malformed` for a member whose form could hide a name or a condition."""
     for part in parts(request):
         # Each `prefetch` is a search of its own, so it counts as a sub-request.
         budget.charge_parts(1)
@@ -190,7 +192,8 @@ _USES_POINT: dict[str, Callable[[Any], bool]] = {
 
 
 def parse_aliases(response: Any) -> dict[str, str]:
-    """Alias -> collection, from the response to `GET /aliases`. Raises `UpstreamFailed`."""
+    """Return a mapping from alias to collection, from the response to `GET /aliases`. Raises
+    `UpstreamFailed`."""
     what = "list of aliases"
     result = expect_object(expect_object(response, what).get("result"), what)
     return {
@@ -202,7 +205,8 @@ def parse_aliases(response: Any) -> dict[str, str]:
 def list_filter(
     member: str, name: str, source_names: SourceNames, visibility: Visibility
 ) -> Callable[[FetchedResponse], ForwardedPart]:
-    """Filters the list in `result.<member>` by the collection that each element has in `name`."""
+    """Return a function that filters the list in `result.<member>` by the collection that each
+    element names in its member `name`."""
 
     def filter_list(response: FetchedResponse) -> ForwardedPart:
         whole = response_object(response)
@@ -234,7 +238,8 @@ class QdrantSources:
         return self._sources(names, await self._aliases.fetch(request))
 
     def of_body_now(self, request: RoutedRequest) -> Sources | None:
-        """Like `of_body`, but None unless the aliases are cached."""
+        """Return the sources as `of_body` does, but only if the aliases are cached; otherwise
+        None."""
         aliases = self._aliases.cached(request)
         return None if aliases is None else self._sources(_names(request), aliases)
 

@@ -1,1 +1,2 @@
-"""The Amazon S3 protocol: its routes, the keys they concern, and how lists are filtered."""
+"""The Amazon S3 protocol: its routes, the keys that requests concern, and how lists are
+filtered."""

@@ -1,4 +1,4 @@
-"""Parses XML as S3 writes it, filters its lists of keys and buckets, and reads a request's list of
+"""Parses XML as S3 writes it, filters S3's lists of keys and buckets, and reads a request's list of
 keys to delete. Hidden entries are cut out of the text; the rest stays as S3 wrote it, byte for
 byte."""
 
@@ -30,20 +30,20 @@ _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 class Element(NamedTuple):
-    """An element: its position in the body, its own text, and its children."""
+    """An XML element: its position in the body, its own text, and its children."""
 
     name: str
     start: int
-    """The offset at which the start tag begins."""
+    """The byte offset at which the start tag begins."""
     close: int
-    """The offset at which the end tag begins, if there is one."""
+    """The byte offset at which the end tag begins, if there is one."""
     text: str
     children: list["Element"]
     attributes: tuple[str, ...] = ()
-    """The names of its attributes, without those that declare a namespace."""
+    """The names of the element's attributes, without those that declare a namespace."""
 
     def one(self, name: str) -> "Element | None":
-        """Return the child of this name, if there is exactly one."""
+        """Return the child with this name if there is exactly one, otherwise None."""
         # Readers differ on which of two counts.
         found = [child for child in self.children if child.name == name]
         return found[0] if len(found) == 1 else None
@@ -54,18 +54,20 @@ class UnreadableXml(Exception):
 
 
 def read(body: bytes) -> Element:
-    """Return the root element. Raises `UnreadableXml`."""
+    """Parse `body`, and return the root element. Raises `UnreadableXml`."""
     return _ElementBuilder(body).root()
 
 
 def span(body: bytes, element: Element) -> tuple[int, int]:
-    """Return the offsets in `body`, the parsed text, where the element begins and ends."""
+    """Return the offsets in `body` at which the element begins and ends, with its tags. `body` is
+    the text that was parsed."""
     _, close = content_span(body, element)
     return element.start, close if _is_empty(body, element) else _tag_end(body, close)
 
 
 def content_span(body: bytes, element: Element) -> tuple[int, int]:
-    """Return the offsets at which the element's content begins and ends."""
+    """Return the offsets in `body` at which the content of the element begins and ends, without its
+    tags."""
     start = _tag_end(body, element.start)
     return start, start if _is_empty(body, element) else element.close
 
@@ -83,7 +85,7 @@ def _tag_end(body: bytes, at: int) -> int:
 
 
 def error_response(code: str, message: str, decision: dict[str, str]) -> bytes:
-    """Return an error in S3's form, the only one its clients read. `decision` may be empty."""
+    """Return an error as S3's XML, the only form that S3 clients read. `decision` may be empty."""
 
     def element(name: str, text: str) -> str:
         # XML 1.0 can't hold these characters, not even escaped.
@@ -97,7 +99,8 @@ def error_response(code: str, message: str, decision: dict[str, str]) -> bytes:
 
 
 class _ElementBuilder:
-    """Builds elements from expat's events. Offsets are in bytes of the UTF-8 text."""
+    """Builds `Element` objects from the events of the XML parser expat. Offsets are in bytes of the
+    UTF-8 text."""
 
     def __init__(self, body: bytes) -> None:
         self._body = body
@@ -158,7 +161,8 @@ class _ElementBuilder:
 Visible = Callable[[str], bool]
 
 Cut = tuple[int, int, bytes]
-"""The start and end of a cut, and the bytes that replace it."""
+"""A change to the text of a list: the start and end of the bytes to remove, and the bytes that
+replace them."""
 
 # The elements of a list's entries, and the element in each that holds the name.
 _ENTRIES = {
@@ -184,7 +188,7 @@ _MAX_TOKEN = 4096
 
 def filter_keys(body: bytes, visible: Visible) -> ForwardedPart:
     """Return the list of keys without those that the agent may not see. Raises `UpstreamFailed` if
-    the list can't be read, or its next page starts at a hidden name."""
+    the list can't be read, or if its next page starts at a hidden name."""
     root = _parse(body, _LISTS)
     encoding = root.one("EncodingType")
     url = encoding is not None and encoding.text == "url"
@@ -218,7 +222,8 @@ def filter_keys(body: bytes, visible: Visible) -> ForwardedPart:
 
 
 def filter_buckets(body: bytes, visible: Visible) -> bytes:
-    """Return the list without the buckets that the agent may not see. Raises `UpstreamFailed`."""
+    """Return the list of buckets without those that the agent may not see. Raises
+    `UpstreamFailed`."""
     cuts: list[Cut] = []
     for child in _parse(body, _BUCKET_LISTS).children:
         if child.name != "Buckets":
@@ -234,7 +239,8 @@ def filter_buckets(body: bytes, visible: Visible) -> bytes:
 
 
 def keys_to_delete(raw: bytes, _media: str | None, budget: Budget) -> list[str]:
-    """Return the keys that a body asks to delete; a `BodyParser`. Raises `Malformed`."""
+    """Return the keys that a body asks to delete; the `parse_body` of that route. Raises
+    `Malformed`."""
     if has_too_many_brackets(raw):
         raise OverBudget(f"the body has more than {MAX_BRACKETS} tags")
     try:
@@ -287,7 +293,7 @@ def _expect_text(element: Element) -> None:
 
 
 def _possible_names(text: str, *, url: bool) -> set[str]:
-    """Return the names that a text in a list may stand for. With `url`, the text is
+    """Return all names that a text in a list may stand for. With `url`, the text is
     percent-encoded."""
     if not url:
         return {text}
@@ -318,8 +324,9 @@ def _next_page_reveals(root: Element, visible: Visible, hidden: set[str], *, url
 
 
 def _has_next_page(root: Element) -> bool | None:
-    """Return True if there is a next page and the list says where it starts, False if there is
-    none. None if there is one, but the client has to continue from the last name that it sees."""
+    """Return True if there is a next page and the list says where it starts, False if there is no
+    next page. Returns None if there is one but the client has to continue from the last name that
+    it sees."""
     # Version 1 of the list states `NextMarker` only if the request has a delimiter.
     more = root.one("IsTruncated")
     if more is None or more.text.strip() != "true":

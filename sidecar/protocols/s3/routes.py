@@ -1,4 +1,5 @@
-"""Amazon S3 and compatible servers (`protocols/RULES.md`, S3; the operations in botocore's model).
+"""Routes for Amazon S3 and compatible servers (`protocols/RULES.md`, S3; the operations in
+botocore's model).
 
 The operation of a request follows from its method, from whether its path names a key, a bucket or
 neither, and from the names of its query's parameters (`?acl`). A read is judged by the key, and a
@@ -35,14 +36,14 @@ _PATTERNS = {"service": "/", "bucket": "/{bucket}", "object": "/{bucket}/{key}"}
 
 
 class S3Operation(NamedTuple):
-    """A route, and the requests that it matches: by what their path names, and by the parameters
-    of their query."""
+    """One operation of S3: its route, and the requests that it matches. `resource` is the kind of
+    resource that the path names; `required` are parameters that the query must have."""
 
     route: ProtocolRoute
     resource: S3Resource
     required: frozenset[str]
     allowed: frozenset[str]
-    """All parameters that the query may have, including `required`."""
+    """All parameters that the query may have, including those in `required`."""
 
 
 def operation(
@@ -53,8 +54,8 @@ def operation(
     route_class: RouteClass,
     **more: Any,
 ) -> S3Operation:
-    """Return an operation. `required` and `optional` are parameters separated by spaces; `more` is
-    passed to `ProtocolRoute`."""
+    """Return an `S3Operation`. `required` and `optional` are names of query parameters separated by
+    spaces; `more` is passed to `ProtocolRoute`."""
     needed = required.split()
     pattern = _PATTERNS[resource] + ("?" + "&".join(needed) if needed else "")
     route = ProtocolRoute(methods, pattern, route_class, **more)
@@ -64,7 +65,7 @@ def operation(
 
 
 class S3Operations:
-    """A table of operations. The first match wins."""
+    """A table of S3 operations. The first one that matches a request wins."""
 
     def __init__(self, rows: Iterable[S3Operation]) -> None:
         self._rows: dict[tuple[str, S3Resource], list[S3Operation]] = {}
@@ -73,8 +74,9 @@ class S3Operations:
                 self._rows.setdefault((method, each.resource), []).append(each)
 
     def match(self, method: str, target: Target) -> RouteMatch | None:
-        """Return the matching row, with the bucket and the key as path parameters; "" for one that
-        the path does not name. Raises `Malformed` for an ambiguous query."""
+        """Return the route of a request, with the bucket and the key as path parameters, each "" if
+        the path does not name it; None if no operation matches. Raises `Malformed` for an ambiguous
+        query."""
         bucket, *rest = target.segments
         # A trailing slash is part of a key (`reports/`), but `/lake/` is the bucket.
         key = "/".join(rest)
@@ -125,8 +127,8 @@ class S3(S3Sources, SourceProtocol):
         return _TABLE.match(method, target)
 
     def refine_write(self, request: RoutedRequest) -> ProtocolRoute | None:
-        """Return the row of a write; a closed one if a header changes more than the object, such as
-        who may read it."""
+        """Return the route of a write. It is a route that is always denied if a header changes more
+        than the object, such as who may read it."""
         # The headers of an upload do what `?acl` and `?tagging` do, which are closed.
         if any(grants_access(name.lower(), value) for name, value in request.fields):
             return _GRANTING_WRITE
@@ -254,7 +256,7 @@ OPERATIONS = (
         _METADATA, compose_response=S3.list_buckets,
     ),
 )  # fmt: skip
-"""Every operation of S3. Any other request is denied as `unclassified_route`."""
+"""The operations of S3. Any other request is denied as `unclassified_route`."""
 
 _GRANTING_WRITE = ProtocolRoute("PUT POST", "/{bucket}/{key} with rights, tags or locks", _ADMIN)
 

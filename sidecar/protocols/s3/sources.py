@@ -1,6 +1,6 @@
-"""Finds the buckets and keys that an S3 request concerns, in its path, in the header with the copy
-source, or in the list of keys to delete; and checks AWS's header fields. A name in a header or a
-body must follow the same rules as one in a path (`protocols/RULES.md`, Paths)."""
+"""Finds the buckets and keys that an S3 request concerns: in its path, in the header with the copy
+source, or in the list of keys to delete. Also checks AWS's header fields. A name in a header or a
+body must follow the same rules as a name in a path (`protocols/RULES.md`, Paths)."""
 
 import re
 from typing import NamedTuple
@@ -62,21 +62,22 @@ _KNOWN_VALUES = {b"x-amz-api-version": b"2006-03-01", b"x-amz-te": b"append-md5"
 
 
 class S3Name(NamedTuple):
-    """A key in a bucket; "" for the bucket itself."""
+    """A bucket and a key in it. The key is "" for the bucket itself."""
 
     bucket: str
     key: str
 
 
 def expect_bucket(text: str) -> str:
-    """Return `text`, if it is a bucket's own name. Raises `Unresolved`."""
+    """Return `text` if it is the own name of a bucket. Raises `Unresolved` for an alias, such as
+    that of an access point."""
     if not _BUCKET(text) or text.endswith(_OTHER_NAMES):
         raise Unresolved("the bucket must be named by its own name, not by an alias")
     return text
 
 
 def expect_key(text: str) -> str:
-    """Return `text`, if a path could name it. Raises `Malformed`."""
+    """Return `text` if it is a key that a path could name. Raises `Malformed` otherwise."""
     # A policy can only name what a path can: any other key would be judged as something else.
     if canonical("/" + quote(text, safe="/")).segments != tuple(text.split("/")):
         raise Malformed("the key holds something that a path may not hold")
@@ -90,9 +91,9 @@ def passes(name: bytes) -> bool:
 
 
 def check_fields(fields: FieldIterable, *, writes: bool = False) -> None:
-    """Raises `Malformed` for an `x-amz…` field that is unknown, occurs twice, or could be signed in
-    two ways, or whose value is unknown; and, unless the request `writes` an object, for one that
-    only an upload has."""
+    """Check the `x-amz…` header fields, `content-type` and `content-md5`. Raises `Malformed` for a
+    field that is unknown, occurs twice, or could be signed in two ways, or whose value is unknown;
+    and, unless the request `writes` an object, for a field that only uploads have."""
     seen: set[bytes] = set()
     for raw, value in fields:
         name = raw.lower()
@@ -115,13 +116,14 @@ def check_fields(fields: FieldIterable, *, writes: bool = False) -> None:
 
 
 def grants_access(name: bytes, value: bytes) -> bool:
-    """Return whether a field of a write changes more than the object, such as who may read it."""
+    """Return whether a header field of a write changes more than the object, such as who may read
+    it. `name` is in lower case."""
     return value not in _HARMLESS_ACL if name == b"x-amz-acl" else name.startswith(_GRANTING)
 
 
 def check_framing(fields: FieldIterable) -> None:
-    """Raises `Malformed` for a streamed body with the agent's signatures in its chunks, and for one
-    whose two headers disagree on its framing."""
+    """Raise `Malformed` for a streamed body whose chunks carry the agent's signatures, and for a
+    body on whose framing two headers disagree."""
     digests = [value for name, value in fields if name.lower() == b"x-amz-content-sha256"]
     codings = [value for name, value in fields if name.lower() == b"content-encoding"]
     framed = any(b"aws-chunked" in value.lower() for value in codings)
@@ -139,8 +141,8 @@ def check_framing(fields: FieldIterable) -> None:
 
 
 def copy_sources(fields: FieldIterable) -> tuple[S3Name, ...]:
-    """Return the key that `x-amz-copy-source` names, and every other key that a server might read
-    instead; none without this header. Raises `Malformed` and `Unresolved`.
+    """Return the key that the header `x-amz-copy-source` names, and every other key that a server
+    might read instead; empty without this header. Raises `Malformed` and `Unresolved`.
 
     The header's form is `[/]bucket/key[?versionId=…]`, percent-encoded.
     """
@@ -180,7 +182,8 @@ class S3Sources:
         return (self._source_of(request.path_params[0], ""),)
 
     async def of_prefix(self, request: RoutedRequest) -> Sources:
-        """Return the prefix whose keys are listed."""
+        """Return the prefix whose keys are listed, as a source; the bucket if there is no
+        prefix."""
         # Only the prefix: the keys below it are judged one by one in the response.
         check_fields(request.fields)
         prefix = parse_query(request.target.query).get("prefix", "")
@@ -189,7 +192,7 @@ class S3Sources:
         return (self._source_of(request.path_params[0], key),)
 
     async def of_written(self, request: RoutedRequest) -> Sources:
-        """Return the key that is written, and for a copy the key that is read."""
+        """Return the key that is written and, for a copy, the keys that may be read."""
         check_fields(request.fields, writes=True)
         check_framing(request.fields)
         read = copy_sources(request.fields)

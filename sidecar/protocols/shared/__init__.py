@@ -1,1 +1,1 @@
-"""The common parts of several protocols."""
+"""Parts that several protocols use."""

@@ -1,5 +1,6 @@
 """Signs requests to AWS with the sidecar's own credentials (`protocols/RULES.md`, Signing for AWS),
-which botocore finds and renews. The agent needs none, and any that it sends are dropped."""
+which botocore finds and renews. The agent needs no credentials, and any that it sends are
+dropped."""
 
 import asyncio
 import logging
@@ -18,11 +19,12 @@ log = logging.getLogger(__name__)
 
 # botocore renews expiring credentials some ten minutes ahead, so these never expire in between.
 KEPT_SECONDS = 60.0
-"""The seconds that credentials are used before botocore is asked for them again. A changed
+"""The seconds for which credentials are used before botocore is asked for them again. A changed
 credentials file takes effect within this time."""
 
 STREAMING = b"STREAMING-UNSIGNED-PAYLOAD-TRAILER"
-"""The only framing of a streamed upload that carries no signature by the agent."""
+"""The only value of `x-amz-content-sha256` for a streamed upload in whose framing the agent signs
+nothing."""
 
 # The fields of the agent's own signature. Names are compared with `_` as `-`, since a data source
 # behind CGI can't tell the two apart.
@@ -40,7 +42,8 @@ class _Keys(NamedTuple):
 
 
 class AwsSigner:
-    """Signs requests to one AWS service. `service` is its name in the signature's scope."""
+    """Signs requests to one AWS service. `service` is the service's name in the scope of the
+    signature."""
 
     def __init__(self, aws: Aws, service: str, monotonic: Callable[[], float]) -> None:
         # botocore is large, so it is imported only for a source that needs it; and here rather than
@@ -58,10 +61,10 @@ class AwsSigner:
         self._lookup = asyncio.Lock()
 
     async def sign(self, outgoing: OutgoingRequest, passes: Callable[[bytes], bool]) -> Fields:
-        """Return the fields to send: those of `outgoing` without credentials and without `x-amz…`
-        fields whose lower-case name `passes` rejects, plus a signature over method, target, body,
-        host, content type and MD5, and every `x-amz-…` field. Raises `UpstreamFailed` if there are
-        no credentials."""
+        """Return the header fields to send: those of `outgoing`, plus a signature. Credentials are
+        dropped, and `x-amz…` fields whose lower-case name `passes` rejects. The signature covers
+        method, target, body, host, content type and MD5, and every `x-amz-…` field. Raises
+        `UpstreamFailed` if there are no credentials."""
         keys = await self._current()
         kept = [field for field in outgoing.fields if _kept(field[0].lower(), passes)]
         return kept + self._signature(outgoing, kept, keys)
@@ -105,7 +108,8 @@ class AwsSigner:
             return self._keys
 
     def _find(self) -> _Keys:
-        """Find the credentials. Blocks. Raises `UpstreamFailed`."""
+        """Ask botocore for the credentials, which blocks. Raises `UpstreamFailed` if there are
+        none."""
         failure = import_module("botocore.exceptions").BotoCoreError
         try:
             return self._from_botocore()
@@ -143,8 +147,8 @@ def _kept(name: bytes, passes: Callable[[bytes], bool]) -> bool:
 
 
 def _payload(outgoing: OutgoingRequest, *, simple: bool) -> dict[str, Any]:
-    """botocore's settings for the body. A complete body is signed. One that is still arriving is
-    sent unsigned, as AWS allows for streams; its checksum, if any, is the agent's."""
+    """Return botocore's settings for the body. A complete body is signed. One that is still
+    arriving is sent unsigned, as AWS allows for streams; its checksum, if any, is the agent's."""
     if not simple or (outgoing.body is not None and not is_streaming(outgoing.fields)):
         return {}
     if is_streaming(outgoing.fields):

@@ -1,9 +1,10 @@
-"""Remembers what data sources said, for a limited time: the sources that continuations were issued
-for, and the collections that aliases stand for.
+"""Remembers, for a limited time, what data sources said: the sources for which continuations were
+issued, and the collections that aliases stand for.
 
 Every cache is bounded in entries and in bytes, and safe to use from the worker thread as well. Keys
-are digests that cover the caller's credentials, which are never stored. A continuation names no
-source itself (`protocols/RULES.md`, Continuations): its sources are authorized at every use.
+are digests that cover the caller's credentials, which are never stored. A continuation (a token
+with which a client gets the next part of a result) names no source itself (`protocols/RULES.md`,
+Continuations): its sources are authorized at every use.
 """
 
 from collections.abc import Callable, Iterable
@@ -27,11 +28,12 @@ MAX_TOKENS = 16_384
 TOKEN_SECONDS = 24 * 3600.0
 MAX_TOKEN_BYTES = 16 * 1024 * 1024
 MAX_SOURCES = 64
-"""The most sources of a token, as of a request. A token with more is forgotten."""
+"""The most sources that a token may stand for, the same as for a request. A token with more is
+forgotten."""
 
 MAX_ALIAS_LISTS = 16
 MAX_ALIAS_BYTES = 16 * 1024 * 1024
-"""The total size of the cached lists. A larger list is fetched every time."""
+"""The total size in bytes of the cached lists of aliases. A larger list is fetched every time."""
 
 # What a list shows depends on who asks. The list of another credential could lack an alias, which
 # would then be mistaken for a collection of that name.
@@ -41,7 +43,8 @@ Table = dict[str, str]
 
 
 class LookupStart(NamedTuple):
-    """The start of a look-up. Take it before the look-up, and pass it to `put` with the result."""
+    """Marks when a look-up began. Take it from `start_lookup` before the look-up, and pass it to
+    `put` with the result."""
 
     generation: int
     at: float
@@ -54,8 +57,8 @@ class _Entry(NamedTuple, Generic[Value]):
 
 
 class DigestCache(Generic[Value]):
-    """Holds at most `max_entries` values of `max_bytes` in total; the oldest are evicted first. A
-    value expires after `ttl_seconds`."""
+    """A cache whose keys are digests. It holds at most `max_entries` values of `max_bytes` in
+    total; the oldest are evicted first. A value expires after `ttl_seconds`."""
 
     def __init__(
         self,
@@ -73,7 +76,7 @@ class DigestCache(Generic[Value]):
         self._generation = 0
         self._lock = Lock()
         self.bytes = 0
-        """The sum of the sizes that `put` got. Python's own overhead isn't included."""
+        """The sum of the sizes that were passed to `put`. Python's own overhead isn't included."""
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -82,8 +85,8 @@ class DigestCache(Generic[Value]):
         return LookupStart(self._generation, self._monotonic())
 
     def clear(self) -> None:
-        """Forgets everything, and discards the results of all look-ups under way. Call it when
-        names are about to change: cached values may then be wrong."""
+        """Forget all values, and discard the results of all look-ups under way. Call it when names
+        are about to change: cached values may then be wrong."""
         with self._lock:
             # `put` compares this with the generation in which its look-up began.
             self._generation += 1
@@ -91,7 +94,8 @@ class DigestCache(Generic[Value]):
             self.bytes = 0
 
     def get(self, key: bytes, *, include_expired: bool = False) -> Value | None:
-        """Return the value under a digest, if it has not expired or with `include_expired`."""
+        """Return the value under the digest `key`; None if there is none, or if it has expired and
+        not `include_expired`."""
         # Needs no lock: a single look-up in a dict is atomic.
         found = self._entries.get(key)
         if found is None:
@@ -104,7 +108,7 @@ class DigestCache(Generic[Value]):
             self._remove(key)
 
     def put(self, key: bytes, value: Value, size: int, started: LookupStart) -> None:
-        """Caches a value of about `size` bytes. A result whose look-up began before the last
+        """Cache a value of about `size` bytes. The result of a look-up that began before the last
         `clear` is not cached: it is valid only for the request that looked it up, which began
         before the change as well."""
         with self._lock:
@@ -127,7 +131,8 @@ class DigestCache(Generic[Value]):
 
 
 def digest(*parts: bytes) -> bytes:
-    """Return a cache key for these parts. Different lists of parts have different keys."""
+    """Return a cache key for a list of byte strings. Different lists have different keys, even if
+    their concatenation is the same."""
     made = sha256()
     for part in parts:
         # The length separates the parts: ("ab", "c") and ("a", "bc") must not collide.
@@ -137,7 +142,7 @@ def digest(*parts: bytes) -> bytes:
 
 
 def digest_of_fields(name: str, fields: Iterable[tuple[bytes, bytes]]) -> bytes:
-    """Return a cache key for the meaning of `name` to the sender of these header fields."""
+    """Return a cache key for what `name` means to the sender of these header fields."""
     parts = [part for field in fields for part in field]
     return digest(name.encode("utf-8", "surrogatepass"), *parts)
 
@@ -153,7 +158,8 @@ class _Issued(NamedTuple):
 
 
 class Continuations:
-    """The tokens of one data source, by digest; the oldest are evicted first."""
+    """The continuation tokens of one data source, each with its sources and its owner. Only digests
+    of the tokens are kept; the oldest are evicted first."""
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
         self._issued: DigestCache[_Issued] = DigestCache(
@@ -161,9 +167,9 @@ class Continuations:
         )
 
     def remember(self, token: str, who: Attribution, sources: tuple[SourceRef, ...]) -> None:
-        """Records that a response from these sources contained `token`. If the same user and
-        session got it before, it now stands for the sources of both responses: for this user and
-        session, a token never loses a source."""
+        """Record that a response from these sources contained `token`. If the same user and session
+        got the token before, it now stands for the sources of both responses: for its owner, a
+        token never loses a source."""
         key = _key(token)
         # An expired entry counts too, or the token would come to stand for less.
         known = self._issued.get(key, include_expired=True)
@@ -179,7 +185,8 @@ class Continuations:
         self._issued.put(key, issued, size, self._issued.start_lookup())
 
     def sources_of(self, token: str, who: Attribution) -> tuple[SourceRef, ...]:
-        """Return the sources that `token` was issued for. Raises `Unresolved`."""
+        """Return the sources for which `token` was issued. Raises `Unresolved` if it is unknown,
+        has expired or belongs to another user or session."""
         # This grants nothing: the policy is asked about these sources at every use.
         known = self._issued.get(_key(token))
         if known is None:
@@ -189,8 +196,8 @@ class Continuations:
         return known.sources
 
     def check_owner(self, token: str, who: Attribution) -> None:
-        """Raises `Unresolved` if `token`, a name that the caller chose, belongs to someone else.
-        It belongs to the first caller who used it."""
+        """Raise `Unresolved` if `token`, a name that callers choose, belongs to another user or
+        session. It belongs to the first caller who used it."""
         # An expired entry counts: what the owner said may still be in the session or memory.
         known = self._issued.get(_key(token), include_expired=True)
         if known is not None and not known.is_for(who):
@@ -203,8 +210,9 @@ def _key(token: str) -> bytes:
 
 
 class Aliases:
-    """The aliases of one data source. `read` turns the list's JSON into alias -> collection, and
-    raises `UpstreamFailed`; `absent` are the statuses that mean there is no such list."""
+    """The aliases of one data source, cached. `read` turns the JSON of the list into a mapping from
+    alias to collection, and raises `UpstreamFailed`. `absent` are the HTTP statuses which mean that
+    the server has no such list."""
 
     def __init__(
         self,
@@ -225,7 +233,8 @@ class Aliases:
         return self._known.get(credential_key(request, self._target))
 
     async def fetch(self, request: RoutedRequest) -> Table:
-        """Return the aliases, from the cache or the data source. Raises `Unresolved`."""
+        """Return the aliases, from the cache or the data source. Raises `Unresolved` if they can't
+        be fetched."""
         if (known := self.cached(request)) is not None:
             return known
         # Before the request: a change during the look-up must prevent caching.
@@ -248,6 +257,6 @@ class Aliases:
 
 
 def credential_key(request: RoutedRequest, name: str) -> bytes:
-    """Return a cache key for the meaning of `name` under the request's credentials."""
+    """Return a cache key for what `name` means under the credentials of the request."""
     lowered = ((name.lower(), value) for name, value in request.fields)
     return digest_of_fields(name, (field for field in lowered if field[0] in _CREDENTIALS))

@@ -1,5 +1,5 @@
-"""Reads the JSON of a data source's responses, filters it by each document's own level
-(`sensitivity_field`), encodes it again, and writes refusals as JSON errors."""
+"""Reads the JSON of a data source's responses, filters documents by their own level
+(`sensitivity_field`), encodes the JSON again, and renders refusals as JSON errors."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -11,13 +11,14 @@ from policies.ground.errors import UpstreamFailed
 from sidecar.protocols.protocol import FetchedResponse, Fields, RefusalResponse, Visibility
 
 DEFAULT_LEVEL: Sensitivity = "critical"
-"""The level of a document that has none, or an unknown one: the highest, to be on the safe side."""
+"""The level of a document that states no level, or an unknown one: the highest, to be on the safe
+side."""
 
 _JSON = (b"Content-Type", b"application/json")
 
 
 def response_json(response: FetchedResponse) -> Any:
-    """Return the JSON of a response. Raises `UpstreamFailed`."""
+    """Return the JSON value in a response. Raises `UpstreamFailed` if it is not JSON."""
     try:
         return orjson.loads(response.body)
     except orjson.JSONDecodeError as error:
@@ -26,7 +27,7 @@ def response_json(response: FetchedResponse) -> Any:
 
 
 def response_object(response: FetchedResponse) -> dict[str, Any]:
-    """Return the JSON object of a response. Raises `UpstreamFailed`."""
+    """Return the JSON object in a response. Raises `UpstreamFailed` if it is anything else."""
     return expect_object(response_json(response), "response")
 
 
@@ -55,8 +56,8 @@ def expect_list(value: Any, what: str) -> list[Any]:
 
 
 def expect_text(element: Any, member: str) -> str:
-    """Return a member of a list's element that must be a non-empty string. Raises `UpstreamFailed`
-    otherwise."""
+    """Return the member of `element`, an object in a list, that must be a non-empty string. Raises
+    `UpstreamFailed` otherwise."""
     value = expect_object(element, "list").get(member)
     if not isinstance(value, str) or not value:
         raise UpstreamFailed(f"the data source's list has an element without `{member}`")
@@ -93,9 +94,9 @@ def levels_of(visibility: Visibility, *, flat: bool = False) -> DocumentLevels |
 def error_response(
     refusal: RefusalResponse, own: Mapping[str, Any], *fields: tuple[bytes, bytes]
 ) -> FetchedResponse:
-    """Return a JSON response of the refusal's status. `own` are the members that the data source's
-    clients read; `fields` are more header fields. `message`, `code` and `decision` stand beside
-    them, each unless `own` uses that name."""
+    """Return a JSON response with the status of the refusal. `own` are the members that the data
+    source's clients read; `fields` are additional header fields. The usual members `message`,
+    `code` and `decision` are added, except where `own` uses that name."""
     # The client's own members come first: some clients show only the beginning of a body.
     body = {**own, "message": refusal.message, "code": refusal.status, **own}
     if refusal.decision:

@@ -1,6 +1,6 @@
-"""Names sources: the ids that policies use, plain names from the configuration or
-`<kind>://<alias>/…` (`protocols/RULES.md`, Source ids), and the level that the settings give to an
-id.
+"""Names sources: makes the ids that policies use, which are plain names from the configuration or
+`<kind>://<alias>/…` (`protocols/RULES.md`, Source ids). Also finds the sensitivity level that the
+settings give to an id.
 
 For calls that name the source themselves, each id gets the highest level that some request to it
 has:
@@ -40,8 +40,9 @@ class PathPattern:
         self._first, *self._others = runs
 
     def match(self, path: str) -> Values | None:
-        """Return the values of the names in `path`; None if the pattern doesn't match. Where there
-        is a choice, each wildcard, from left to right, takes as much as it can."""
+        """Return the values that the pattern's names have in `path`; None if the pattern doesn't
+        match. Where there is a choice, each wildcard, from left to right, takes as much as it
+        can."""
         # The caller chooses the path, so nothing here backtracks, as a regular expression with
         # several wildcards would.
         segments = path[1:].split("/")
@@ -67,7 +68,7 @@ class PathPattern:
 
 
 class _Segment:
-    """One segment of a pattern: literals with names between them."""
+    """One segment of a pattern: literal text with `{names}` in between."""
 
     def __init__(self, text: str) -> None:
         self._literals = NAME.split(text)[::2]
@@ -111,7 +112,7 @@ class SourceNames:
         self._level = source.sensitivity
         self._root = f"{source.kind}://{source.alias}"
         self.whole = SourceRef(self._root, source.sensitivity)
-        """The data source as a whole, where nothing more specific is known."""
+        """The data source as a whole, used where nothing more specific is known."""
         # Each document may have a level of its own, and any of them may be the most sensitive one.
         level = "critical" if source.sensitivity_field is not None else _highest_level(source)
         self.whole_at_highest = self.whole._replace(sensitivity=level)
@@ -122,8 +123,8 @@ class SourceNames:
         return self.named(self._root + "/" + "/".join(map(encode_segment, segments)))
 
     def below(self, *segments: str) -> tuple[SourceRef, tuple[SourceRef, ...]]:
-        """Return the prefix of the ids of all sources below these name segments, and the sources
-        among them that the configuration gives a plain name."""
+        """Return the common prefix of the ids of all sources below these name segments, as a
+        source; and the sources among them that the configuration gives a plain name instead."""
         start = self._root + "/" + "".join(f"{encode_segment(each)}/" for each in segments)
         named = (known for name, known in self._names.items() if name.startswith(start))
         refs = tuple(SourceRef(known.source_id, known.sensitivity) for known in named)
@@ -133,7 +134,8 @@ class SourceNames:
         return self.named(self._root + path, level)
 
     def named(self, source_id: str, level: Sensitivity | None = None) -> SourceRef:
-        """Return the source `source_id`, or the plain name that the configuration gives it."""
+        """Return the source with the id `source_id`, or under the plain name that the configuration
+        gives it. `level` is its sensitivity if the configuration gives it none."""
         named = self._names.get(source_id)
         if named is not None:
             return SourceRef(named.source_id, named.sensitivity)
@@ -147,7 +149,8 @@ def _highest_level(source: Source) -> Sensitivity:
 
 
 class ConfiguredLevels(LevelLookup):
-    """The levels of all configured sources; None for an id that the settings don't know."""
+    """Finds the sensitivity level of a source id in the settings of all sources; None for an id
+    that the settings don't know."""
 
     def __init__(self, sources: Iterable[Source]) -> None:
         super().__init__()

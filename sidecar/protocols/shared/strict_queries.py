@@ -1,6 +1,6 @@
-"""Reads queries, parameters and members for data sources that read them in ways of their own: some
-ignore case and punctuation when they match names, and take the last of two. A name that only such a
-reader would match is refused."""
+"""Reads query parameters and JSON members for data sources whose own parsers are lenient: some
+ignore case and punctuation when they match names, and take the last of two values. A name that only
+such a parser would match is refused."""
 
 import re
 from functools import lru_cache
@@ -14,7 +14,7 @@ _BAD_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})").search
 
 
 def decode_escapes(text: str) -> str:
-    """Return `text`, decoded once. Raises `Malformed` for an escape that readers treat
+    """Return `text`, percent-decoded once. Raises `Malformed` for an escape that parsers treat
     differently."""
     # A lenient reader keeps a lone `%` as it is, a strict one refuses the request.
     if _BAD_ESCAPE(text):
@@ -30,8 +30,8 @@ _MAX_NAME = 256
 
 
 def read_members(body: dict[str, Any], *names: str) -> list[Any]:
-    """Return the values of these members, None for absent ones. Raises `Malformed` for a name that
-    is too long, or that only a lenient reader would take for one of them."""
+    """Return the values of the members `names` of `body`, None for absent ones. Raises `Malformed`
+    for a key that is too long, or that only a lenient parser would take for one of them."""
     wanted = _by_folded(names)
     for key in body:
         # Any other member passes, unless a lenient reader would take it for a wanted one.
@@ -41,8 +41,8 @@ def read_members(body: dict[str, Any], *names: str) -> list[Any]:
 
 
 def read_parameters(query: str | None, *names: str) -> list[str | None]:
-    """Return the values of these query parameters, None for absent ones. Raises `Malformed` for one
-    that occurs twice, or that readers understand differently."""
+    """Return the values of the query parameters `names`, None for absent ones. Raises `Malformed`
+    for a parameter that occurs twice, or that parsers understand differently."""
     found: dict[str, str] = {}
     wanted = _by_folded(names)
     # For some readers a `;` ends a parameter, like `&`.
@@ -85,9 +85,9 @@ _CREDENTIALS = frozenset(("signature", "awsaccesskeyid", "expires"))
 
 
 def parse_query(query: str | None) -> dict[str, str]:
-    """Return the names and values, decoded once; a name without `=` has the value "". Raises
-    `Malformed` for a query that two readers could understand differently, and for a presigned
-    request."""
+    """Return the query parameters with their values, decoded once; a name without `=` has the value
+    "". Raises `Malformed` for a query that two parsers could understand differently, and for a
+    presigned request."""
     found: dict[str, str] = {}
     for pair in query.split("&") if query else ():
         name, _, value = (_decode(part) for part in pair.partition("="))

@@ -1,5 +1,6 @@
-"""Plans how requests are forwarded to Weaviate and their responses filtered, so that objects are
-withheld by their own level: a GraphQL search gets a condition beside the caller's `where`.
+"""Plans how requests are forwarded to Weaviate and how their responses are filtered, so that
+objects are withheld by their own level: a GraphQL search gets a condition in addition to the
+caller's `where`.
 
 Only plain searches are filtered. Searches that group, generate, follow references or start from
 another object combine objects in ways that the response doesn't show.
@@ -61,11 +62,13 @@ _NAME = re.compile(r"[_A-Za-z][_0-9A-Za-z]*\Z")
 class FilteredBody(NamedTuple):
     body: dict[str, Any]
     level_added: dict[str, bool]
-    """For each search, by its key in the response: True if the sidecar added the level."""
+    """For each search, by its key in the response: True if the sidecar added the level's field,
+    which has to be removed again."""
 
 
 def can_filter(query: GraphqlQuery, field: str) -> bool:
-    """Return whether objects can be withheld from this request by their levels in `field`."""
+    """Return whether objects can be withheld from the response to this query by their levels in
+    `field`."""
     roots = query.operation.selection_set.selections
     if not _NAME.match(field) or query.fragments or len(roots) != 1:
         return False
@@ -84,8 +87,8 @@ def can_filter(query: GraphqlQuery, field: str) -> bool:
 
 
 def add_filter(query: GraphqlQuery, levels: DocumentLevels) -> FilteredBody:
-    """Return the body of `query` with the condition and the level in each search. Only for a query
-    for which `can_filter` is true."""
+    """Return the body of `query` with the condition and the level's field added to each search.
+    Call it only for a query for which `can_filter` is true."""
     [root] = query.operation.selection_set.selections
     assert isinstance(root, ast.FieldNode)
     assert root.selection_set is not None
@@ -105,7 +108,8 @@ def add_filter(query: GraphqlQuery, levels: DocumentLevels) -> FilteredBody:
 def graphql_filter(
     levels: DocumentLevels, requests: list[FilteredBody], *, batch: bool
 ) -> ResponseFilter:
-    """Filters the response to one request, or to a batch of them."""
+    """Return the function that filters the response to `requests`: to one request, or to a batch of
+    them."""
 
     def filter_response(response: FetchedResponse) -> ForwardedPart:
         whole = response_json(response)
@@ -123,7 +127,7 @@ def graphql_filter(
 
 
 def _filter_answer(answer: Any, request: FilteredBody, levels: DocumentLevels) -> int:
-    """Removes hidden objects from one answer, in place, and returns their number."""
+    """Remove hidden objects from the answer to one query, in place, and return their number."""
     if expect_object(answer, "answer").keys() - {"data", "errors"}:
         raise UpstreamFailed("the data source's answer has members other than `data` and `errors`")
     data = expect_object({} if answer.get("data") is None else answer["data"], "data")
@@ -174,7 +178,8 @@ def _is_plain_selection(node: ast.SelectionNode, level: str) -> bool:
 
 
 def _filter_search(field: ast.FieldNode, levels: DocumentLevels) -> tuple[ast.FieldNode, bool]:
-    """Return the search with the condition and the level, and whether the level had to be added."""
+    """Return the search with the condition and the level's field added. Also returns whether the
+    field had to be added, because the caller did not select it."""
     # One element: `can_filter` has checked that the field is a plain name.
     [level] = levels.path
     assert field.selection_set is not None
@@ -213,7 +218,7 @@ def _with_condition(
 
 @lru_cache(maxsize=64)
 def _level_condition(levels: DocumentLevels) -> ast.ValueNode:
-    """Matches objects with one of the levels."""
+    """Return a `where` condition that matches objects with one of the levels."""
     # Safe as text, since nothing of the request is in it: the field is configured, and a plain name
     # (`can_filter`); the levels are words of our own.
     equal = f'{{path: ["{levels.path[0]}"], operator: Equal, valueText: "%s"}}'
@@ -222,7 +227,7 @@ def _level_condition(levels: DocumentLevels) -> ast.ValueNode:
 
 
 def _key(field: ast.FieldNode) -> str:
-    """Return the key of a field in the response."""
+    """Return the key that a GraphQL field has in the response: its alias, or else its name."""
     return field.name.value if field.alias is None else field.alias.value
 
 
@@ -246,13 +251,14 @@ class WeaviateForwarding(WeaviateSources):
     def forward_queries(
         self, request: RoutedRequest, _sources: object, _visibility: Visibility
     ) -> ForwardPlan:
-        """Forwards the queries in the form in which they were judged."""
+        """Return the plan that forwards the queries in the form in which they were judged."""
         return ForwardPlan(_to_bytes(request, [each.to_body() for each in request.body]))
 
     def filter_queries(
         self, request: RoutedRequest, sources: object, visibility: Visibility
     ) -> ForwardPlan:
-        """Forwards the queries with a condition, so that only visible objects come back."""
+        """Return the plan that forwards the queries with a condition, so that only visible objects
+        come back, and that filters the response."""
         levels = levels_of(visibility)
         if levels is None:
             return self.forward_queries(request, sources, visibility)

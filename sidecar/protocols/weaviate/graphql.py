@@ -1,6 +1,6 @@
-"""Parses a GraphQL request to Weaviate within its budget, and finds the collections it reads. The
-forwarded text is printed from the tree that was judged. Long plain strings, such as an image in
-base64, are replaced by placeholders before parsing and restored in the tree."""
+"""Parses a GraphQL request to Weaviate within its budget, and finds the collections that it reads.
+The text that is forwarded is printed from the syntax tree that was judged. Long plain strings, such
+as an image in base64, are replaced by placeholders before parsing and restored in the tree."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -30,8 +30,9 @@ SelectionSet = ast.SelectionSetNode | None
 
 
 def parse_text(text: str, budget: Budget) -> ast.DocumentNode:
-    """Return the tree, with block strings turned into plain ones. Raises `Malformed` for a text
-    that is not GraphQL, or has an argument twice: readers differ in which of the two they take."""
+    """Return the syntax tree of a GraphQL document, with block strings turned into plain ones.
+    Raises `Malformed` for a text that is not GraphQL, or in which an argument occurs twice: parsers
+    differ in which of the two they take."""
     strings: dict[str, str] = {}
 
     def set_aside(found: re.Match[str]) -> str:
@@ -62,7 +63,8 @@ def parse_text(text: str, budget: Budget) -> ast.DocumentNode:
 
 
 class _Normalizer(Visitor):
-    """Restores long strings, turns block strings into plain ones, and refuses duplicate names."""
+    """Visits a syntax tree to restore long strings, turn block strings into plain ones, and refuse
+    duplicate names."""
 
     def __init__(self, strings: dict[str, str]) -> None:
         super().__init__()
@@ -88,8 +90,8 @@ def _refuse_duplicates(nodes: Iterable[Any]) -> None:
 
 
 def _check_tokens(text: str, budget: Budget) -> None:
-    """Raises `OverBudget` if a text that could not be parsed has more tokens than are left: the
-    parser reports both with the same error."""
+    """Raise `OverBudget` if a text that could not be parsed has more tokens than the budget has
+    left: the parser reports both problems with the same error."""
     lexer, most = Lexer(Source(text)), budget.graphql_tokens
     count = 0
     try:
@@ -101,8 +103,8 @@ def _check_tokens(text: str, budget: Budget) -> None:
 
 
 class Fragments:
-    """Fragments by name. Raises `Malformed` for what GraphQL (October 2021) forbids and different
-    readers treat differently."""
+    """The fragments of a GraphQL document, by name. Raises `Malformed` for fragments that GraphQL
+    (October 2021) forbids and that parsers treat differently."""
 
     def __init__(self, definitions: Iterable[ast.FragmentDefinitionNode]) -> None:
         self._definitions: dict[str, ast.FragmentDefinitionNode] = {}
@@ -118,8 +120,8 @@ class Fragments:
 
     def fields(self, selected: SelectionSet, visited: set[str]) -> list[ast.FieldNode]:
         """Return the selected fields, including those of fragments. Skips the fragments in
-        `visited`, and adds those it meets: a fragment's fields are listed once, however often it is
-        spread."""
+        `visited`, and adds those that it meets to `visited`: a fragment's fields are listed once,
+        however often it is spread."""
         found: list[ast.FieldNode] = []
         pending = [selected]
         while pending:
@@ -135,7 +137,8 @@ class Fragments:
         return found
 
     def types(self, selected: SelectionSet) -> list[str]:
-        """Return the type conditions of all fragments in a selection, at any depth, each once."""
+        """Return the type conditions of all fragments in a selection, at any depth, without
+        duplicates."""
         own, spread = _direct_types(selected)
         for name in spread:
             self._definition(name)
@@ -150,7 +153,8 @@ class Fragments:
         return found
 
     def _resolve_types(self) -> dict[str, list[str]]:
-        """For each fragment, its own type and the types within it."""
+        """Return, for each fragment, its own type condition and those of the fragments within
+        it."""
         # Inner fragments are resolved before those that spread them, each once: walking them again
         # at every spread would take exponential time. No recursion: the caller chooses the depth.
         direct = {k: _direct_types(each.selection_set) for k, each in self._definitions.items()}
@@ -179,7 +183,7 @@ class Fragments:
 
 def _direct_types(selected: SelectionSet) -> tuple[list[str], list[str]]:
     """Return the type conditions of the inline fragments in a selection, at any depth, and the
-    names of the fragments that are spread there, each once."""
+    names of the fragments that are spread there; both without duplicates."""
     types: dict[str, None] = {}
     spread: dict[str, None] = {}
     pending = [selected]
@@ -201,19 +205,19 @@ class GraphqlQuery(NamedTuple):
     document: ast.DocumentNode
     variables: dict[str, Any]
     other_members: dict[str, Any]
-    """`variables` and `operationName` of the body, as they are forwarded."""
+    """The members `variables` and `operationName` of the body, as they are forwarded."""
     operation: ast.OperationDefinitionNode
     fragments: Fragments
 
     def to_body(self, document: ast.DocumentNode | None = None) -> dict[str, Any]:
-        """Return the body to forward, with `document` instead of the query's own if given."""
+        """Return the body to forward. `document` replaces the query's own document if given."""
         # Printed anew rather than passed on, without comments, block strings and escapes, which two
         # readers of GraphQL could understand differently.
         return {"query": print_ast(document or self.document), **self.other_members}
 
 
 def parse_query(body: Any, budget: Budget) -> GraphqlQuery:
-    """Parses a request's body. Raises `Malformed`."""
+    """Parse the body of a GraphQL request. Raises `Malformed`."""
     if not isinstance(body, dict):
         raise Malformed("a GraphQL request must be an object")
     text, variables, name = read_members(body, "query", "variables", "operationName")
@@ -232,7 +236,8 @@ def parse_query(body: Any, budget: Budget) -> GraphqlQuery:
 
 
 class GraphqlSearch(NamedTuple):
-    """A collection that is read, the field that reads it, and the field's arguments."""
+    """A search in a GraphQL query: the field that reads a collection, the collection, and the
+    field's arguments as JSON values."""
 
     field: ast.FieldNode
     collection: CollectionName
@@ -240,7 +245,7 @@ class GraphqlSearch(NamedTuple):
 
 
 def searches(query: GraphqlQuery) -> Iterator[GraphqlSearch]:
-    """Yield every search of a request, each once however often its fragment is spread. Raises
+    """Yield every search in a query, each once however often its fragment is spread. Raises
     `Unresolved` for a root field that reads all collections."""
     # By root field: one fragment may be spread under both, and is read under each.
     visited: dict[str, set[str]] = {"Get": set(), "Aggregate": set()}
@@ -261,8 +266,8 @@ def searches(query: GraphqlQuery) -> Iterator[GraphqlSearch]:
 
 
 def collections(query: GraphqlQuery, budget: Budget) -> Iterator[CollectionName]:
-    """Yield every collection of a request: those searched, those that filters cross, and those that
-    references in the response lead to."""
+    """Yield every collection that a query reads: those that it searches, those that its filters
+    cross into, and those to which references in the response lead."""
     # One object for all searches, so that a variable used by many of them is walked once.
     references = References(budget, query.variables.values())
     for search in searches(query):
@@ -279,7 +284,8 @@ def collections(query: GraphqlQuery, budget: Budget) -> Iterator[CollectionName]
 
 
 def to_json_value(node: ast.ValueNode, variables: dict[str, Any]) -> Any:
-    """Return a value in its JSON form. Raises `Unresolved` for a variable without a value."""
+    """Return a GraphQL value in its JSON form, with variables replaced by their values. Raises
+    `Unresolved` for a variable without a value."""
     match node:
         case ast.VariableNode():
             if node.name.value not in variables:

@@ -1,9 +1,9 @@
-"""Reads names of collections and tenants in paths, queries and JSON bodies, finds those that a
-search's arguments refer to (a filter's `path` crosses collections, and beacons point into them),
-and filters lists of them.
+"""Reads the names of collections and tenants in paths, queries and JSON bodies. Finds the
+collections to which a search's arguments refer (a filter's `path` crosses into other collections,
+and beacons point to objects in them), and filters lists of collections.
 
-Weaviate capitalizes the first letter of every collection's name. It reads JSON with Go's lenient
-reader, which takes `Class` for `class`: see `shared/strict_queries.py`.
+Weaviate capitalizes the first letter of every collection's name. It parses JSON with Go's lenient
+parser, which takes `Class` for `class`: see `shared/strict_queries.py`.
 """
 
 import re
@@ -32,21 +32,24 @@ _BEACON = re.compile(r"weaviate://localhost/([A-Za-z][_0-9A-Za-z]*)/[0-9A-Fa-f-]
 
 
 class CollectionName(NamedTuple):
-    """A collection as a request names it, which may be an alias, and the tenant, if any."""
+    """A collection as a request names it, which may be by an alias, and the tenant, None if the
+    request names none."""
 
     collection: str
     tenant: str | None = None
 
 
 def parse_collection(name: object) -> str:
-    """Return a collection's name as Weaviate reads it. Raises `Unresolved`."""
+    """Return the name of a collection as Weaviate reads it, with a capital first letter. Raises
+    `Unresolved` if it is not a name."""
     if not isinstance(name, str) or not _CLASS.match(name):
         raise Unresolved("a collection's name must have the form [A-Za-z][_0-9A-Za-z]*")
     return name[0].upper() + name[1:]
 
 
 def parse_tenant(name: object) -> str | None:
-    """Return a tenant's name; None if it is absent. Raises `Unresolved`."""
+    """Return the name of a tenant; None if it is absent or empty. Raises `Unresolved` if it is not
+    a name."""
     # Weaviate takes an empty name for an absent one.
     if name is None or name == "":
         return None
@@ -57,7 +60,7 @@ def parse_tenant(name: object) -> str | None:
 
 def object_collection(body: Any, default: str | None = None) -> CollectionName:
     """Return the collection and tenant of an object in a body. `default` is the collection that the
-    path names, for an object that names none."""
+    path names, used for an object that names no collection."""
     if not isinstance(body, dict):
         raise Malformed("the body has something else where an object is expected")
     name, tenant = read_members(body, "class", "tenant")
@@ -65,7 +68,8 @@ def object_collection(body: Any, default: str | None = None) -> CollectionName:
 
 
 def beacon_collection(text: object) -> str:
-    """Return the collection that a beacon points into. Raises `Unresolved`."""
+    """Return the collection into which a beacon (a reference to an object, as a URI) points. Raises
+    `Unresolved`."""
     found = _BEACON.match(text) if isinstance(text, str) else None
     if found is None:
         raise Unresolved("a beacon must have the form weaviate://localhost/<collection>/<id>")
@@ -73,8 +77,8 @@ def beacon_collection(text: object) -> str:
 
 
 def json_array(raw: bytes, media_type: str | None, budget: Budget) -> list[dict[str, Any]]:
-    """Return the objects of a body that is one JSON array, with no key twice. Each object is a
-    sub-request."""
+    """Return the objects in a body that is one JSON array, with no key twice. Each object is
+    charged as a sub-request. Raises `Malformed`."""
     # Wrapped in an object, so that `json_object` checks it for duplicate keys. If the body adds
     # members to that object (`[], "x": 1`), it has more than one.
     wrapped = json_object(b'{"":' + raw + b"}", media_type)
@@ -88,7 +92,8 @@ def json_array(raw: bytes, media_type: str | None, budget: Budget) -> list[dict[
 
 
 MAX_DEPTH = 64
-"""The most levels of a filter, and the most references that its path may follow."""
+"""The most levels to which arguments may be nested, and the most references that a filter's path
+may follow."""
 
 MAX_NAMES = 2 * MAX_SOURCES
 """The most collections that one value may name: more than a request may have sources, since several
@@ -98,11 +103,11 @@ names may be aliases of one collection."""
 class _Role(Enum):
     ANY = "any"
     PATH = "path"
-    """A path, in which every other element, from the second on, is a collection."""
+    """The value of `path`, in which every other element, from the second on, names a collection."""
     MOVE = "move"
     """The value of `moveTo` or `moveAwayFrom`, which has a member `objects`."""
     MOVE_OBJECTS = "move objects"
-    """The value of `objects`: one object, or a list."""
+    """The value of `objects` within `moveTo` or `moveAwayFrom`: one object, or a list."""
     MOVE_OBJECT = "move object"
 
 
@@ -118,8 +123,9 @@ class _Node(NamedTuple):
 
 
 class References:
-    """Finds the collections that the arguments of searches refer to, and charges `budget` for the
-    work. `shared` are values that can occur in any number of places, as variables do."""
+    """Finds the collections to which the arguments of searches refer, and charges `budget` for the
+    work. `shared` are values that may occur in many places, as variables do; each is walked only
+    once."""
 
     def __init__(self, budget: Budget, shared: Iterable[Any] = ()) -> None:
         self._budget = budget
@@ -188,8 +194,8 @@ def references_in(value: Any, budget: Budget) -> tuple[str, ...]:
 
 
 def _own_names(node: _Node) -> Iterator[str]:
-    """Yield the collections that a value itself names. Raises `Unresolved` for a value that may be
-    an object in any collection."""
+    """Yield the collections that one value names itself, not those named deeper within it. Raises
+    `Unresolved` for a value that may be an object in any collection."""
     value, role, _ = node
     if role is _Role.PATH and isinstance(value, list):
         # `["inLibrary", "Library", "name"]`: a reference, the collection it leads to, a property.
@@ -215,7 +221,8 @@ ResponseFilter = Callable[[FetchedResponse], ForwardedPart]
 
 
 def parse_aliases(body: Any) -> dict[str, str]:
-    """Return the collection of each alias, from the response to `GET /v1/aliases`."""
+    """Return a mapping from alias to collection, from the response to `GET /v1/aliases`. Raises
+    `UpstreamFailed`."""
     found = expect_object(body, "list of aliases").get("aliases")
     elements = expect_list(found or [], "list of aliases")
     return {expect_text(each, "alias"): expect_text(each, "class") for each in elements}
@@ -224,7 +231,8 @@ def parse_aliases(body: Any) -> dict[str, str]:
 def collection_filter(
     member: str, source_names: SourceNames, visibility: Visibility
 ) -> ResponseFilter:
-    """Filters the list in `member` by the collection that each element has in `class`."""
+    """Return a function that filters the list in `member` by the collection that each element names
+    in `class`."""
 
     def filter_response(response: FetchedResponse) -> ForwardedPart:
         whole = response_object(response)
@@ -273,7 +281,8 @@ def node_filter(source_names: SourceNames, visibility: Visibility) -> ResponseFi
 
 
 def object_filter(levels: DocumentLevels) -> ResponseFilter:
-    """Filters the objects of `{"objects": [{"properties"}], "totalResults"}` by their levels."""
+    """Return a function that filters the objects of a response `{"objects": [{"properties"}],
+    "totalResults"}` by their levels."""
 
     def filter_response(response: FetchedResponse) -> ForwardedPart:
         whole = response_object(response)

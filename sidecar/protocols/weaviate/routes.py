@@ -1,6 +1,6 @@
-"""Weaviate's HTTP API (`protocols/RULES.md`, Weaviate; the description and handlers of Weaviate
-1.40): the routes that agents use, those that are denied with a reason, and refusals as its errors,
-a list of messages under the names that REST and GraphQL clients read."""
+"""Routes and error responses for Weaviate's HTTP API (`protocols/RULES.md`, Weaviate; the
+description and handlers of Weaviate 1.40): the routes that agents use, and those that are denied
+with a reason. Errors are a list of messages, under the names that REST and GraphQL clients read."""
 
 from dataclasses import replace
 

@@ -1,9 +1,9 @@
-"""Finds the collections and tenants that a request to Weaviate concerns, or a call of a tool of its
-own MCP server, at `/v1/mcp` (`protocols/RULES.md`, Weaviate).
+"""Finds the collections and tenants that a request to Weaviate concerns, including a call of a tool
+of Weaviate's own MCP server, at `/v1/mcp` (`protocols/RULES.md`, Weaviate).
 
-A name may be an alias; what counts is the collection it stands for, which the sidecar looks up in
-the collection's own definition, cached for at most 30 seconds: the list of aliases isn't enough,
-for it leaves out those that the credentials may not see, although Weaviate follows them.
+A name may be an alias; what counts is the collection it stands for. The sidecar looks it up in the
+collection's own definition, and caches it for at most 30 seconds. The list of aliases isn't enough:
+it leaves out those that the credentials may not see, although Weaviate follows them.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -61,7 +61,8 @@ _SEARCH_MEMBERS = frozenset((
 
 
 def class_of_tool_call(message: Any) -> RouteClass | None:
-    """Return the class of the tool call in a message; None if it is unknown."""
+    """Return the route class of an MCP message, by its method and the tool that it calls; None if
+    either is unknown."""
     method, params = read_members(message, "method", "params")
     # Called only because it refuses other spellings of these names.
     read_members(message, "id", "jsonrpc")
@@ -75,7 +76,8 @@ def class_of_tool_call(message: Any) -> RouteClass | None:
 
 
 def collections_of_tool_call(message: Any, budget: Budget) -> Iterator[CollectionName]:
-    """Yield the collections that a tool call concerns: its own, and those its filters refer to."""
+    """Yield the collections that a tool call concerns: the one that it names, and those to which
+    its filters refer."""
     arguments = message["params"].get("arguments")
     if not isinstance(arguments, dict):
         raise Malformed("`arguments` must be an object")
@@ -91,8 +93,8 @@ def collections_of_tool_call(message: Any, budget: Budget) -> Iterator[Collectio
 
 
 def render_tool_refusal(message: Any, refusal: RefusalResponse) -> FetchedResponse | None:
-    """Return a JSON-RPC error, as of any MCP server; None for a notification, which has no
-    response."""
+    """Return a refusal as a JSON-RPC error, the form for any MCP server; None for a notification,
+    which has no response."""
     # The message is None if the request was denied before its body was read.
     if not isinstance(message, dict) or not isinstance(message.get("id"), (str, int)):
         return None
@@ -100,7 +102,7 @@ def render_tool_refusal(message: Any, refusal: RefusalResponse) -> FetchedRespon
 
 
 class CollectionDefinitions:
-    """The collections of one Weaviate, as it described them under each credential."""
+    """Finds the own names of one Weaviate server's collections, and caches them per credentials."""
 
     def __init__(self, monotonic: Callable[[], float], schema_path: str) -> None:
         self._schema_path = schema_path
@@ -108,8 +110,9 @@ class CollectionDefinitions:
         self.clear = self._known.clear
 
     async def own_name(self, name: str, request: RoutedRequest) -> str:
-        """Return the name in the definition of the collection `name`, or `name` itself if it has
-        none. Raises `Unresolved`."""
+        """Return the own name of the collection that `name` stands for, from the collection's
+        definition; `name` itself if there is no such collection. Raises `Unresolved` if the look-up
+        fails."""
         key = credential_key(request, name)
         if (known := self._known.get(key)) is not None:
             return known
@@ -153,13 +156,13 @@ class WeaviateSources:
         return await self._sources(request, names)
 
     async def of_path(self, request: RoutedRequest) -> Sources:
-        """Return the collection in the path, with the tenant in the query."""
+        """Return the collection that the path names, with the tenant that the query names."""
         name = CollectionName(request.path_params[0], _query_tenant(request))
         return await self._sources(request, [name])
 
     async def of_name(self, request: RoutedRequest) -> Sources:
-        """Return the collection in the path, or the one that an alias there stands for, with the
-        tenant if the path has one."""
+        """Return the collection that the path names, itself or by an alias, with the tenant if the
+        path has one."""
         name, *tenant = request.path_params
         return await self._sources(request, [CollectionName(name, *map(parse_tenant, tenant))])
 
@@ -170,12 +173,13 @@ class WeaviateSources:
         return await self._sources(request, [CollectionName(name, parse_tenant(tenant))])
 
     async def of_id(self, _request: RoutedRequest) -> Sources:
-        """Refuse an object that is named by its id alone, since it may be in any collection. Raises
-        `Unresolved`."""
+        """Raise `Unresolved` for an object that is named by its id alone, since it may be in any
+        collection."""
         raise Unresolved("the request names an object by its id alone: name its collection too")
 
     async def of_object(self, request: RoutedRequest) -> Sources:
-        """Return the collection of the object in the body, and the one in the path."""
+        """Return the collection of the object in the body, and the collection that the path
+        names."""
         in_path = request.path_params[0] if request.path_params else None
         tenant = _query_tenant(request)
         names = [object_collection(request.body, in_path)]
@@ -193,7 +197,8 @@ class WeaviateSources:
         return await self._sources(request, [object_collection(each) for each in objects])
 
     async def of_matches(self, request: RoutedRequest) -> Sources:
-        """Return the collection of a deletion by filter, and those that the filter crosses."""
+        """Return the collection from which objects are deleted by a filter, and those that the
+        filter crosses into."""
         [match] = read_members(request.body, "match")
         matched = object_collection(match)
         # The tenant may be in the query or in the body: both are judged.
@@ -241,7 +246,8 @@ class WeaviateSources:
         return tuple(dict.fromkeys(self.source_names.of(*each) for each in parts))
 
     def _cached_target(self, name: str, request: RoutedRequest) -> str:
-        """Return the collection that `name` stands for, if that is known without a look-up."""
+        """Return the collection that `name` stands for if the cached aliases show it; otherwise
+        `name` itself."""
         return (self._aliases.cached(request) or {}).get(name, name)
 
 

@@ -1,2 +1,2 @@
-"""Handlers of OpenSearch's routes: the sources of a request, and its response. Each handler takes
-the server as its first argument, as `ProtocolRoute` passes it."""
+"""Handlers of OpenSearch's routes: they find a request's sources, and filter or compose its
+response. Each handler takes the server as its first argument, as `ProtocolRoute` passes it."""

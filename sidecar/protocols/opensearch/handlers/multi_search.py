@@ -1,6 +1,6 @@
-"""Several searches or documents in one body; and requests in a query language, which names its
-indices in its text: SQL and PPL of OpenSearch, SQL and ES|QL of Elasticsearch. A query that the
-readers in `languages` don't understand is denied."""
+"""Handles requests with several searches or documents in one body; and requests in a query
+language, which names its indices in its text: SQL and PPL of OpenSearch, SQL and ES|QL of
+Elasticsearch. A query that the parsers in `languages` don't understand is denied."""
 
 from collections.abc import Iterable
 from functools import cache, partial
@@ -53,7 +53,8 @@ _HEAD_MEMBERS = frozenset((
 
 
 def parse_searches(request: RoutedRequest, query: dict[str, str]) -> list[SearchLine]:
-    """Return the searches of a body of lines, which alternate between head and body."""
+    """Return the searches in a body of JSON lines, which alternate between the head and the body of
+    a search. Raises `Malformed` and `Unresolved`."""
     if not request.body or len(request.body) % 2:
         raise Malformed("the last search of the body has a head but no body")
     searches = []
@@ -159,7 +160,8 @@ async def sources_of_documents(server: OpenSearchServer, request: RoutedRequest)
 
 
 def can_filter_documents(_server: OpenSearchServer, request: RoutedRequest) -> bool:
-    """Return whether the response to a request by id will contain the documents' levels."""
+    """Return whether the response to a request for documents by id will contain the documents'
+    levels."""
     if not request_parts.PREVENTS_FILTERING.isdisjoint(read_parameters(request)):
         return False
     documents = object_list(request.body or {}, "docs")
@@ -190,8 +192,8 @@ _MEMBERS = frozenset((
     "keep_alive", "keep_on_completion", "locale", "page_timeout", "parameters", "params", "profile",
     "query", "request_timeout", "runtime_mappings", "time_zone", "wait_for_completion_timeout",
 ))  # fmt: skip
-"""The members of a body. `tables`, `catalog`, `settings` and `project_routing` are missing: they
-change what the names in the query mean."""
+"""The members that the body of a query may have. `tables`, `catalog`, `settings` and
+`project_routing` are left out: they change what the names in the query mean."""
 
 _CURSOR_MEMBERS = frozenset(("columnar", "cursor", "page_timeout", "request_timeout", "time_zone"))
 
@@ -200,7 +202,8 @@ _EXPAND = "open,hidden"
 
 
 async def sources_of_sql(server: OpenSearchServer, request: RoutedRequest) -> Sources:
-    """Return the sources of a SQL query, or of the query that its cursor was issued for."""
+    """Return the sources of a SQL query. If the request has a cursor, these are the sources of the
+    query that the cursor was issued for."""
     if isinstance(request.body, dict) and "cursor" in request.body:
         return await sources_of_cursor(server, request)
     return await _sources(server, request, indices_of_sql(_query_text(request)))
@@ -217,8 +220,8 @@ async def sources_of_cursor(server: OpenSearchServer, request: RoutedRequest) ->
 
 
 async def close_cursor(server: OpenSearchServer, request: RoutedRequest) -> Sources:
-    """Return no sources, since closing a cursor reads nothing. The cursor must be the caller's
-    own."""
+    """Return no sources, since closing a cursor reads nothing. Raises `Unresolved` if the cursor is
+    not the caller's own."""
     string_member(request.body, "cursor")
     await sources_of_cursor(server, request)
     return ()
@@ -229,8 +232,8 @@ async def sources_of_ppl(server: OpenSearchServer, request: RoutedRequest) -> So
 
 
 async def sources_of_esql(server: OpenSearchServer, request: RoutedRequest) -> Sources:
-    """Return the sources of an ES|QL query, and the indices that its enrich policies were made
-    from."""
+    """Return the sources of an ES|QL query, including the indices from which its enrich policies
+    were made."""
     expressions, policies = indices_of_esql(_query_text(request))
     names = [name for each in expressions for name in parse_names(each)]
     if any(map(is_pattern, names)):
@@ -268,7 +271,8 @@ async def _sources(
 
 
 async def _policy_indices(policy: str, request: RoutedRequest) -> tuple[str, ...]:
-    """Return the indices that an enrich policy was made from. Raises `Unresolved`."""
+    """Return the indices from which an enrich policy was made. Raises `Unresolved` if they can't be
+    looked up."""
     try:
         response = await request.fetch(f"/_enrich/policy/{encode_segment(policy)}")
         if response.status != 200:

@@ -1,5 +1,5 @@
 """Finds the sources of requests whose responses pass unchanged, and composes lists of indices from
-what the agent may see.
+those that the agent may see.
 
 Each list is fetched with the agent's own credentials. An alias is visible if one of its indices is.
 """
@@ -31,18 +31,20 @@ _TEMPLATE = "a search template becomes a search on the server, so its indices ar
 
 
 async def sources_of_path(server: OpenSearchServer, request: RoutedRequest) -> Sources:
-    """Return the sources in the path, for a request whose body names no further index."""
+    """Return the sources that the path names, for a request whose body names no other index."""
     return await server.sources(requested_names(request), request, read_parameters(request))
 
 
 async def sources_of_query(server: OpenSearchServer, request: RoutedRequest) -> Sources:
-    """Return the sources in the path, and in a body that contains queries but is not a search."""
+    """Return the sources that the path names, and those that the queries in the body name; for a
+    request that is not a search."""
     names = [*requested_names(request), *sorted(names_in_query(request.body, request.budget))]
     return await server.sources(names, request, read_parameters(request))
 
 
 async def sources_of_ranking(server: OpenSearchServer, request: RoutedRequest) -> Sources:
-    """Return the sources of a ranking evaluation's searches, which must not be templates."""
+    """Return the sources of the searches in a ranking evaluation. Raises `Unresolved` if they are
+    templates."""
     searches = object_list(request.body, "requests")
     request.budget.charge_parts(len(searches))
     for each in [request.body or {}, *searches]:
@@ -59,13 +61,14 @@ async def sources_of_ranking(server: OpenSearchServer, request: RoutedRequest) -
 
 
 async def refuse_template(_server: OpenSearchServer, _request: RoutedRequest) -> Sources:
-    """Denies a template: the server renders it, and it may become a search of any index."""
+    """Raise `Unresolved` for a search template: the server renders it, and it may become a search
+    of any index."""
     raise Unresolved(_TEMPLATE)
 
 
 async def sources_of_term_vectors(server: OpenSearchServer, request: RoutedRequest) -> Sources:
-    """Return the sources of a document's terms. The body may name an index instead of the
-    path's."""
+    """Return the sources of a request for a document's term vectors. The body may name another
+    index than the path."""
     body = request.body or {}
     names = list(requested_names(request))
     if "_index" in body:
@@ -77,7 +80,8 @@ async def sources_of_term_vectors(server: OpenSearchServer, request: RoutedReque
 
 
 async def sources_of_metadata(server: OpenSearchServer, request: RoutedRequest) -> Sources:
-    """Return the sources of a request about the path's indices, or about all indices."""
+    """Return the sources of a metadata request: the indices that the path names, or all indices if
+    it names none."""
     known = request_parts.METADATA_PARAMETERS | request_parts.CAT_PARAMETERS
     query = request_parts.parse_known(request.target.query, known)
     # With `all`, every index that a pattern could cover is judged, whatever the API's own default.
@@ -97,13 +101,14 @@ _UPDATE_RETURNS = "an update with `_source` returns the document, whose level is
 
 
 async def sources_of_write(server: OpenSearchServer, request: RoutedRequest) -> Sources:
-    """Return the sources in the path; all indices if it names none."""
+    """Return the sources that the path of a write names; all indices if it names none."""
     # With `all`, every index that a pattern could cover is judged, whatever the API's own default.
     return await server.sources(requested_names(request), request, _query(request), "all")
 
 
 async def sources_of_update(server: OpenSearchServer, request: RoutedRequest) -> Sources:
-    """Return the sources of an update, whose response may contain the document."""
+    """Return the sources of an update. Raises `Unresolved` if its response would contain the
+    document, whose level the agent may not be allowed to see."""
     query = _query(request)
     # An agent may be allowed to write a document whose level it may not see.
     if server.level_field is not None and _returns_document(query, request.body or {}):
@@ -116,14 +121,15 @@ def _returns_document(query: dict[str, str], body: dict[str, Any]) -> bool:
 
 
 async def sources_of_write_by_query(server: OpenSearchServer, request: RoutedRequest) -> Sources:
-    """Return the sources in the path, and those that the query names."""
+    """Return the sources that the path of a write by query names, and those that the query
+    names."""
     named = names_in_search(request.body, request.budget)
     names = [*requested_names(request), *sorted(named)]
     return await server.sources(names, request, _query(request), "all")
 
 
 async def sources_of_bulk(server: OpenSearchServer, request: RoutedRequest) -> Sources:
-    """Return the sources of many writes in one body."""
+    """Return the sources of a bulk request, which has many writes in one body."""
     query = _query(request)
     names: list[str] = []
     # Each action except a deletion is followed by its document. Only its place says whether a line
@@ -186,7 +192,8 @@ async def list_by_index(
 async def list_resolution(
     server: OpenSearchServer, request: RoutedRequest, permits: Permits
 ) -> FetchedResponse:
-    """Return the indices, aliases and data streams that a name stands for."""
+    """Return the indices, aliases and data streams that a name stands for, without those that the
+    agent may not see."""
     request_parts.parse_known(request.target.query, request_parts.METADATA_PARAMETERS)
     parse_names(request.path_params[0])
     if request.body:
@@ -228,8 +235,9 @@ async def list_data_streams(
 async def list_cat_table(
     server: OpenSearchServer, request: RoutedRequest, permits: Permits
 ) -> FetchedResponse:
-    """Return a table of `_cat` with a column `index`. Only JSON can be filtered: in other formats
-    it isn't clear where a row ends."""
+    """Return a `_cat` table that has a column `index`, without the rows that the agent may not see.
+    Raises `Malformed` unless the format is JSON: in other formats it isn't clear where a row
+    ends."""
     query = request_parts.parse_known(request.target.query, request_parts.CAT_PARAMETERS)
     if query.get("format") != "json":
         raise Malformed("this list is filtered, so request it with `format=json`")

@@ -1,5 +1,6 @@
-"""A search and its continuations: their sources, and their filtered responses. A continuation
-stands for the sources of its search, which are authorized again at every use."""
+"""Handles searches and their continuations (scrolls, points in time, asynchronous searches): finds
+their sources, and filters their responses. A continuation stands for the sources of its search,
+which are authorized again at every use."""
 
 from collections.abc import Callable
 from typing import Any
@@ -33,7 +34,8 @@ from sidecar.protocols.shared.responses import expect_object, to_json
 
 
 async def sources_of_search(server: OpenSearchServer, request: RoutedRequest) -> Sources:
-    """Return the sources in the path or behind the point in time, and those that the body names."""
+    """Return the sources of a search: those that the path names, or that its point in time was
+    opened for, and those that the body names."""
     query, body = read_parameters(request), request.body
     names = sorted(names_in_search(body, request.budget))
     if body is None or body.get("pit") is None:
@@ -57,7 +59,8 @@ def can_filter(server: OpenSearchServer, request: RoutedRequest) -> bool:
 def forward_search(
     server: OpenSearchServer, request: RoutedRequest, sources: Sources, visibility: Visibility
 ) -> ForwardPlan:
-    """Passes a search unchanged, and remembers its continuation if it has one."""
+    """Return the plan for a search whose response passes unchanged. If it begins or has a
+    continuation, that is remembered."""
     # Most searches have none, so their responses can be streamed instead of read whole.
     if "scroll" not in read_parameters(request) and not (request.body and request.body.get("pit")):
         return FORWARD_UNCHANGED
@@ -73,7 +76,8 @@ def filter_search(
 
 
 async def sources_of_scroll(server: OpenSearchServer, request: RoutedRequest) -> Sources:
-    """Return the sources of the search that began the scroll, by the token in the body or path."""
+    """Return the sources of the search that began the scroll. The scroll id is in the path or the
+    body."""
     if request.path_params:
         # With both, the server could continue a different scroll from the one that is judged.
         if request.body is not None:
@@ -95,7 +99,8 @@ async def sources_of_id(server: OpenSearchServer, request: RoutedRequest) -> Sou
 def filter_page(
     server: OpenSearchServer, request: RoutedRequest, sources: Sources, visibility: Visibility
 ) -> ForwardPlan:
-    """Return the next page of a scroll, or the result of a search begun earlier."""
+    """Return the plan that filters the next page of a scroll, or the result of a search that was
+    begun earlier."""
     # `sources_of_scroll` has checked that there is only one token.
     token = request.path_params[0] if request.path_params else request.body["scroll_id"]
     # If the search began while the agent could see everything, its pages may lack the levels. Their
@@ -106,8 +111,8 @@ def filter_page(
 
 
 async def release(server: OpenSearchServer, request: RoutedRequest) -> Sources:
-    """Return no sources, since giving continuations back reads nothing. They must be the caller's
-    own: otherwise one agent could end the searches of another."""
+    """Return no sources, since releasing continuations reads nothing. Raises `Unresolved` unless
+    they are the caller's own: otherwise one agent could end the searches of another."""
     read_parameters(request)
     # The servers accept several continuations in each of these places.
     tokens: list[Any] = request.path_params[0].split(",") if request.path_params else []
@@ -132,7 +137,8 @@ def _response_filter(
     visibility: Visibility,
     shown: ShownFields,
 ) -> Callable[[FetchedResponse], ForwardedPart]:
-    """Filters a search's response, and remembers the continuations in it."""
+    """Return a function that filters the response to a search, and remembers the continuations in
+    it."""
 
     def filter_response(response: FetchedResponse) -> ForwardedPart:
         results = ResultFilter(visibility)
@@ -150,7 +156,7 @@ def _response_filter(
 def remember(
     server: OpenSearchServer, request: RoutedRequest, sources: Sources, _visibility: Visibility
 ) -> ForwardPlan:
-    """Passes the response unchanged, and remembers the continuations in it."""
+    """Return the plan that passes a response unchanged, and remembers the continuations in it."""
 
     def filter_response(response: FetchedResponse) -> ForwardedPart:
         server.remember_continuations(parse_json(response), request, sources)

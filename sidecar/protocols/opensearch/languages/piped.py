@@ -1,8 +1,8 @@
-"""Finds the indices of a query in PPL (OpenSearch) or ES|QL (Elasticsearch), the languages of
-commands with `|` between them.
+"""Finds the indices that a query in PPL (OpenSearch) or ES|QL (Elasticsearch) names. In both
+languages, a query is a sequence of commands with `|` between them.
 
 Strict rather than complete: a command that isn't listed here may read an index in its own way, so
-it is `Unresolved`. So is, in an unexpected place, a source of PPL or a reading command of ES|QL.
+it raises `Unresolved`. So does a PPL source or an ES|QL command that reads, in an unexpected place.
 """
 
 import re
@@ -17,8 +17,8 @@ _UNQUOTED = re.compile(UNQUOTED_NAME).fullmatch
 
 
 def last_tables(text: str, tokens: Sequence[Token]) -> list[str]:
-    """Return the index expressions, as written, at the end of `tokens`: the tokens of `text` after
-    `join`. Raises `Unresolved` if they don't end in a list of tables."""
+    """Return the index expressions, as written, at the end of a `join`. `tokens` are the tokens of
+    `text` that follow `join`. Raises `Unresolved` if they don't end in a list of tables."""
     # Read from the right, since the condition may contain almost anything, and no mark ends it.
     end = len(tokens)
     if end > 2 and _is_alias(tokens[-3:]):
@@ -49,8 +49,8 @@ def _is_alias(last: Sequence[Token]) -> bool:
 
 
 def _name_begin(tokens: Sequence[Token], end: int) -> int:
-    """Return the index of the first token of the name that ends before `end`. The name is a quoted
-    token, or several adjacent tokens that may form an unquoted name."""
+    """Return the index of the first token of the name that ends before the token `end`. The name is
+    a quoted token, or several adjacent tokens that may form an unquoted name."""
     if end == 0:
         raise _unreadable()
     begin = end - 1
@@ -92,7 +92,8 @@ _AFTER_INDEX = "the query has something unknown after an index name"
 
 
 def indices_of_ppl(query: str) -> list[str]:
-    """Return the index expressions of a PPL query, as written. Raises `Unresolved`."""
+    """Return the index expressions of a PPL query, as written. Raises `Unresolved` if they can't be
+    found reliably."""
     cursor = TokenCursor(query)
     _check_depth(cursor.tokens)
     found: list[str] = []
@@ -112,7 +113,8 @@ def _check_depth(tokens: list[Token]) -> None:
 
 
 def _read_pipeline(cursor: TokenCursor, found: list[str]) -> None:
-    """Reads up to the end of the query, or up to the bracket that ends a subquery."""
+    """Read commands up to the end of the query, or up to the bracket that ends a subquery, and add
+    the indices to `found`."""
     _read_search(cursor, found)
     while cursor.accept("|"):
         token = cursor.advance()
@@ -154,7 +156,7 @@ def _read_search(cursor: TokenCursor, found: list[str]) -> None:
 
 
 def _read_ppl_rest(cursor: TokenCursor, found: list[str], *, in_search: bool = False) -> None:
-    """Reads the rest of a command, including subqueries."""
+    """Read the rest of a command, including its subqueries, and add their indices to `found`."""
     while (token := cursor.current) is not None:
         if token.is_mark("|", "]"):
             return
@@ -169,7 +171,7 @@ def _read_ppl_rest(cursor: TokenCursor, found: list[str], *, in_search: bool = F
 
 
 def _read_bracket(cursor: TokenCursor, found: list[str]) -> None:
-    """Reads what follows a `[`: a subquery, or a list of fields."""
+    """Read the content of a `[…]`, whose `[` has been read: a subquery, or a list of fields."""
     if cursor.is_word("search", "source", "index"):
         _read_pipeline(cursor, found)
     else:
@@ -182,7 +184,7 @@ def _read_bracket(cursor: TokenCursor, found: list[str]) -> None:
 
 
 def _read_join(cursor: TokenCursor, found: list[str]) -> None:
-    """Reads a join. Its tables come last, after a condition that may contain anything except a
+    """Read a join. The tables come last, after a condition that may contain anything except a
     pipe."""
     tokens: list[Token] = []
     while (token := cursor.current) is not None and not _at_command_end(cursor):
@@ -216,8 +218,8 @@ _READING_WORDS = frozenset(("from", "ts", "lookup", "join", "enrich", "fork", "p
 
 
 def indices_of_esql(query: str) -> tuple[list[str], list[str]]:
-    """Return the index expressions of an ES|QL query, and the enrich policies it uses. Raises
-    `Unresolved`."""
+    """Return the index expressions of an ES|QL query, and the names of the enrich policies that it
+    uses. Raises `Unresolved` if they can't be found reliably."""
     cursor = TokenCursor(query)
     # ES|QL has no single quotes, but a name may contain them; three double quotes begin another
     # kind of string.

@@ -1,10 +1,10 @@
 """Finds the indices of a SQL query, in the dialects of OpenSearch (both engines) and Elasticsearch:
-the names after FROM, after JOIN, and after a comma among tables, at any depth. Splits a query into
-tokens that SQL, PPL and ES|QL agree on.
+the names after FROM, after JOIN, and after a comma among tables, at any depth. Also has the
+tokenizer, which splits a query into tokens on which SQL, PPL and ES|QL agree.
 
-Strict rather than complete: one SELECT with its subqueries, and after a table only what the grammar
-allows there. Anything else is `Unresolved`, and so is a text that two of the languages could split
-differently.
+Strict rather than complete: it accepts one SELECT with its subqueries, and after a table only what
+the grammar allows there. Anything else raises `Unresolved`, and so does a text that two of the
+languages could split differently.
 """
 
 import re
@@ -33,7 +33,8 @@ _TOKEN = re.compile(
 )
 
 UNQUOTED_NAME = r"[A-Za-z0-9_.@](?:[A-Za-z0-9_.@*-]*[A-Za-z0-9_@*-])?"
-"""A table's name, of several tokens, and no dot at its end, which a name could continue."""
+"""A pattern for the unquoted name of a table, which may consist of several tokens. It has no dot at
+its end, because the name could continue after it."""
 
 # A name ends before a character that can't be part of a name in any of the languages.
 _NAME = re.compile(rf"(?:{UNQUOTED_NAME}|\*)(?=[\s,;)|\]]|\Z)")
@@ -55,12 +56,12 @@ class Kind(Enum):
 class Token(NamedTuple):
     kind: Kind
     text: str
-    """The text, in lower case except for the contents of quotes."""
+    """The text of the token, in lower case except for the contents of quotes."""
     start: int
     end: int
 
     def is_word(self, *texts: str) -> bool:
-        """Return whether this is one of the words `texts`, or any word if there are no `texts`."""
+        """Return whether the token is one of the words `texts`; or, without `texts`, any word."""
         return self.kind is Kind.WORD and (not texts or self.text in texts)
 
     def is_mark(self, *texts: str) -> bool:
@@ -68,7 +69,8 @@ class Token(NamedTuple):
 
 
 def tokenize(text: str) -> list[Token]:
-    """Return the tokens of `text`, without white space. Raises `Unresolved`."""
+    """Return the tokens of `text`, without white space. Raises `Unresolved` for a text that the
+    languages could split differently."""
     if len(text) > _MAX_CHARACTERS:
         raise Unresolved(f"the query is longer than {_MAX_CHARACTERS} characters")
     found: list[Token] = []
@@ -92,7 +94,8 @@ def tokenize(text: str) -> list[Token]:
 
 
 class TokenCursor:
-    """Walks the tokens of a text once. Raises `Unresolved` for a text that `tokenize` refuses."""
+    """Walks over the tokens of a text, once and forward. Raises `Unresolved` for a text that
+    `tokenize` refuses."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -109,7 +112,7 @@ class TokenCursor:
         return token
 
     def accept(self, *texts: str) -> bool:
-        """Moves past the words or marks `texts`, if they come next."""
+        """Move past the words or marks `texts`, if they come next. Returns whether they did."""
         here = self.tokens[self._at : self._at + len(texts)]
         if [token.text for token in here if token.kind in (Kind.WORD, Kind.MARK)] != list(texts):
             return False
@@ -123,14 +126,14 @@ class TokenCursor:
         return self.current is not None and self.current.is_mark(*texts)
 
     def expect_word(self) -> None:
-        """Moves past a word. Raises `Unresolved` at anything else."""
+        """Move past a word. Raises `Unresolved` if something else comes next."""
         token = self.advance()
         if token is None or not token.is_word():
             raise Unresolved("the query has no word where one is expected")
 
     def expect_name(self) -> str:
-        """Moves past a table's name, quoted or not, and returns it as written. Raises
-        `Unresolved` at anything else."""
+        """Move past the name of a table, quoted or not, and return it as written. Raises
+        `Unresolved` if something else comes next."""
         token = self.advance()
         if token is None:
             raise Unresolved("the query ends where an index name is expected")
@@ -171,7 +174,8 @@ _AFTER_TABLE = "the query has something unknown after an index name"
 
 
 def indices_of_sql(query: str) -> list[str]:
-    """Return the index expressions of `query`, as written. Raises `Unresolved`."""
+    """Return the index expressions of a SQL query, as written. Raises `Unresolved` if they can't be
+    found reliably."""
     cursor = TokenCursor(query)
     if not cursor.is_word("select"):
         raise Unresolved("the query is not a SELECT")
@@ -214,7 +218,7 @@ def _find_tables(cursor: TokenCursor) -> list[str]:
 
 
 def _read_tables(cursor: TokenCursor, found: list[str], among_tables: list[bool]) -> None:
-    """Reads consecutive tables, with commas between them."""
+    """Read consecutive tables, with commas between them, and add their names to `found`."""
     while True:
         # `_find_tables` reads the subquery like any other part of the query.
         if cursor.accept("(", "select"):
