@@ -143,7 +143,8 @@ FORWARD_UNCHANGED = ForwardPlan()
 
 
 class OutgoingRequest(NamedTuple):
-    """A request that is about to be sent to the data source, as a protocol gets it to sign it."""
+    """A request to the data source, as a protocol gets it to sign right before it is sent. `fields`
+    are its header fields."""
 
     method: str
     host: str
@@ -237,8 +238,8 @@ class ProtocolRoute:
     """Parses a body on which the decision depends. The body is forwarded only if this succeeds (R3,
     R6)."""
     refine: Callable[[Any, RoutedRequest], "ProtocolRoute | None"] | None = None
-    """Chooses the row to use instead, by the body, where the path isn't enough. Returns None for a
-    request that no row covers. Raises `Malformed` and `Unresolved`."""
+    """Chooses the row to use instead, by the request's body, where the path isn't enough. Returns
+    None for a request that no row covers. Raises `Malformed` and `Unresolved`."""
     find_visible_sources: FindVisibleSources | None = None
     """Finds the sources as `find_sources` does, where that takes a look-up which must not be made
     for a source that the agent may not see. Also raises `MissingSource`."""
@@ -259,8 +260,8 @@ class ProtocolRoute:
     (`MAX_KEYS`)."""
     forwards_unchanged: bool = False
     """True if, where documents have no levels, `plan_forward` changes neither the request nor what
-    the agent gets of the response. A check door, which can change neither, judges any other planned
-    request as one for the whole data source too."""
+    the agent gets of the response. A check door, where a gateway asks only for the decision, can
+    change neither: it judges any other planned request as one for the whole data source too."""
     filters_documents: bool = False
     """True if `plan_forward` withholds documents by `Visibility.levels`. If the source labels its
     documents, a retrieval on any other route is judged at `critical`."""

@@ -191,8 +191,8 @@ class SpliceDirection(asyncio.Protocol):
         self._sink.write(data)
 
     def eof_received(self) -> bool:
-        """Pass the end on, and keep the other direction open: a side that half-closes may still
-        wait for a response."""
+        """Pass on the end of this direction, and keep the other direction open: a side that
+        half-closes may still wait for a response."""
         if not self.ended:
             self.ended = True
             if not self._sink.can_write_eof():

@@ -103,7 +103,7 @@ class ChromaSources:
 
     def response_source(self, _request: RoutedRequest) -> Callable[[bytes], SourceRef | None]:
         """Return a function that finds the collection that a response body describes, and caches
-        the collection's id. It returns None if the body describes no collection."""
+        which id stands for it. It returns None if the body describes no collection."""
         # Start before the request goes out: a response that a rename overtook must not be cached.
         started = self._collections.start_lookup()
 

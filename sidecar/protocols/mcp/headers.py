@@ -270,7 +270,7 @@ def wrong_method(refusal: RefusalResponse, allowed: str) -> FetchedResponse:
 
 
 def oauth(refusal: RefusalResponse) -> FetchedResponse:
-    """Return the OAuth error response to a refused request for registration or a token (RFC 6749
+    """Return the OAuth error response to a refused request to the authorization server (RFC 6749
     sections 4.1.2.1 and 5.2)."""
     error = _OAUTH_ERRORS.get(refusal.status, "server_error")
     body: dict[str, Any] = {"error": error, "error_description": refusal.message}

@@ -36,7 +36,8 @@ class Element(NamedTuple):
     start: int
     """The byte offset at which the start tag begins."""
     close: int
-    """The byte offset at which the end tag begins, if there is one."""
+    """The byte offset at which the end tag begins; for an element without an end tag (`<a/>`), the
+    offset after the element."""
     text: str
     children: list["Element"]
     attributes: tuple[str, ...] = ()

@@ -39,7 +39,8 @@ class RelayedResponse:
     _sha256: str | None = None
 
     def begin(self, response: UpstreamResponse) -> None:
-        """Note that the agent is getting the head of `response`."""
+        """Note that the agent begins to get `response`: its status, and how often the request was
+        sent again."""
         self.status, self.retries, self.started = response.message.status, response.retries, True
 
     def count(self, data: bytes) -> None:

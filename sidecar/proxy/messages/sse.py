@@ -74,8 +74,8 @@ class EventParser:
         return bytes(forwarded)
 
     def _with_plain_lines(self, data: bytes) -> bytes:
-        """Return `data` with `\\n` for each line end. A `\\r` ends a line at once: a `\\n` that
-        follows, in this piece or the next, belongs to the same line end."""
+        """Return `data` with each line end replaced by `\\n`. A `\\r` ends a line at once: a `\\n`
+        that follows, in this piece or the next, belongs to the same line end."""
         if not data:
             return data
         if self._after_cr:
@@ -101,8 +101,8 @@ class EventParser:
             raise UpstreamFailed(f"an event of the response is larger than {self._limit} bytes")
 
     def _filtered(self, event: bytes) -> bytes:
-        """Return the forwarded part of `event`, which is `\\n`, then its lines, each with its
-        `\\n`."""
+        """Return the bytes to forward for one event. `event` begins with a `\\n`, and each of its
+        lines ends with one."""
         data = _DATA.findall(event)
         if not data:
             # A comment that keeps the connection alive, or an `id` by itself.

@@ -51,10 +51,10 @@ def judged_again(
     authorizer: Authorizer,
     seconds: float,
 ) -> Iterator[None]:
-    """Decide anew every `seconds` while the response with this `body` is read and relayed. If it is
-    not allowed any more, `body` fails with `NoLongerAllowed`. If the agent has part of the
-    response, or if all of it has arrived and is still being inspected, the connection to the agent
-    is reset: its end must not look like the end of the response."""
+    """Decide every `seconds`, while the `with` block reads and relays a response, whether the
+    request is still allowed. If it isn't, the response's `body` fails with `NoLongerAllowed`. If
+    the agent has part of the response, or if all of it has arrived and is still being inspected,
+    the connection to the agent is reset: its end must not look like the end of the response."""
     if body.complete:
         yield
         return

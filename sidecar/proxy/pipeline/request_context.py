@@ -48,8 +48,8 @@ class AllowedRequest(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class RequestContext:
-    """What is known of one request so far; the steps of the pipeline fill it in. `started` is when
-    its head was read, by the monotonic clock; `trace` is None without tracing."""
+    """Everything known of one request so far; the steps of the pipeline fill it in. `started` is
+    when its head was read, by the monotonic clock; `trace` is None without tracing."""
 
     started: float
     trace: Trace | None
@@ -66,7 +66,8 @@ class RequestContext:
     route: ProtocolRoute | None = None
     """The row of the route table that the head led to; None if there is none yet."""
     routed: RoutedRequest | None = None
-    """The request, once a row that isn't closed covers it."""
+    """The request, once it is covered by a row of the route table that isn't always denied; None
+    before."""
     body: bytes | None = None
     """The whole body, if the decision needed it; otherwise None."""
     media: str | None = None

@@ -1,5 +1,5 @@
-"""Judges one request: for the proxy, which forwards it, and for check doors, whose gateways forward
-it themselves.
+"""Judges one request: for the proxy, which forwards it, and for check doors, where a gateway asks
+only for the decision and forwards the request itself.
 
     read         the caller has read the head and found the route (`classifier.py`), and has read
                  the body if the route needs it
