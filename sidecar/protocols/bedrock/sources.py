@@ -288,7 +288,7 @@ class BedrockSources:
 
     def claim(self, request: RoutedRequest, names: OperationNames, sources: Sources) -> None:
         """Make the caller the owner of the session and memory names that it chose. `find` has
-        already checked that nobody else owns them."""
+        already checked that they have no other owner."""
         statement = {**parse_query(request.target.query), **(request.body or {})}
         for token in names.claims(request.path_params, statement):
             self._issued.remember(token, request.attribution, sources)
