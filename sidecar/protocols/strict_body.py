@@ -103,6 +103,7 @@ class Budget:
             raise OverBudget(f"the queries have more than {MAX_GRAPHQL_TOKENS} tokens")
 
     def charge_graphql_characters(self, count: int) -> None:
+        self.check()
         self._graphql_characters -= count
         if self._graphql_characters < 0:
             raise OverBudget(f"the queries have more than {MAX_GRAPHQL_CHARACTERS} characters")
