@@ -99,9 +99,9 @@ class TrailerHead(NamedTuple):
         kept = [name for name in names if name.lower() not in dropped]
         return b"Trailer: %b\r\n" % b", ".join(kept) if kept else b""
 
-    def last_chunk(self, trailers: Trailers | None) -> bytes:
-        """Return the end of a chunked body to forward: the last chunk, the `trailers`, and the
-        empty line. Raises `BadTrailers` if the trailers may not be forwarded."""
+    def lines(self, trailers: Trailers | None) -> bytes:
+        """Return the `trailers` to forward, each with its line end. Raises `BadTrailers` if one of
+        them may not be forwarded."""
         fields = [] if trailers is None else trailers.fields
         if trailers is not None and trailers.beyond:
             raise BadTrailers(
@@ -110,8 +110,14 @@ class TrailerHead(NamedTuple):
             )
         _check_names([name for name, _ in fields])
         dropped: Set[bytes] = connection_options(self.connection) if fields else frozenset()
-        lines = [_line(name, value) for name, value in fields if name.lower() not in dropped]
-        return b"%b%b\r\n" % (_LAST, b"".join(lines))
+        return b"".join(
+            [_line(name, value) for name, value in fields if name.lower() not in dropped]
+        )
+
+    def last_chunk(self, trailers: Trailers | None) -> bytes:
+        """Return the last chunk, the `trailers` behind it, and the end of the body. Raises
+        `BadTrailers`."""
+        return b"%b%b\r\n" % (_LAST, self.lines(trailers))
 
 
 def _check_names(names: Sequence[bytes]) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, NamedTuple, Protocol
 
 from policies.ground.connection_budget import ConnectionBudget
+from sidecar.http.messages.chunks import encode_chunk
 from sidecar.http.messages.request_parser import HTTP_10, HTTP_11, HeadLimits, RequestMessage
 from sidecar.http.server.head_cache import HeadCache, KnownHead
 
@@ -60,7 +61,24 @@ class ResponseSent:
 Answer = Response | Deferred | ResponseSent
 
 
+class ResponseHead(NamedTuple):
+    """The head of a response without its framing, which each version of HTTP does in its own way.
+
+    `lines` are the header fields, each with its line end. `length` is the value of
+    `Content-Length`, None if the end of the body shows where it ends. `announced` is the line
+    `Trailer` of a body without a length, with its line end.
+    """
+
+    status: int
+    reason: bytes
+    lines: bytes
+    length: bytes | None
+    announced: bytes = b""
+
+
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+_NO_CONTENT = 204
+"""A response with this status may not state a length (RFC 9110 section 8.6)."""
 
 
 class ClientConnection(Protocol):
@@ -106,8 +124,8 @@ class HttpRequest(RequestMessage):
     """
 
     __slots__ = (
-        "_connection", "body_partly_read", "continued", "ends_on_client_close", "head", "known",
-        "on_left", "raw_head", "response_started",
+        "_chunked", "_connection", "body_partly_read", "continued", "ends_by_close",
+        "ends_on_client_close", "head", "kept", "known", "on_left", "raw_head", "response_started",
     )  # fmt: skip
 
     def __init__(self, connection: ClientConnection) -> None:
@@ -124,6 +142,7 @@ class HttpRequest(RequestMessage):
         self.continued = False
         """True if the client was told, by a 100 response, to send its body."""
         self.response_started = False
+        self._chunked = self.ends_by_close = self.kept = False
         self.ends_on_client_close = False
         self.on_left: list[Callable[[], None]] | None = None
         """The functions to call if the client leaves before it was answered; None if there are
@@ -166,14 +185,56 @@ class HttpRequest(RequestMessage):
         return any(name.lower() == b"expect" for name, _ in self.fields)
 
     def start_response(self, data: bytes) -> None:
-        """Write the first bytes of the response. Raises `ConnectionResetError` if the client is
-        gone."""
+        """Writes the first bytes of a response that switches protocols. Raises
+        `ConnectionResetError` if the client is gone."""
         self._connection.write(data)
         self.response_started = True
 
-    def write(self, data: bytes) -> None:
-        """Write more of the response. Raises `ConnectionResetError` if the client is gone."""
-        self._connection.write(data)
+    def begin(self, head: ResponseHead, *, empty: bool = False, last: bool = False) -> None:
+        """Writes the head of a response; `send` and `end` write its body, unless it is `empty`,
+        whatever length the head states. After the `last` response the connection ends. Raises
+        `ConnectionResetError` if the client is gone.
+
+        From now on, `kept` says whether the connection stays open after the response, and
+        `ends_by_close` whether its end is the end of the body.
+        """
+        self.start_response(self._frame(head, empty=empty, last=last))
+
+    def respond(self, head: ResponseHead, body: bytes, trailers: bytes = b"") -> None:
+        """Writes a response whose body is at hand, as `begin`, `send` and `end` would."""
+        data = self._frame(head)
+        if self._chunked:
+            body = b"%b0\r\n%b\r\n" % (encode_chunk(body), trailers)
+        self.start_response(data + body)
+
+    def send(self, part: bytes) -> None:
+        """Writes a part of the body. Raises `ConnectionResetError` if the client is gone."""
+        self._connection.write(encode_chunk(part) if self._chunked else part)
+
+    def end(self, trailers: bytes = b"") -> None:
+        """Ends the body. Without this, the client knows that a body without a length broke off.
+        `trailers` are lines, each with its line end."""
+        if self._chunked:
+            self._connection.write(b"0\r\n%b\r\n" % trailers)
+
+    def _frame(self, head: ResponseHead, *, empty: bool = False, last: bool = False) -> bytes:
+        status, reason, lines, length, announced = head
+        http10, framing, end = self.http10, b"", b"\r\n"
+        self._chunked = self.ends_by_close = False
+        if length is not None:
+            if status != _NO_CONTENT:
+                framing = b"Content-Length: %b\r\n" % length
+        elif not empty:
+            # HTTP/1.0 has no chunks, so the end of the connection is the end of the body.
+            self.ends_by_close, self._chunked = http10, not http10
+            if not http10:
+                framing = b"Transfer-Encoding: chunked\r\n" + announced
+        self.kept = keep_alive = self.keep_alive and not (last or self.ends_by_close)
+        if not keep_alive:
+            end = b"Connection: close\r\n\r\n"
+        elif http10:
+            end = b"Connection: keep-alive\r\n\r\n"
+        return b"HTTP/1.1 %d %b\r\n%b%b%b" % (status, reason, lines, framing, end)
 
     @property
     def congested(self) -> bool:

@@ -211,7 +211,7 @@ async def test_a_response_that_has_begun_reaches_a_half_closed_client_and_no_oth
         served.append(request.target)
         request.start_response(b"[begun")
         await gate.wait()
-        request.write(b" whole]")
+        request.send(b" whole]")
         return ResponseSent(keep_alive=True)
 
     client = Client(serve, GONE)

@@ -175,7 +175,7 @@ async def test_a_client_that_takes_what_was_written_gets_the_rest() -> None:
         await gate.wait()
         request.start_response(b"head")
         await request.drain()
-        request.write(b"rest")
+        request.send(b"rest")
         return ResponseSent(keep_alive=True)
 
     client = Client(serve)
