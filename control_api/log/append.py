@@ -37,14 +37,15 @@ from policies.trail.merkle_tree import Frontier, leaf_hash
 from policies.trail.record import Record
 
 MAX_LEAVES = 64
-"""Leaves of the largest subtree to recompute: of 64 consecutive sizes, at most one ends in a larger
-one."""
+"""Leaves of the largest subtree that the start-up check recomputes. Of 64 consecutive log sizes, at
+most one ends in a larger subtree, and that one is left unchecked."""
 
 PAGE = 500
 
 
 async def check_heads(store: Store) -> None:
-    """Raises `UnknownState`, naming the log, if a head does not match."""
+    """Check the head of every log against the log's last entries. Raises `UnknownState`, naming the
+    log, if a head does not match."""
     after = ""
     while logs := await _logs(store, after):
         for tenant_id in logs:
@@ -55,7 +56,7 @@ async def check_heads(store: Store) -> None:
 
 
 async def _logs(store: Store, after: str) -> Sequence[str]:
-    """A page of the tenants that have a log, in order of id."""
+    """Return a page of the ids of tenants that have a log: those that follow `after`, in order."""
     query = select(log_heads.c.tenant_id).where(log_heads.c.tenant_id > after)
     async with store.reading_all_tenants() as connection:
         found = await connection.execute(query.order_by(log_heads.c.tenant_id).limit(PAGE))
@@ -96,8 +97,9 @@ async def _check_frontier(
 async def _tree_before(
     connection: AsyncConnection, tenant_id: str, log: str, first: int
 ) -> tuple[Frontier, int]:
-    """The tree to append the last entries to, and the first of them: an empty tree at the start of
-    their subtree or, if retention has removed that start, the tree that the anchor holds."""
+    """Return a tree, and the first entry to append to it in order to recompute the log's last
+    subtree. The tree is empty at the start of that subtree; if retention has removed that start, it
+    is the tree that the anchor holds."""
     try:
         anchor = await latest_anchor(connection, tenant_id)
         if anchor is None or anchor.purged.size <= first:
@@ -129,7 +131,7 @@ _TenantRecord = tuple[str, Record]
 
 
 class Log:
-    """Every tenant's log, for the records that this service makes."""
+    """Appends the records that this service makes to the logs of their tenants, in batches."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -140,16 +142,17 @@ class Log:
 
     @classmethod
     async def open(cls, store: Store) -> "Log":
-        """Raises `UnknownState` if a head does not match its log. The service must not start then,
-        because its appends would bury the evidence."""
+        """Check the heads of all logs, and return the `Log`. Raises `UnknownState` if a head does
+        not match its log. The service must not start then, because its appends would bury the
+        evidence."""
         await check_heads(store)
         return cls(store)
 
     async def append(self, tenant_id: str, record: Record) -> Appended:
-        """The record's position, after the commit. An id that the log already holds keeps its first
-        position.
+        """Append a record, and return its position in the log after the commit. If the log already
+        has a record with this id, return the position of that one.
 
-        Raises `WriteFault` (503) if it could not be stored, `Invalid` if it is too large,
+        Raises `WriteFault` (503) if the record could not be stored, `Invalid` if it is too large,
         `NotFound` if there is no such tenant. Cancelling the caller does not withdraw the record.
         """
         return await self._group_commit.submit(self._store.lane(tenant_id), (tenant_id, record))
@@ -176,8 +179,8 @@ class Log:
 def _append(
     connection: Connection, batch: list[_TenantRecord], clock: Clock, again: bool
 ) -> tuple[Answers, dict[str, LogEnd]]:
-    """Appends a batch in the caller's transaction; returns the answers, and the new ends of the
-    logs."""
+    """Append a batch in the caller's transaction. Returns the answers in the batch's order, and the
+    new ends of the logs by tenant."""
     ends: dict[str, LogEnd] = {}
     answers: list[Appended | SluiceError | None] = [None] * len(batch)
     # Sorted, so that two writers of the same tenants lock their heads in the same order and can't
@@ -218,14 +221,14 @@ def _add(
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """Makes ids for entries of the log, and the entries of changes. `entropy(n)` returns n random
-    bytes."""
+    """Writes `change` entries into the log, and makes ids for its entries. `entropy(n)` returns n
+    random bytes."""
 
     clock: Clock
     entropy: Callable[[int], bytes]
 
     def new_id(self) -> str:
-        """A new UUIDv7, for an event or another log entry."""
+        """Return a new UUIDv7, for an event or another log entry."""
         return uuid7(self.clock.now(), self.entropy(10))
 
     async def record(

@@ -24,14 +24,14 @@ from policies.trail.change import object_digest
 
 MAX_SCANNED = 20_000
 MAX_BODY_BYTES = 2 * 1024 * 1024
-"""The bytes of bodies after which a page ends."""
+"""The size in bytes of the changes' `before` and `after` at which a page ends."""
 _ROWS = 500
 
 
 @dataclass(frozen=True, slots=True)
 class ChangeFilters:
-    """The values that a change must have; None matches all. Its time must be at or after `since`
-    and before `until`, in microseconds."""
+    """Filters of the list of changes: a change must have each of these values; None matches all.
+    Its time must be at or after `since` and before `until`, both in microseconds."""
 
     object_type: str | None = None
     object_id: str | None = None
@@ -42,9 +42,10 @@ class ChangeFilters:
 
 
 class Change(NamedTuple):
-    """A recorded change. `before` and `after` are the policy, or of other objects the members that
-    differ; None if that is not known, or if the object did not exist. `reason` is None unless it
-    was recorded."""
+    """A change of an object of the policy set, as its log entry records it. `before` and `after`
+    are the policy's two versions; for other objects they hold only the members that differ. Each is
+    None if it is not known, or if the object did not exist. `reason` is None unless one was
+    recorded."""
 
     seq: int
     event_id: str
@@ -60,7 +61,8 @@ class Change(NamedTuple):
 
 
 class ChangePage(NamedTuple):
-    """A page of changes. `next` is the `seq` to continue before, None on the last page."""
+    """A page of changes. Pass `next` as `before_seq` for the following page; it is None on the last
+    page."""
 
     changes: list[Change]
     next: int | None
@@ -69,7 +71,8 @@ class ChangePage(NamedTuple):
 async def changes(
     store: Store, tenant_id: str, filters: ChangeFilters, limit: int, before_seq: int | None = None
 ) -> ChangePage:
-    """The matching changes before `before_seq`, newest first."""
+    """Return a page of the changes that match the filters, newest first, from those with a `seq`
+    below `before_seq` (None: from the newest)."""
     async with store.reading(tenant_id) as connection:
         found, position = await _matching(connection, tenant_id, filters, limit, before_seq)
         page: list[Change] = []
@@ -84,8 +87,8 @@ async def changes(
 
 
 LOG_ACCEPTED, LOG_RESTORED = "log.incarnation_accepted", "log.restored"
-"""What an `incarnation` entry is listed as: an operator's word that the log goes on, or the service
-found that the database was put back."""
+"""The actions that an `incarnation` entry is listed as: an operator accepted that the log goes on
+under a new origin, or the service found that the database was restored from a backup."""
 _Found = tuple[Row[Any], dict[str, Any]]
 
 
@@ -96,7 +99,8 @@ async def _matching(
     limit: int,
     before_seq: int | None,
 ) -> tuple[list[_Found], int | None]:
-    """Up to `limit` entries, and where the search for more continues; None if there are no more."""
+    """Return up to `limit` matching entries, and the `seq` before which a search for more continues
+    (None if there are no more)."""
     found: list[_Found] = []
     position = before_seq
     # As canonical JSON writes them: to look for bytes costs a tenth of decoding the entry.
@@ -145,8 +149,9 @@ async def _page(
 
 
 def _as_change(pub: Mapping[str, Any], tenant_id: str) -> dict[str, Any]:
-    """The `pub` of an `incarnation` entry in the form of a `change`'s. The entry names nobody: a
-    command on the host accepted it, or the service itself noticed."""
+    """Return the `pub` of an `incarnation` entry in the form that the `pub` of a `change` entry
+    has. The actor is `system`: the entry names nobody, since a command on the host or the service
+    itself wrote it."""
     if "origin" in pub:
         what, before = LOG_ACCEPTED, {"checkpoint": pub["cited"]}
         after = {name: pub[name] for name in ("number", "origin")}
@@ -198,8 +203,8 @@ async def _change(
 
 
 def _whole(pub: Mapping[str, Any]) -> bool:
-    """Whether the entry itself holds all that can be shown: it has no digests, or both objects are
-    those of its digests."""
+    """Return whether the entry itself holds all that can be shown: it has no digests, or its
+    `before` and `after` have the digests that it names."""
     return "before_sha256" not in pub or all(
         object_digest(pub.get(name)) == pub[f"{name}_sha256"] for name in ("before", "after")
     )

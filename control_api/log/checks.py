@@ -31,7 +31,8 @@ from policies.trail.walk.range_result import ChainEnd, Source
 async def read_anchor(
     connection: AsyncConnection, tenant_id: str
 ) -> tuple[Anchor | None, Finding | None, Finding | None]:
-    """The log's anchor, a fault of it or of the rows below it, and a fault of its `purge` entry."""
+    """Return the log's anchor (the record of its last purge), a fault of the anchor or of the rows
+    below it, and a fault of its `purge` entry. Each is None if there is none."""
     anchor = None
     try:
         anchor = await latest_anchor(connection, tenant_id)
@@ -70,8 +71,9 @@ async def check_purged_rows(
 async def check_purge_entry(
     connection: AsyncConnection, tenant_id: str, anchor: Anchor | None
 ) -> Finding | None:
-    """Checks that the entry which the anchor names is its `purge` entry: only that tells what
-    retention removed from rows that were deleted. The walk verifies the entry itself."""
+    """Check that the entry which the anchor names is the purge's `purge` entry. Only that entry
+    distinguishes retention from rows that somebody deleted. The walk through the entries verifies
+    its bytes."""
     if anchor is None or await purge_entry(connection, tenant_id, anchor) is not None:
         return None
     other = f"seq {anchor.seq}: is not the `purge` entry of the anchor"
@@ -79,7 +81,8 @@ async def check_purge_entry(
 
 
 async def purge_entry(connection: AsyncConnection, tenant_id: str, anchor: Anchor) -> bytes | None:
-    """The bytes of the anchor's `purge` entry; None if another entry is there, or none."""
+    """Return the bytes of the anchor's `purge` entry; None if that entry is missing, or is another
+    one."""
     query = select(log_entries.c.entry).where(
         of_tenant(log_entries, tenant_id), log_entries.c.seq == anchor.seq
     )
@@ -88,8 +91,8 @@ async def purge_entry(connection: AsyncConnection, tenant_id: str, anchor: Ancho
 
 
 class AnchorCheck:
-    """Checks the anchor in one verification; it is None if nothing was purged. `fault` describes a
-    fault of the anchor itself."""
+    """Checks a log's anchor during one verification; `anchor` is None if nothing was purged.
+    `fault` describes a fault of the anchor itself."""
 
     def __init__(self, anchor: Anchor | None, log: str, publics: Collection[bytes]) -> None:
         self._anchor = anchor
@@ -108,8 +111,8 @@ class AnchorCheck:
             self._cover = anchor.cover(log, publics)
 
     def verifier(self, before: Collection[Checkpoint] = ()) -> Verifier:
-        """A verifier that starts after the purged entries and expects the checkpoint that covers
-        the purge, and those in `before`."""
+        """Return a verifier that starts after the purged entries. It expects the checkpoint that
+        covers the purge, and the checkpoints in `before`."""
         after = None if self._anchor is None else self._anchor.purged
         verifier = Verifier(self._log, after=after)
         for each in before if self._cover is None else (self._cover, *before):
@@ -117,7 +120,8 @@ class AnchorCheck:
         return verifier
 
     def check_rows(self, rows: Sequence[Row[Any]]) -> Finding | None:
-        """A `purge` entry after the anchor's is a fault, because the anchor must be the latest."""
+        """Return a finding if a row is a `purge` entry after the anchor's, because the anchor must
+        be the latest."""
         for row in rows:
             if row.kind == PURGE and (self._anchor is None or row.seq > self._anchor.seq):
                 unknown = f"seq {row.seq}: a purge that the anchor does not include"
@@ -125,7 +129,8 @@ class AnchorCheck:
         return None
 
     def check_end(self, size: int) -> Finding | None:
-        """The fault if the log, of `size` entries, does not reach what the anchor says."""
+        """Return a finding if a log of `size` entries is shorter than the signed checkpoint that
+        covers the purge."""
         # A signed size can't be taken back, so entries were removed from the end of the log.
         if self._cover is not None and self._cover.size > size:
             fault = f"a signed checkpoint counts {self._cover.size} entries, the log only {size}"
@@ -133,8 +138,8 @@ class AnchorCheck:
         return None
 
     def answers(self) -> dict[str, Any]:
-        """The anchor and the newest signed note as in `CONTRACT.md`, Verification and retention,
-        both None without a valid anchor."""
+        """Return the anchor and the newest signed note in the form that `CONTRACT.md` gives
+        (Verification and retention), both None without a valid anchor."""
         anchor = None if self.fault else self._anchor
         if anchor is None:
             return {"anchor": None, "checkpoint": None}
@@ -143,7 +148,8 @@ class AnchorCheck:
 
 
 def latest_answer(note: str) -> dict[str, Any] | None:
-    """A note as in `CONTRACT.md`, Verification and retention, or None if it can't be read."""
+    """Return a note in the form that `CONTRACT.md` gives (Verification and retention), None if it
+    can't be read."""
     try:
         at = checkpoint.unverified(note)
     except BadNote:
@@ -152,7 +158,7 @@ def latest_answer(note: str) -> dict[str, Any] | None:
 
 
 def anchor_answer(anchor: Anchor) -> dict[str, Any]:
-    """The anchor as in `CONTRACT.md`, Verification and retention."""
+    """Return the anchor in the form that `CONTRACT.md` gives (Verification and retention)."""
     purged = anchor.purged
     return {
         "last_seq": purged.size - 1,
@@ -166,7 +172,8 @@ def anchor_answer(anchor: Anchor) -> dict[str, Any]:
 
 
 class SpoolEnds:
-    """The last record of each spool among the entries that it sees, in any order."""
+    """Collects the last record of each spool from the log's entries, which may come in any
+    order."""
 
     def __init__(self) -> None:
         self.ends: dict[Source, ChainEnd] = {}
@@ -185,8 +192,8 @@ class SpoolEnds:
 
 
 async def counters(connection: AsyncConnection, tenant_id: str) -> Sequence[Row[Any]]:
-    """The last record that each spool's counter says is in the log. Read them before the head: a
-    counter moves with its entries."""
+    """Return each spool's counter: the number and hash of the last record that the log should hold.
+    Read the counters before the head, because a counter moves together with its entries."""
     columns = sources.c["source", "instance", "n", "hash"]
     query: Select[Any] = select(*columns).where(of_tenant(sources, tenant_id))
     rows: Sequence[Row[Any]] = (await connection.execute(query)).all()
@@ -196,8 +203,9 @@ async def counters(connection: AsyncConnection, tenant_id: str) -> Sequence[Row[
 def find_ahead(
     rows: Sequence[Row[Any]], ends: Mapping[Source, ChainEnd], size: int, *, purged: bool
 ) -> Finding | None:
-    """A counter that is ahead of its spool's last record among `size` entries, or that names
-    another record there. `purged` says that earlier records may have been removed."""
+    """Return a finding if a spool's counter is ahead of the spool's last record among `size`
+    entries, or names a different record at that number. `purged` says that earlier records may have
+    been removed."""
     for row in rows:
         end = ends.get((str(row.source).encode(), str(row.instance).encode()))
         if end is None and purged:
@@ -226,8 +234,8 @@ _Span = tuple[int, int, int]  # a block's end, its earliest and its latest time
 async def find_unindexed(
     connection: AsyncConnection, tenant_id: str, first: int, until: int, size: int
 ) -> Finding | None:
-    """The first entry from `first` up to `until` (exclusive) that the index of a log of `size`
-    should hold but does not."""
+    """Return a finding for the first entry from `first` up to `until` (exclusive) that the index of
+    a log of `size` entries should hold but does not; None if all are indexed."""
     due = {f"until_{place}": min(until, indexed_size(place, size)) for place in range(len(FACETS))}
     wanted = {"tenant": tenant_id, "first": first, "step": index.STEP, **due}
     arrays = connection.dialect.name == "postgresql"
@@ -241,7 +249,8 @@ async def find_unindexed(
 
 
 class SpanCheck:
-    """Collects the times of each block from the entries from `first` up to `until` (exclusive) of a
+    """Checks the index of times, which stores the earliest and latest time of each block of entries
+    (its span). Collects these times from the entries from `first` up to `until` (exclusive) of a
     log of `size`, and compares them with the stored spans."""
 
     def __init__(self, first: int, until: int, size: int) -> None:
@@ -269,7 +278,8 @@ class SpanCheck:
 
 
 def span_fits(expected: _Span, stored: _Span | None, *, divided: bool) -> bool:
-    """Whether the stored span of a block is right. A purge may have divided the block."""
+    """Return whether the stored span of a block is right. If a purge has `divided` the block, its
+    stored span may be wider."""
     if stored is None or not divided:
         return stored == expected
     # The span of a divided block may still include the times of removed entries.
@@ -296,7 +306,8 @@ def _unindexed(place: int, name: str) -> Select[Any]:
 
 
 def _unindexed_in_arrays(place: int, name: str) -> str:
-    """The same on PostgreSQL, where a row may name several entries."""
+    """Return the query of `_unindexed` as PostgreSQL needs it, where an index row may name several
+    entries."""
     table = "openings" if name == "user_id" else "log_entries"
     # OFFSET 0: a look-up for each value. PostgreSQL would turn it into a join otherwise, which may
     # read the whole index for every page.

@@ -1,7 +1,7 @@
 """Runs the commands `rebuild-lists` and `accept-incarnation`, which work on the log whether or not
 the service is running.
 
-A running service takes a new incarnation up within five seconds.
+A running service notices a new incarnation within five seconds.
 """
 
 from collections.abc import Callable
@@ -28,8 +28,8 @@ async def rebuild_lists(
     tenant_id: str | None,
     report: Callable[[str], None],
 ) -> bool:
-    """Rebuild one tenant's, or those of all (None); True if all could be rebuilt. Raises `NotFound`
-    for an unknown tenant."""
+    """Rebuild the columns, index and counts of one tenant's log, or of all logs if `tenant_id` is
+    None. Returns True if all could be rebuilt. Raises `NotFound` for an unknown tenant."""
     new_id = Changes(clock, entropy).new_id
     async with command_store(settings, clock) as store:
         async with explain_startup_faults(settings), store.reading_all_tenants() as connection:
@@ -56,7 +56,7 @@ async def _rebuild(
 
 
 def summary(done: Rebuilt) -> str:
-    """What a rebuild did, in words, with a line for each damaged entry that it names."""
+    """Return the text that describes a finished rebuild, with a line for each damaged entry."""
     changed = f"{done.rows} rows, {done.spans} blocks of times and {done.counts} counts changed"
     if done.seq is not None:
         changed += f", recorded by entry {done.seq}"
@@ -69,7 +69,7 @@ def summary(done: Rebuilt) -> str:
 
 
 MAX_REASON = 1000
-"""Characters of an operator's reason: it stays in the log."""
+"""The most characters of the reason that an operator gives, because it stays in the log."""
 PINS = """\
 What pinned the log before goes on refusing it, until each has accepted the new origin:
   a sidecar                       remove `cache/pinned-checkpoint`, and restart it
@@ -78,7 +78,8 @@ What pinned the log before goes on refusing it, until each has accepted the new 
   sluice verify --checkpoint      give the checkpoint above in place of the old one
   a browser with the console      its reader confirms the new origin
 Tell each, by another way than this service, why the log lost entries, and the new origin."""
-"""What an operator does next. A pin that followed by itself would be none."""
+"""The instructions that the command prints for the operator. Whoever has pinned the old origin must
+accept the new one by hand: a pin that followed by itself would protect nothing."""
 
 
 async def accept_incarnation(
@@ -89,8 +90,8 @@ async def accept_incarnation(
     reason: str,
     report: Callable[[str], None],
 ) -> bool:
-    """Accept the log of one tenant as a new incarnation; False if that can't be done, with the
-    cause in the report. Raises `NotFound` for an unknown tenant."""
+    """Accept the log of one tenant as a new incarnation. Returns False if that can't be done, and
+    reports the cause. Raises `NotFound` for an unknown tenant."""
     if not reason.strip() or len(reason) > MAX_REASON or not reason.isprintable():
         report(f"--reason: must be one line of 1 to {MAX_REASON} characters")
         return False

@@ -44,7 +44,7 @@ from policies.trail.findings import Finding, Reason
 RECOUNTED_ROWS = 100
 """Entries counted between two turns of the event loop, in one or two milliseconds."""
 TAIL = 500
-"""The most entries that are left to be counted in the snapshot."""
+"""The most entries that are left to be counted in the final snapshot."""
 
 
 class EntriesMoved(Exception):
@@ -60,9 +60,10 @@ class Uncountable(Exception):
 
 
 class Recount:
-    """One count of a tenant's log. `take` gets the counts of some entries at a time. After each of
-    these, other tasks get `rest` times the CPU time that they took, and `beside` is awaited. `see`
-    gets each entry: the older ones from the newest on, and then those that came meanwhile."""
+    """Counts the entries of a tenant's log anew. `take` is called with the counts of a few entries
+    at a time. After each call, other tasks get `rest` times the CPU time that counting took, and
+    `beside` is awaited. `see` is called with each entry: the older ones from the newest on, and
+    then those that came meanwhile."""
 
     def __init__(
         self,
@@ -81,12 +82,12 @@ class Recount:
 
     @property
     def size(self) -> int:
-        """The number of the entry that follows those counted before `close`."""
+        """The `seq` of the first entry that `walk` has not counted."""
         return self._size
 
     async def walk(self) -> None:
-        """Count all entries, but for the last few that are appended meanwhile. Raises `Uncountable`
-        for one that can't be read."""
+        """Count all entries except the last few that are appended meanwhile. Raises `Uncountable`
+        for an entry that can't be read."""
         async with self._store.reading(self._tenant_id) as connection:
             before = self._size = await log_size(connection, self._tenant_id)
         while rows := await self._page(_BACKWARD, before):
@@ -100,8 +101,8 @@ class Recount:
             self._size = rows[-1].seq + 1
 
     async def close(self, connection: AsyncConnection) -> None:
-        """Count what came since `walk`, in a snapshot. Raises `EntriesMoved` if entries that were
-        counted are gone, and `Uncountable`."""
+        """Count the entries that came since `walk`, in a snapshot. Raises `EntriesMoved` if entries
+        that were counted are gone, and `Uncountable` for an entry that can't be read."""
         tenant, size = {"tenant": self._tenant_id}, await log_size(connection, self._tenant_id)
         first = (await connection.execute(_FIRST, tenant)).scalar()
         # A log that was empty may have its first entries by now.
@@ -141,7 +142,7 @@ class Recount:
 
 
 def _count(counts: BatchCounts, entry: dict[str, Any]) -> None:
-    """Counts an entry as it was counted when it was appended."""
+    """Count an entry in the same way as when it was appended."""
     index, ts, marks = index_of(entry), micros(entry["ts"]), marks_of(entry)
     if TIME_DOUBTFUL in marks:
         counts.add_doubtful(ts)
@@ -170,13 +171,15 @@ _FIRST = select(func.min(log_entries.c.seq)).where(of_tenant(log_entries))
 
 SECRET_BYTES = 32
 SLACK = HOUR
-"""Buckets this close to their end are not compared: another process may have dropped them."""
+"""Microseconds before a time bucket expires during which it is not compared, because another
+process may have dropped it already."""
 _Cell = tuple[int, int]  # dimension, bucket
 
 
 class Difference(NamedTuple):
-    """A dimension and time bucket whose counts differ: how many allowed and denied decisions are
-    stored, and how many are in the log, over all values. They may be equal, and the values not."""
+    """A dimension and time bucket whose stored counts differ from the log. `stored` and `counted`
+    are the numbers of allowed and denied decisions, summed over all values of the dimension. The
+    two may be equal although the counts of single values differ."""
 
     dimension: Dimension
     bucket: int
@@ -193,7 +196,8 @@ class Difference(NamedTuple):
 
 
 class CountSums:
-    """The sums of one set of counts. Buckets below `floors` are left out."""
+    """The weighted sums of one set of counts, by dimension and time bucket. Buckets below a
+    dimension's floor in `floors` are left out."""
 
     def __init__(self, secret: bytes, floors: Mapping[int, int]) -> None:
         self._floors = floors
@@ -208,8 +212,8 @@ class CountSums:
         self._weight = weight
 
     def add(self, facet: int, value: str, bucket: int, allowed: int, denied: int) -> None:
-        """Adds the counts of one value. Raises `TypeError` or `AttributeError` unless all are of
-        these types, which SQLite does not enforce."""
+        """Add the counts of one value. Raises `TypeError` or `AttributeError` unless all arguments
+        have the declared types, which SQLite does not enforce."""
         if bucket < self._floors.get(facet, bucket):
             return
         weight = self._weight(value)
@@ -222,8 +226,8 @@ class CountSums:
 
 
 def floors(now: int, cutoff: int) -> dict[int, int]:
-    """The first time bucket to compare, by dimension: those before are dropped at about `now`, or
-    also count entries of before `cutoff`, which were purged (microseconds)."""
+    """Return the first time bucket to compare for each dimension. Earlier buckets are dropped at
+    about `now`, or also count purged entries from before `cutoff` (both in microseconds)."""
     first = {}
     for dimension, kept in KEPT.items():
         width = BUCKETS[dimension]
@@ -234,8 +238,8 @@ def floors(now: int, cutoff: int) -> dict[int, int]:
 def difference(
     stored: CountSums, counted: CountSums, first: Mapping[int, int]
 ) -> Difference | None:
-    """The first difference in the buckets from `first` on; None if there is none. Counts of
-    dimensions that this version does not know are left out."""
+    """Return the first difference between the stored counts and the log in the buckets from `first`
+    on; None if there is none. Dimensions that this version does not know are left out."""
     nothing = [0, 0, 0, 0]
     for cell in sorted(stored.cells.keys() | counted.cells.keys()):
         facet, bucket = cell
@@ -252,7 +256,7 @@ KNOWN = frozenset(map(int, Dimension))
 
 
 COMPARED_ROWS = 500
-"""Counts read between two turns of the event loop."""
+"""Stored counts that are read between two turns of the event loop."""
 
 
 async def compare_counts(
@@ -262,9 +266,9 @@ async def compare_counts(
     rest: float,
     beside: Callable[[], Awaitable[None]] | None = None,
 ) -> Finding | None:
-    """How the counts differ from the entries, those of the spools' records too (`find_ahead`); None
-    if they don't. `secret` is drawn for this call; `rest` and `beside` are as in `Recount`. Raises
-    `EntriesMoved` if a purge came between."""
+    """Compare the stored counts of a log, and the counters of its spools (`find_ahead`), with its
+    entries. Returns the finding, or None if they agree. `secret` is drawn for this call; `rest` and
+    `beside` are as in `Recount`. Raises `EntriesMoved` if a purge came between."""
     counted = CountSums(secret, floors(store.clock.now(), 0))
 
     def take(counts: BatchCounts) -> None:
@@ -294,8 +298,8 @@ async def compare_counts(
 
 
 async def purged_before(connection: AsyncConnection, tenant_id: str) -> int:
-    """The time before which entries were purged (microseconds), 0 if none were: time buckets keep
-    counting these."""
+    """Return the time (microseconds) before which entries were purged, 0 if none were. Time buckets
+    still count purged entries, so those that reach before it can't be compared."""
     cutoff = (await connection.execute(_CUTOFF, {"tenant": tenant_id})).scalar()
     # The verification of the anchor finds one of another type.
     return cutoff if isinstance(cutoff, int) else 0
@@ -314,7 +318,8 @@ async def _add_stored(
 async def stored_counts(
     connection: AsyncConnection, tenant_id: str
 ) -> AsyncIterator[Sequence[Any]]:
-    """Pages of the stored counts: dimension, value, bucket, and how many allowed and denied."""
+    """Yield the stored counts in pages. A row has the dimension, value, time bucket, and the
+    numbers of allowed and denied decisions."""
     wanted = {"tenant": tenant_id, "facet": -1, "value": "", "bucket": 0}
     while rows := (await connection.execute(_STORED, wanted)).all():
         yield rows

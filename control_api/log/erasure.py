@@ -29,20 +29,21 @@ from policies.ground.errors import Conflict
 from policies.trail.removal import redact_record
 
 FEWEST, FIRST, MOST = 8, 64, 512
-"""The minimum, the initial and the maximum number of entries of one step. On SQLite evaluations
-wait for a step, so it has as many as `STEP_SECONDS` allow, and a pause of twice its duration
-follows."""
+"""The minimum, the initial and the maximum number of entries erased in one step. On SQLite
+evaluations wait for a step, so it has as many entries as `STEP_SECONDS` allow, and a pause of twice
+its duration follows."""
 STEP_SECONDS = 0.005
 BUDGET = 20_000
-"""Entries that one request erases; if there are others, its answer says `more`."""
+"""The most entries that one request erases; if others are left, its answer says `more`."""
 SESSIONS = 100
-"""Sessions of one step."""
+"""The most sessions handled in one step."""
 SHOWN_HOLDS = 10
 
 
 @dataclass(frozen=True, slots=True)
 class ErasureRequest:
-    """What to erase, who asked for it (the id of a key), and why."""
+    """A request to erase openings: the target, the id of the key that asked for it, and the
+    reason."""
 
     tenant_id: str
     target: ErasureTarget
@@ -52,9 +53,9 @@ class ErasureRequest:
 
 @dataclass(slots=True)
 class Erased:
-    """What one request erased: the number of entries whose openings are gone, the number of
-    sessions whose user is, the last `redact` entry (None if there was nothing to erase), and
-    whether more is left."""
+    """The result of one erasure request: the number of entries whose openings are erased, the
+    number of sessions whose user is erased, the `seq` of the last `redact` entry (None if there was
+    nothing to erase), and whether more is left."""
 
     entries: int = 0
     sessions: int = 0
@@ -69,7 +70,7 @@ class _Step(NamedTuple):
 
 
 class Erasure:
-    """Carries out one request. `new_id` draws entry ids."""
+    """Carries out one erasure request. `new_id` draws entry ids."""
 
     def __init__(self, store: Store, request: ErasureRequest, new_id: Callable[[], str]) -> None:
         self._store = store
@@ -81,8 +82,9 @@ class Erasure:
         self.done = Erased()
 
     async def run(self) -> Erased:
-        """Raises `Conflict` if a legal hold covers anything of the target: nothing is erased then,
-        unless the hold was placed after the erasure had begun."""
+        """Erase the target step by step, and return the result. Raises `Conflict` if a legal hold
+        covers anything of the target: nothing is erased then, unless the hold was placed after the
+        erasure had begun."""
         async with self._store.reading(self._tenant_id) as connection:
             size = await redactions.log_size(connection, self._tenant_id)
             held = await holds.active(connection, self._tenant_id)
@@ -132,7 +134,7 @@ class Erasure:
             return page, await redactions.lineage_of(connection, tenant_id, events, limit)
 
     async def _erase(self, step: _Step) -> float:
-        """Erases a step; returns for how many seconds other writers had to wait."""
+        """Erase one step; return for how many seconds other writers had to wait."""
         clock, request, done = self._store.clock, self._request, self.done
 
         async def work(tx: Transaction) -> tuple[float, int, int, int | None]:
@@ -161,7 +163,8 @@ class Erasure:
         return seconds
 
     async def _forgettable(self, tx: Transaction, rows: Sequence[NamedSession]) -> list[str]:
-        """The sessions whose user can go: of single events, only those that have no other."""
+        """Return the ids of the sessions whose user can be erased. If the target is single events,
+        these are only the sessions without any other opening."""
         ids = [row.session_id for row in rows]
         if self._target.facet is not None:
             return ids
@@ -172,7 +175,7 @@ class Erasure:
         ]
 
     async def _refuse_held(self, held: ActiveHolds, size: int) -> None:
-        """Raises `Conflict` naming the holds that cover the target."""
+        """Raise `Conflict`, naming the holds, if legal holds cover part of the target."""
         tenant_id, target = self._tenant_id, self._target
         covering: list[str] = []
         if target.facet == "user_id":
@@ -190,7 +193,7 @@ class Erasure:
 
 
 class _Sessions:
-    """The sessions whose user may go with the target."""
+    """Collects the sessions whose user is to be erased together with the target."""
 
     def __init__(self, target: ErasureTarget) -> None:
         self._target = target
@@ -199,7 +202,8 @@ class _Sessions:
             self._ids[target.value] = None
 
     def seen(self, entries: Iterable[ErasableEntry]) -> None:
-        """Notes the sessions of single events, of which one request names a bounded number."""
+        """Note the sessions of entries if the target is single events. One request names a bounded
+        number of those."""
         if self._target.facet is None:
             ids = (each.session_id for each in entries if each.session_id is not None)
             self._ids.update(dict.fromkeys(ids))
@@ -229,7 +233,7 @@ def _refused(covering: Iterable[str], erased: int) -> Conflict:
 
 
 GATHER_SECONDS = 5.0
-"""Erasures within this time share a fold."""
+"""Seconds to wait for more erasures, so that they share one folding of SQLite's write-ahead log."""
 RETRY_SECONDS = 1.0
 LATE_SECONDS = 30.0
 _log = logging.getLogger("sluice.erasure")
@@ -242,7 +246,7 @@ class WalFolding:
         self._erased = asyncio.Event()
 
     def start(self) -> None:
-        """Openings were erased: empty the log soon."""
+        """Have SQLite's write-ahead log emptied soon, because openings were erased."""
         self._erased.set()
 
     async def run(self) -> None:

@@ -32,8 +32,9 @@ _NOT_ALLOWED = re.compile(
 
 
 def cloud_event(event: Mapping[str, Any], tenant_id: str) -> dict[str, Any]:
-    """The event as a CloudEvent, with the audit event as its `data`. In its `subject`, characters
-    that CloudEvents does not allow are percent-encoded; `data` has the source as it is."""
+    """Return the event as a CloudEvent, with the audit event as its `data`. In its `subject`,
+    characters that CloudEvents does not allow are percent-encoded; `data` has the source
+    unchanged."""
     data = dict(event)
     del data["query"]
     if data["user_id"] is None:
@@ -105,11 +106,13 @@ OCSF_VERSION = "1.8.0"
 _OCSF_PRODUCT = {"name": "Sluice", "vendor_name": "Sluice", "version": __version__}
 _PROFILES = ["security_control"]
 _SHA_256 = 3
-"""`fingerprint.algorithm_id`."""
+"""The value of OCSF's `fingerprint.algorithm_id` for SHA-256."""
 _OCSF_OTHER = 99
-"""`databucket.type_id`: OCSF knows buckets of three clouds."""
+"""The value of OCSF's `databucket.type_id` for "Other", since OCSF defines only the buckets of
+three clouds."""
 _CONTROL_API = {"svc_name": "control-api"}
-"""The endpoint of a decision that no sidecar made. OCSF requires one."""
+"""The endpoint of a decision that the control API made itself, without a sidecar. OCSF requires an
+endpoint."""
 _UNMAPPED = exported("ocsf", "unmapped.")
 
 
@@ -167,14 +170,15 @@ def ocsf_activity(event: Mapping[str, Any], tenant_id: str) -> dict[str, Any]:
 
 _INFO, _WARN = 9, 13
 _OTEL_TIMES = 2**64
-"""`timeUnixNano` is unsigned, has 64 bits, and 0 means unknown: from 1970 to the year 2554."""
+"""The number of values of `timeUnixNano`, which is unsigned and has 64 bits: from 1970 to the year
+2554. Its value 0 means unknown."""
 # The attributes, whose names have a dot, and the fields of an audit event that they hold.
 _OTEL_ATTRIBUTES = tuple(each for each in exported("otel", "") if "." in each[0])
 
 
 def otel_log_record(event: Mapping[str, Any], tenant_id: str) -> dict[str, Any]:
-    """The event as a `LogRecord`. It names its tenant and sidecar itself, because a line of a file
-    has no resource."""
+    """Return the event as a `LogRecord`. Its attributes name the tenant and the sidecar, because a
+    line of a file has no resource that could."""
     allowed = event["decision"] == "ALLOW"
     attributes = [
         {"key": "gen_ai.operation.name", "value": {"stringValue": "retrieval"}},
@@ -205,7 +209,8 @@ def otel_log_record(event: Mapping[str, Any], tenant_id: str) -> dict[str, Any]:
 
 
 def otel_resource(sidecar_id: str | None) -> dict[str, Any]:
-    """The `Resource` of the decisions of a sidecar; None is the control API."""
+    """Return the OpenTelemetry `Resource` that made a decision: a sidecar, or the control API if
+    `sidecar_id` is None."""
     named = {"service.name": "sluice", "service.version": __version__}
     if sidecar_id is not None:
         named["service.instance.id"] = sidecar_id
@@ -225,8 +230,9 @@ _FORMULA = re.compile("[\t\r\n]|\\s*[=+\\-@\uff1d\uff0b\uff0d\uff20]")
 
 
 def csv_row(event: Mapping[str, Any], tenant_id: str) -> bytes:  # noqa: ARG001  as every format
-    """The event as a line, without its end. Text is always quoted; where a spreadsheet would take
-    it for a formula, an apostrophe stands before it. What is null is empty."""
+    """Return the event as a CSV line, without the line end. Text is always quoted; where a
+    spreadsheet would take it for a formula, an apostrophe stands before it. A null value is an
+    empty cell."""
     return ",".join([_cell(event[name]) for name in CSV_COLUMNS]).encode()
 
 
@@ -241,13 +247,13 @@ def _cell(value: object) -> str:
 
 
 AuditEvent = Mapping[str, Any]
-"""An event as `policies.trail.entry.audit_event` shows it."""
+"""An event in the form that `policies.trail.entry.audit_event` returns."""
 NDJSON, CSV = "application/x-ndjson", "text/csv; charset=utf-8"
 
 
 class Format(NamedTuple):
-    """`encode(event, tenant_id)` is the bytes of one event; `end` follows each, and `header` comes
-    before the first, if there is one. `suffix` is that of a file's name."""
+    """An export format. `encode(event, tenant_id)` returns the bytes of one event; `end` follows
+    each of them, and `header` comes before the first. `suffix` is the file name's."""
 
     media_type: str
     suffix: str

@@ -1,7 +1,7 @@
 """Caches the ends of the logs that this process appended to most recently, so that the next batch
 need not read the head. On PostgreSQL an append is then one statement, one round trip and one
-commit. While one batch is being committed, the records of the next are numbered and hashed behind
-it.
+commit. While one batch is being committed, the records of the next are numbered and hashed as its
+continuation.
 
 INVARIANT: a cached head is only a guess. The statement moves the head from the cached size and
 leaf, and writes nothing if the head is elsewhere. Then another writer was faster, or the batch
@@ -28,15 +28,16 @@ Answers = list[Appended | SluiceError]
 
 
 class Attempted(NamedTuple):
-    """`answers` is None unless the batch is known to be written; `unsure` says that it may be."""
+    """The result of trying to append a batch behind a cached end. `answers` is None unless the
+    batch is known to be written; `unsure` says that it may have been."""
 
     answers: Answers | None
     unsure: bool = False
 
 
 class _OpenBatch(NamedTuple):
-    """A batch that is not sent yet: the log's end, the records numbered so far behind it, and the
-    answers that they get if the batch is committed."""
+    """A batch that is not sent yet: the log's end, the records numbered so far behind that end, and
+    the answers that their callers get if the batch is committed."""
 
     end: LogEnd
     chain: LogChain
@@ -44,8 +45,8 @@ class _OpenBatch(NamedTuple):
 
 
 class SpoolEnd(NamedTuple):
-    """The last record of a spool that the log holds, and the newest revision that its source has
-    acknowledged."""
+    """The number and hash of a spool's last record in the log, and the newest revision that its
+    source has acknowledged."""
 
     n: int
     hash: bytes
@@ -53,11 +54,11 @@ class SpoolEnd(NamedTuple):
 
 
 Spool = tuple[str, str, str]
-"""Tenant, source and instance."""
+"""The key of a spool: tenant, source and instance."""
 
 
 class LogHeadCache:
-    """The cached ends of one store's logs, and of the spools whose records they hold. Evicts the
+    """Caches the ends of one store's logs, and of the spools whose records they hold. Evicts the
     least recently used ones."""
 
     def __init__(self, store: Store) -> None:
@@ -76,7 +77,7 @@ class LogHeadCache:
             _put(self._open, tenant_id, batch, MAX_LOGS)
 
     def remember_spool(self, spool: Spool, end: SpoolEnd) -> None:
-        """Cache `end`, which must be in the log."""
+        """Cache `end`, which must be committed to the log already."""
         if self.useful:
             _put(self._spools, spool, end, MAX_SPOOLS)
 
@@ -84,21 +85,21 @@ class LogHeadCache:
         return self._spools.pop(spool, None)
 
     def take(self, tenant_id: str) -> LogChain | None:
-        """Removes the cached end of a log, and returns an empty chain behind it. Records that were
-        prepared behind it are numbered again."""
+        """Remove the cached end of a log, and return an empty chain that continues from it; None if
+        it is not cached. Records that were prepared behind this end are numbered again."""
         batch = self._open.pop(tenant_id, None)
         return None if batch is None else LogChain(tenant_id, batch.end)
 
     def prepare(self, tenant_id: str, record: Record, place: int) -> None:
-        """Numbers a record that waits at `place` for the batch before its own, if all records
-        before it are numbered."""
+        """Number a record while the batch before its own is committed, if all records before it are
+        numbered. `place` is the record's place in its own batch."""
         batch = self._open.get(tenant_id)
         if batch is not None and len(batch.answers) == place < MAX_BATCH:
             batch.answers.append(try_add(batch.chain, record, self._store.clock.now()))
 
     async def append(self, tenant_id: str, records: list[Record]) -> Attempted:
-        """Appends the batch if the log's end is cached and still there. `records` begins with those
-        that were prepared."""
+        """Append the batch if the log's end is cached and still the actual end. `records` begins
+        with those that were prepared."""
         batch = self._open.pop(tenant_id, None)
         if batch is None:
             return Attempted(None)
@@ -108,7 +109,7 @@ class LogHeadCache:
         return Attempted(answers if written else None, unsure=written is None)
 
     async def commit(self, chain: LogChain) -> bool | None:
-        """Writes a batch behind a cached end: in one statement, unless blocks of the index are due.
+        """Write a batch behind a cached end: in one statement, unless blocks of the index are due.
         Returns whether it was written; None if that is unknown. Call it on the service's task
         group."""
         # The records that arrive from now on are numbered behind this batch. If it fails, they are
@@ -153,7 +154,7 @@ def _put(cache: dict[K, V], key: K, value: V, most: int) -> None:
 
 
 def try_add(chain: LogChain, record: Record, now: int) -> Appended | SluiceError:
-    """Adds the record to the chain, or returns the error that refuses this record alone."""
+    """Add the record to the chain, or return the error if this record alone is refused."""
     try:
         return chain.add(record, now)
     except SluiceError as error:

@@ -1,4 +1,4 @@
-"""Appends the records of enforcement points to the log, exactly once.
+"""Appends the records that sidecars spooled to the log, exactly once.
 
 A spool numbers its records from 0 without gaps, and chains them. The table `sources` holds, for
 each (tenant, source, instance), the last record that the log has; the transaction that appends
@@ -9,7 +9,7 @@ records also moves that row on.
 
 INVARIANT: cached ends are only guesses. The statement writes nothing if the log or the spool is
 elsewhere, and then the batch takes the slow path, which reads both (`ingest`). It also takes that
-path if anything about the batch is unusual; what is refused, is refused there.
+path if anything about the batch is unusual; every refusal happens there.
 """
 
 import asyncio
@@ -39,8 +39,8 @@ MAX_REVISION = 2**53
 
 
 def advances(records: Sequence[Spooled], first_seq: int, newest: int | None) -> list[Acknowledged]:
-    """For each revision after `newest` that the records show: the first record at it. The records
-    get consecutive places in the log, from `first_seq`."""
+    """Return the first record at each policy revision above `newest` that the records show. The
+    records get consecutive places in the log, from `first_seq`."""
     # Reads as little of the records as possible: in most batches nothing has advanced, and one
     # record shows that. A source's revision grows, so that of its last record tells whether any is
     # new. It may fall if the sidecar gets another store; what it then acknowledges counts from the
@@ -59,7 +59,8 @@ def advances(records: Sequence[Spooled], first_seq: int, newest: int | None) -> 
 
 
 def revision_of(record: Spooled) -> int:
-    """The revision at which a record was decided, or beat; -1 if it says none."""
+    """Return the policy set's revision in a decision or a heartbeat; -1 for any other record, or if
+    it states no valid one."""
     kind = record.columns.kind
     if kind not in ("decision", "heartbeat"):
         return -1
@@ -70,7 +71,8 @@ def revision_of(record: Spooled) -> int:
 
 
 MAX_RECORDS = 1024
-"""Larger batches take the slow path, which writes them part by part."""
+"""The most records of a batch that is written in one statement. Larger batches take the slow path,
+which writes them part by part."""
 STRETCH = 64
 """Records numbered between two turns of the event loop, in less than a millisecond."""
 
@@ -78,8 +80,9 @@ STRETCH = 64
 async def append_in_one_statement(
     store: Store, heads: LogHeadCache, spool: Spool, records: list[Spooled]
 ) -> SpoolEnd | None:
-    """The new end of the spool. None if the batch is not known to be written: whether it was shows
-    in the table `sources`. The records must be a chain of their own."""
+    """Append a batch behind the cached ends, and return the new end of the spool. Returns None if
+    the batch is not known to be written; the table `sources` then shows whether it was. The records
+    must form a chain by themselves."""
     end = heads.take_spool(spool)
     if end is None or not _follow(records, end):
         return None
@@ -118,20 +121,21 @@ async def _number(chain: LogChain, records: list[Spooled], now: int) -> bool:
 
 
 class IngestReceipt(NamedTuple):
-    """The number of the instance's last record in the log, and the hash of its core; -1 and empty
-    before the first record."""
+    """The last record of an instance (one life of a spool) in the log: its number, and the hash of
+    its core. They are -1 and empty before the first record."""
 
     n: int
     hash: bytes
     rejected: tuple[tuple[int, str], ...] = ()
-    """The records of the batch that were refused and are in the log as such: number and reason."""
+    """Number and reason of each record of the batch that was refused. The log holds these as
+    entries of kind `rejected_record`."""
 
 
 NOTHING_HELD = IngestReceipt(-1, b"")
-"""Records parsed between two turns of the event loop, in about a millisecond."""
+"""The receipt for an instance of which the log holds no record yet."""
 PART = 256
-"""Records written by one statement: numbering and encoding them takes about three milliseconds,
-without a turn of the event loop."""
+"""Records written by one statement. Numbering and encoding them takes about three milliseconds,
+during which the event loop waits."""
 
 
 async def ingest(  # noqa: PLR0913  # all of it belongs to one batch
@@ -213,8 +217,9 @@ def _ingest(
     again: bool,
     judge: Judge | None,
 ) -> tuple[SpoolEnd, LogEnd | None, int]:
-    """The new ends of the spool, and of the log if it has grown; the number of the first record
-    that the log did not hold before."""
+    """Append the batch in one transaction. Returns the new end of the spool, the new end of the log
+    (None if it has not grown), and the number of the first record that the log did not hold
+    before."""
     tenant_id, source, instance = place
     # Lock the log's head first: every writer of the tenant waits for it, so the counter that is
     # read next can't change. If one batch is posted twice at once, the second post sees the counter
@@ -255,8 +260,8 @@ def _ingest(
 
 
 def _check_skipped(held: IngestReceipt, skipped: list[Spooled]) -> None:
-    """Skipped records must equal the stored ones: a spool that was copied and written in two places
-    is caught here."""
+    """Raise `Conflict` if the records to skip differ from those that the log holds. That happens if
+    a spool was copied, and written in two places."""
     if not skipped:
         return
     # Each record commits to the one before it, so comparing the last is enough.
@@ -283,8 +288,8 @@ def _require_successor(held: IngestReceipt, record: Spooled) -> IngestReceipt:
 def _refuse_known(
     connection: Connection, tenant_id: str, fresh: list[Spooled], judge: Judge | None
 ) -> list[Spooled]:
-    """Refuses the records whose ids the log already has: from a copied spool, or because the id was
-    not random. Without a judge, refuses the batch."""
+    """Return the batch with each record refused whose id the log already has: the spool was copied,
+    or the id was not random. Without a judge, raise `Conflict` for the whole batch."""
     known = find_appended(connection, tenant_id, [record.columns.eid for record in fresh])
     if judge is not None:
         return judge.refuse_taken(fresh, known)

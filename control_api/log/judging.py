@@ -7,8 +7,8 @@ those that were refused.
            ─▶ lineage: of an event of the key's, shipped before     else refused
            ─▶ its time, against its arrival                         marked
 
-What is refused becomes an entry too, at its place in the spool (`policies.trail.core`), so nothing
-true waits behind it.
+A refused record becomes an entry too, at its place in the spool (`policies.trail.core`), so that
+the valid records behind it are not held up.
 """
 
 import re
@@ -30,7 +30,8 @@ from policies.trail.core import AGENT_FOREIGN, TIME_DOUBTFUL
 from policies.trail.spool_chain import Place, Spooled, read_place, refused
 
 SLACK = 120_000_000
-"""Microseconds by which a sidecar may learn later of a change, as for `trail/recompute`."""
+"""Microseconds by which a sidecar may learn of a change later than the control API.
+`trail/recompute` allows as much."""
 MAX_SCANNED = 20_000
 _ROLE_ROWS = 500
 _MARK = b'"what":"agent.'
@@ -39,8 +40,9 @@ _MARK = b'"what":"agent.'
 async def former_roles(
     store: Store, tenant_id: str, agent_ids: Collection[str], since: int
 ) -> dict[str, set[str]]:
-    """The roles that these agents had at some time since `since` (microseconds), as far as changes
-    of them say it; the newest `MAX_SCANNED` changes of the tenant are looked at."""
+    """Return the roles that each of these agents had at some time since `since` (microseconds),
+    according to the `change` entries. Only the newest `MAX_SCANNED` changes of the tenant are
+    read."""
     found: dict[str, set[str]] = {agent_id: set() for agent_id in agent_ids}
     query = select(log_entries.c.seq, log_entries.c.entry).where(
         of_tenant(log_entries, tenant_id),
@@ -75,12 +77,13 @@ def _note(pub: dict[str, object], found: dict[str, set[str]]) -> None:
 
 
 AHEAD = 60_000_000
-"""Microseconds that a record's time may be after its arrival."""
+"""Microseconds by which a record's time may be later than its arrival."""
 _UUID7 = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}\Z")
 
 
 class Refusal(StrEnum):
-    """Why a record was refused. The log keeps these words."""
+    """The reasons for which a record is refused. The log stores these values, so they must not
+    change."""
 
     not_a_record = "not_a_record"
     foreign_spool = "foreign_spool"
@@ -93,13 +96,13 @@ class Refusal(StrEnum):
 
 
 Roles = Mapping[str, Collection[str]]
-"""The roles in which an agent may act, by its id."""
+"""The roles in which agents may act, by agent id."""
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """An event that the log has: the sidecar that decided it, None for the control API; its
-    agent."""
+    """An event that the log holds: the sidecar that decided it (None for the control API), and the
+    agent that it was decided for."""
 
     sidecar_id: str | None
     agent_id: str | None
@@ -107,16 +110,17 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Lookup:
-    """What the judge asks. `roles` gives those that agents have now, or had at some time since
-    (microseconds); `events` the events with these ids that the log has."""
+    """The queries that a judge needs. `roles` returns the roles that agents have now, or had at
+    some time since the given one (microseconds); `events` returns those of the events with these
+    ids that the log holds."""
 
     roles: Callable[[Mapping[str, Collection[str]], int], Awaitable[Roles]]
     events: Callable[[Collection[str]], Awaitable[Mapping[str, Event]]]
 
 
 class _Known(NamedTuple):
-    """What the records of a batch are compared with. `seen` has the ids of its records so far,
-    `decided` the ids of its decisions that were kept."""
+    """The data with which the records of a batch are compared. `seen` has the ids of its records so
+    far, `decided` the ids of its decisions that were not refused."""
 
     roles: Roles
     events: Mapping[str, Event]
@@ -127,7 +131,8 @@ class _Known(NamedTuple):
 @dataclass(slots=True)
 class Judge:
     """Judges one batch of the spool `source` / `instance`. Times are in microseconds; `new_id`
-    makes the ids of entries. `refusals` are why records were refused, by their number."""
+    makes the ids of entries. `refusals` has the reason for each refused record, by its number in
+    the spool."""
 
     key: Key
     source: str
@@ -138,18 +143,18 @@ class Judge:
     lookup: Lookup
     refusals: dict[int, Refusal] = field(default_factory=dict)
     doubtful: int = 0
-    """How many records have a time that is too far from their arrival."""
+    """The number of records whose time is too far from their arrival."""
 
     def unreadable(self, payload: object, error: Invalid) -> Spooled:
-        """The entry of a payload that is no record. Raises `error` if it has no place in a
-        spool."""
+        """Return the `rejected_record` entry for a payload that is not a record. Raises `error` if
+        the payload does not even state its place in a spool."""
         found = read_place(payload)
         if found is None:
             raise error
         return self._refused(*found, Refusal.not_a_record)
 
     def refuse(self, record: Spooled, reason: Refusal) -> Spooled:
-        """The entry of a record that is refused."""
+        """Return the `rejected_record` entry for a refused record."""
         core = record.core
         return self._refused(core, Place(record.n, record.prev, core["src"]["t"]), reason)
 
@@ -169,8 +174,8 @@ class Judge:
         return judged
 
     def refuse_taken(self, records: list[Spooled], taken: Collection[str]) -> list[Spooled]:
-        """The judged records as they are to be appended, once the log turned out to have these ids
-        of them: without those records, and without what follows from them."""
+        """Return judged records with some more of them refused: those whose ids are `taken`,
+        because the log turned out to hold these already, and the lineage of those."""
         judged = []
         for record in records:
             columns = record.columns
@@ -247,13 +252,13 @@ class Judge:
 
 
 MAX_BYTES = 2 * 1024 * 1024
-"""The bytes of entries after which a page ends."""
+"""The size in bytes of the entries at which a page ends."""
 _REJECTED_ROWS = 50
 
 
 class RejectedPage(NamedTuple):
-    """A page of entries with their leaf hashes. `next` is the `seq` to continue before, None on the
-    last page."""
+    """A page of `rejected_record` entries with their leaf hashes. Pass `next` as `before_seq` for
+    the following page; it is None on the last page."""
 
     entries: list[tuple[dict[str, Any], bytes]]
     next: int | None
@@ -262,8 +267,9 @@ class RejectedPage(NamedTuple):
 async def rejected_records(
     store: Store, tenant_id: str, limit: int, before_seq: int | None = None
 ) -> RejectedPage:
-    """The entries before `before_seq`, found by the index of rare kinds. Everything shown comes
-    from the entry's bytes."""
+    """Return a page of the records that were refused, newest first, from those with a `seq` below
+    `before_seq`. They are found by the index of rare kinds. Everything shown comes from the entry's
+    bytes."""
     query = select(log_entries.c.seq, log_entries.c.entry, log_entries.c.hash).where(
         of_tenant(log_entries, tenant_id),
         # In the words of the index's condition: otherwise no database uses it.

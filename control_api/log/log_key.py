@@ -3,7 +3,8 @@
     log.key     the seed in base64, then one line of JSON per endorsement, oldest first
 
 The file keeps a replaced key's public half and its signature over its successor, but never its
-seed. Knows the file, and which key may serve which database; signs no log itself.
+seed. This module handles the file, and decides which key may serve which database; it signs no log
+itself.
 """
 
 import fcntl
@@ -27,8 +28,8 @@ SEED = 32
 
 
 def open_or_make(data_dir: Path, keys_dir: Path | None = None) -> KeyRing:
-    """The key of `keys_dir` if there is one; otherwise of this data directory, and a new one if the
-    directory has no key file."""
+    """Return the key in `keys_dir` if that is given, otherwise the one in the data directory. If
+    that has no key file, create a new key."""
     if keys_dir is not None:
         # All replicas mount the same file: one that made its own would be refused by the database.
         path = keys_dir / FILE
@@ -49,7 +50,8 @@ def fresh() -> bytes:
 
 
 def open_existing(data_dir: Path, keys_dir: Path | None = None) -> KeyRing:
-    """The key of `keys_dir`, else of the data directory. Raises `UnusableFile` if missing."""
+    """Return the key in `keys_dir` if that is given, otherwise the one in the data directory.
+    Raises `UnusableFile` if it is missing."""
     if keys_dir is not None:
         return open_or_make(data_dir, keys_dir)
     path = data_dir / FILE
@@ -62,8 +64,8 @@ def open_existing(data_dir: Path, keys_dir: Path | None = None) -> KeyRing:
 
 
 def rotate(data_dir: Path) -> KeyRing:
-    """Replaces the key with a new one, which the old one endorses. Running services keep the old
-    key until they restart."""
+    """Replace the key with a new one, which the old one endorses. Running services keep the old key
+    until they restart."""
     with _locked(data_dir):
         ring = open_existing(data_dir).rotated(Signer.generate())
         # One rename: if we die here, the file holds either the old key, or the new one with its
@@ -73,8 +75,9 @@ def rotate(data_dir: Path) -> KeyRing:
 
 
 async def ensure_database_key(store: Store, ring: KeyRing, data_dir: Path) -> None:
-    """Checks that this is the database's key. Registers it if it is the first key, or an endorsed
-    successor; otherwise raises `UnusableDatabase`, because its signatures would not be trusted."""
+    """Check that this is the key that the database knows. Registers it if it is the first key, or
+    an endorsed successor; otherwise raises `UnusableDatabase`, because its signatures would not be
+    trusted."""
     current = await _current(store)
     if current is None:
         # The oldest key first: the database then holds the same endorsements as the file, so logs
@@ -122,7 +125,7 @@ def _content(ring: KeyRing) -> bytes:
 
 @contextmanager
 def _locked(data_dir: Path) -> Iterator[None]:
-    """Locks the folder, because of two concurrent rotations one would lose its new key."""
+    """Lock the data directory, because one of two concurrent rotations would lose its new key."""
     # The folder, not the file: a rotation replaces the file, and with it any lock on it.
     try:
         handle = os.open(data_dir, os.O_RDONLY | os.O_DIRECTORY)

@@ -1,5 +1,5 @@
-"""Proves to people who hold a checkpoint that an entry is in the log, and that the log they saw
-earlier only grew.
+"""Proves to people who hold a checkpoint that an entry is in the log, and that the log has only
+grown since an earlier checkpoint.
 
 Nothing that is stored is trusted: the entry is hashed again, the checkpoint's signature is
 verified, and a proof is given out only if it leads to the signed root.
@@ -29,8 +29,8 @@ class BrokenTree(SluiceError):
 
 
 class SignedTree:
-    """The tree of a checkpoint that verified: its `size` and `root`, and the `note` that says
-    so."""
+    """The tree of a checkpoint that verified: its `size` and `root`, and the signed `note` that
+    states them."""
 
     def __init__(self, note: str, size: int, root: bytes) -> None:
         self.note = note
@@ -42,9 +42,9 @@ class SignedTree:
     def load(
         cls, connection: Connection, tenant_id: str, size: int | None, publics: Collection[bytes]
     ) -> "SignedTree | None":
-        """The tree of the checkpoint of `size`, or of the latest if it is None; None if there is no
-        checkpoint at all. Raises `NotFound` if there is none of this size, and `BrokenTree` if the
-        stored one does not verify with `publics`."""
+        """Return the tree of the checkpoint of `size`, or of the latest if that is None; None if
+        there is no checkpoint at all. Raises `NotFound` if there is none of this size, and
+        `BrokenTree` if the stored one does not verify with `publics`."""
         try:
             row = _checkpoint(connection, tenant_id, size)
         except (ValueError, TypeError) as error:
@@ -53,7 +53,8 @@ class SignedTree:
 
     @classmethod
     def beside(cls, row: Row[Any], publics: Collection[bytes]) -> "SignedTree | None":
-        """Like `load` for the latest checkpoint, of a row that `checkpoints.beside` made."""
+        """Return the tree of the latest checkpoint like `load`, from a row that
+        `checkpoints.beside` has joined."""
         try:
             found = checkpoints.from_row(row)
         except (ValueError, TypeError) as error:
@@ -62,7 +63,8 @@ class SignedTree:
 
     @classmethod
     def of(cls, row: StoredCheckpoint, publics: Collection[bytes]) -> "SignedTree":
-        """The tree of a stored checkpoint. Raises `BrokenTree` if it does not verify."""
+        """Return the tree of a stored checkpoint. Raises `BrokenTree` if the checkpoint does not
+        verify."""
         try:
             at = checkpoint.read(row.note, row.origin, publics)
             found = cls(row.note, at.size, at.root)
@@ -75,11 +77,13 @@ class SignedTree:
         return found
 
     def add_anchor(self, anchor: Anchor) -> None:
-        """Use the frontier of what was purged. Raises `ValueError` if it doesn't fit its size."""
+        """Add the frontier of the purged prefix to the known nodes. Raises `ValueError` if it
+        doesn't fit its size."""
         self._known.add_frontier(anchor.purged.tree())
 
     def add_earlier(self, connection: Connection, tenant_id: str, size: int) -> None:
-        """Use the frontier of an earlier checkpoint, if one of this size is stored."""
+        """Add the frontier of an earlier checkpoint to the known nodes, if a checkpoint of this
+        size is stored."""
         try:
             row = checkpoints.read_at(connection, tenant_id, size)
             if row is not None:
@@ -88,8 +92,9 @@ class SignedTree:
             raise BrokenTree(f"the stored checkpoint of size {size} can't be used") from error
 
     def read(self, connection: Connection, tenant_id: str, nodes: Collection[Node]) -> None:
-        """Read what these nodes follow from. Raises `NodeGap` if a leaf is gone, and `TooManyRows`
-        if the stored nodes are so incomplete that it would take too long."""
+        """Read the stored rows from which these nodes of the tree follow. Raises `NodeGap` if a
+        leaf is gone, and `TooManyRows` if the stored nodes are so incomplete that it would take too
+        long."""
         tree_nodes.read(connection, tenant_id, nodes, self._known)
 
     def roots(self, parts: Collection[Part]) -> list[bytes]:
@@ -130,8 +135,8 @@ class IncompleteTree(Unavailable):
 
 
 class ProvenEntry(NamedTuple):
-    """An entry, its openings if any are stored, its number, the hashes of its inclusion proof, and
-    the note they lead to."""
+    """An entry with the proof that it is in the log: its bytes, its openings if any are stored, its
+    number, the hashes of the inclusion proof, and the signed note whose root they lead to."""
 
     entry: bytes
     openings: bytes | None
@@ -141,8 +146,8 @@ class ProvenEntry(NamedTuple):
 
 
 class ProvenGrowth(NamedTuple):
-    """The hashes of the consistency proof from `old_size` to `new_size`, and the note of
-    `new_size`."""
+    """A proof that the log of `old_size` entries is the beginning of that of `new_size`: the hashes
+    of the consistency proof, and the signed note of `new_size`."""
 
     old_size: int
     new_size: int
@@ -153,8 +158,8 @@ class ProvenGrowth(NamedTuple):
 async def prove_entry(
     store: Store, tenant_id: str, event_id: str, size: int | None, publics: Collection[bytes]
 ) -> ProvenEntry:
-    """The entry with this id, of any kind, proven to be in the log's checkpoint of `size`, or in
-    its latest if that is None. Raises `NotFound`, `NotCovered`, `IncompleteTree` or
+    """Return the entry with this id, of any kind, with the proof that it is in the log's checkpoint
+    of `size` (None: the latest). Raises `NotFound`, `NotCovered`, `IncompleteTree` or
     `BrokenTree`."""
 
     def work(connection: Connection) -> tuple[Row[Any], SignedTree, list[Part]]:
@@ -185,8 +190,8 @@ async def prove_entry(
 async def prove_growth(
     store: Store, tenant_id: str, old_size: int, new_size: int | None, publics: Collection[bytes]
 ) -> ProvenGrowth:
-    """That the log's first `old_size` entries are the beginning of its checkpoint of `new_size`, or
-    of its latest if that is None. Raises `NotCovered` or `NotFound` without such a checkpoint,
+    """Prove that the log's first `old_size` entries are the beginning of its checkpoint of
+    `new_size` (None: the latest). Raises `NotCovered` or `NotFound` without such a checkpoint,
     `Conflict` if it is smaller than `old_size` or the entries needed were purged, `IncompleteTree`
     or `BrokenTree`."""
 

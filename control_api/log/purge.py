@@ -54,16 +54,17 @@ from policies.trail.proofs import tree_proofs
 from policies.trail.removal import Anchor, Purged
 
 LATE_DELIVERY = 30 * DAY
-"""In microseconds. It also covers how long a sidecar may decide by a policy set that it can't
-refresh, and how far its clock may be wrong."""
+"""The longest delay (microseconds) with which a sidecar's records are expected to arrive. It also
+covers how long a sidecar may decide by a policy set that it can't refresh, and how far its clock
+may be wrong."""
 AT_ONCE = 100
-"""Documents considered in one run; the next purge continues."""
+"""Documents considered in one run; the next purge continues with others."""
 _CITING_ROWS = 500
 _CITED = re.compile(rb'"(?:role|sources)":"([0-9a-f]{64})"')
 
 
 async def forget_documents(store: Store, tenant_id: str) -> int:
-    """Removes the documents that may go; returns how many did."""
+    """Remove the documents that fulfil the three rules above; return how many were removed."""
     async with store.reading(tenant_id) as connection:
         due = await _due_documents(connection, tenant_id)
         if not due:
@@ -88,7 +89,7 @@ async def _due_documents(connection: AsyncConnection, tenant_id: str) -> list[Re
 
 
 async def _cited(connection: AsyncConnection, tenant_id: str, until: int) -> set[str]:
-    """The digests that kept decisions from before `until` cite."""
+    """Return the digests of the documents that kept decisions from before `until` cite."""
     size = await log_size(connection, tenant_id)
     spans = await connection.execute(_SPANS, {"tenant": tenant_id, "time": until})
     # The last entries have no span yet: all of them are looked at.
@@ -154,8 +155,9 @@ class Checkpoints(Protocol):
     """Makes the checkpoints that a purge needs."""
 
     async def covering(self, tenant_id: str, size: int) -> StoredCheckpoint:
-        """A checkpoint of at least `size` entries, signed now if need be. The store outside has it.
-        Raises `PurgeMismatch` if the log contradicts an earlier one, and `Unavailable`."""
+        """Return a checkpoint of at least `size` entries that is in the store outside; sign one now
+        if need be. Raises `PurgeMismatch` if the log contradicts an earlier checkpoint, and
+        `Unavailable`."""
         ...
 
 
@@ -171,7 +173,8 @@ class Purge:
         self._new_id = new_id
 
     async def run(self, tenant_id: str) -> PurgeResult:
-        """Raises `PurgeMismatch` if the log is not valid, `Unavailable` if the database fails."""
+        """Purge one tenant's log as far as its retention and legal holds allow. Raises
+        `PurgeMismatch` if the log is not valid, `Unavailable` if the database fails."""
         # Finish an earlier run that died after its commit. It left rows below its anchor, which no
         # reader sees.
         anchor, removed = await self._finish(tenant_id, await self._anchor(tenant_id))
@@ -191,7 +194,7 @@ class Purge:
                 raise PurgeMismatch(f"the anchor of tenant `{tenant_id}` can't be read") from error
 
     async def _begin(self, tenant_id: str, before: Anchor | None) -> Anchor | None:
-        """Commits a purge and returns its anchor; None if nothing is old enough, or if another
+        """Commit a purge and return its anchor; None if nothing is old enough, or if another
         replica was first."""
         try:
             # `prove` only reads: if we die here, nothing has happened.
@@ -228,8 +231,9 @@ class Purge:
         return await self._store.write(tenant_id, work)
 
     async def _sign(self, tenant_id: str, purged: Purged) -> str:
-        """A signed note of the prefix. It is not put into the store outside, because that has a
-        checkpoint of a larger tree, of which this one is proven to be the beginning."""
+        """Return a signed note of the prefix to purge. It is not put into the store outside,
+        because that has a checkpoint of a larger tree, of which this one is proven to be the
+        beginning."""
         covering = await self._checkpoints.covering(tenant_id, purged.size)
         publics = await log_keys.trusted(self._store, self._ring)
         at = checkpoint.read(covering.note, covering.origin, publics)
@@ -246,7 +250,7 @@ class Purge:
         return checkpoint.sign(purged.checkpoint(at.origin), self._ring.signer)
 
     async def _finish(self, tenant_id: str, anchor: Anchor | None) -> tuple[Anchor | None, int]:
-        """Completes a committed purge; returns the anchor and the number of removed entries."""
+        """Complete a committed purge; return the anchor and the number of removed entries."""
         if anchor is None or anchor.finished_at is not None:
             return anchor, 0
         await self._cover(tenant_id, anchor)
@@ -256,7 +260,7 @@ class Purge:
         return await self._anchor(tenant_id), removed
 
     async def _cover(self, tenant_id: str, anchor: Anchor) -> None:
-        """Stores a checkpoint that includes the `purge` entry, after reading the entry back
+        """Store a checkpoint that includes the `purge` entry, after reading the entry back
         unchanged."""
         wanted = {"tenant": tenant_id, "seq": anchor.seq}
         async with self._store.reading(tenant_id) as connection:
@@ -296,7 +300,7 @@ class Purge:
         return removed
 
     async def _remove_step(self, tenant_id: str, anchor: Anchor, step: RemovalStep) -> float:
-        """Removes the rows of a step; returns for how many seconds other writers had to wait."""
+        """Remove the rows of a step; return for how many seconds other writers had to wait."""
         clock = self._store.clock
 
         def work(connection: Connection, _: bool) -> float:

@@ -24,9 +24,10 @@ from policies.trail.verify import Verifier
 PAUSE = 0.001
 """Seconds that other tasks get after each millisecond of verifying."""
 QUIET = 24
-"""Entries of an idle log, which writes one an hour, that are not worth a purge."""
+"""A purge of at most this many entries is skipped if they are only what an idle log writes by
+itself, which is one entry an hour."""
 PAGE_ROWS = 250
-"""The rows of a page: a bound on how long decoding one database answer blocks the event loop."""
+"""Rows of a page. Bounds how long decoding one database answer blocks the event loop."""
 
 
 class PurgeMismatch(Exception):
@@ -36,7 +37,7 @@ class PurgeMismatch(Exception):
 
 @dataclass(frozen=True, slots=True)
 class DuePurge:
-    """The prefix of the log named `log` that is due to be purged."""
+    """A prefix of the log named `log` that is due to be purged, and was verified."""
 
     log: str
     purged: Purged
@@ -45,8 +46,8 @@ class DuePurge:
 async def prove(
     store: Store, tenant_id: str, before: Anchor | None, publics: Collection[bytes]
 ) -> DuePurge | None:
-    """The prefix to purge, after the anchor `before`; None if nothing is due. Raises
-    `PurgeMismatch` if the prefix or the anchor does not verify."""
+    """Return the verified prefix to purge, which begins after the anchor `before`; None if nothing
+    is due. Raises `PurgeMismatch` if the prefix or the anchor does not verify."""
     first = 0 if before is None else before.purged.size
     async with store.reading(tenant_id) as connection:
         cutoff = await cutoff_of(connection, tenant_id, store.clock.now())
@@ -82,7 +83,8 @@ async def prove(
 
 
 async def cutoff_of(connection: AsyncConnection, tenant_id: str, now: int) -> int | None:
-    """Entries recorded before this time (microseconds) are due; None if all are kept forever."""
+    """Return the time (microseconds) before which recorded entries are due to be purged; None if
+    all are kept forever."""
     tenant = await tenant_rows.get(connection, tenant_id)
     if tenant is None or not tenant.retention_days:
         return None
@@ -90,8 +92,9 @@ async def cutoff_of(connection: AsyncConnection, tenant_id: str, now: int) -> in
 
 
 async def before_held(connection: AsyncConnection, tenant_id: str, due: range, size: int) -> int:
-    """The end of the prefix `due` that no legal hold keeps, in a log of `size`. Only a prefix can
-    be purged, so everything after the first entry that is held stays too."""
+    """Return the end of the part of the prefix `due` that may be purged although legal holds exist,
+    in a log of `size`. Only a prefix can be purged, so everything after the first held entry stays
+    too."""
     held = await holds.active(connection, tenant_id)
     if not held:
         return due.stop
@@ -102,8 +105,8 @@ async def before_held(connection: AsyncConnection, tenant_id: str, due: range, s
 async def _cut(
     connection: AsyncConnection, tenant_id: str, first: int, size: int, cutoff: int
 ) -> int:
-    """The first seq recorded at or after `cutoff`, found by binary search. Recording times never
-    run backwards; `prove` verifies that before anything is removed."""
+    """Return the first `seq` recorded at or after `cutoff`, found by binary search. Recording times
+    never run backwards; `prove` verifies that before anything is removed."""
     low, high = first, size
     while low < high:
         middle = (low + high) // 2
@@ -119,8 +122,8 @@ async def _cut(
 
 
 async def _worthwhile(connection: AsyncConnection, tenant_id: str, first: int, cut: int) -> bool:
-    """Whether there is more to purge than what an idle log writes by itself. Otherwise it would
-    purge its hourly heartbeat, and append an entry about that, every hour."""
+    """Return whether there is more to purge than what an idle log writes by itself. Otherwise such
+    a log would purge its hourly heartbeat, and append an entry about that, every hour."""
     if not first < cut <= first + QUIET:
         return cut > first
     kinds = [(await _entry(connection, tenant_id, seq)).get("kind") for seq in range(first, cut)]

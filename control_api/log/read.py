@@ -44,8 +44,8 @@ class MissingEntry(SluiceError):
 
 
 async def refuse_gap(connection: AsyncConnection, tenant_id: str, event_id: str) -> None:
-    """Raises `MissingEntry` if the log lacks an entry of about the time at which the id of this
-    event was drawn. Does nothing for an id that holds no time."""
+    """Raise `MissingEntry` if the log lacks an entry of about the time at which the id of this
+    event was drawn: the event may have been deleted. Does nothing for an id that holds no time."""
     drawn = _drawn_at(event_id)
     if drawn is None:
         return
@@ -68,7 +68,7 @@ async def refuse_gap(connection: AsyncConnection, tenant_id: str, event_id: str)
 
 
 async def _gap(connection: AsyncConnection, tenant_id: str, first: int, until: int) -> int | None:
-    """The first number from `first` up to `until` (exclusive) that no entry has."""
+    """Return the first number from `first` up to `until` (exclusive) that no entry has."""
     seq = log_entries.c.seq
     query = select(seq).where(of_tenant(log_entries, tenant_id), seq >= first, seq < until)
     found = {row.seq for row in await connection.execute(query)}
@@ -76,7 +76,7 @@ async def _gap(connection: AsyncConnection, tenant_id: str, first: int, until: i
 
 
 def _drawn_at(event_id: str) -> int | None:
-    """The time in a UUIDv7, in microseconds."""
+    """Return the time in a UUIDv7, in microseconds; None if the id is not a UUIDv7."""
     try:
         read = uuid.UUID(event_id)
     except ValueError:
@@ -91,14 +91,14 @@ __all__ = ["EventFilters", "EventPage", "FoundEvent", "event", "events", "lineag
 
 
 class FoundEvent(NamedTuple):
-    """An event as the API shows it, and the leaf hash by which lineage actions cite it."""
+    """An event as the API shows it, and its leaf hash, by which lineage actions cite the event."""
 
     leaf_hash: bytes
     event: dict[str, Any]
 
 
 class ExplainedEvent(NamedTuple):
-    """An event as the API shows it, and why it was decided so."""
+    """An event as the API shows it, and the explanation of its decision."""
 
     event: dict[str, Any]
     explanation: dict[str, Any] | Unexplained
@@ -119,7 +119,8 @@ class EventPage(NamedTuple):
 async def events(
     store: Store, tenant_id: str, filters: EventFilters, limit: int, before_seq: int | None = None
 ) -> EventPage:
-    """The matching events before `before_seq`, newest first."""
+    """Return a page of the matching events with a `seq` below `before_seq` (None: all), newest
+    first."""
     async with store.reading(tenant_id) as connection:
         # One row more than a page holds shows whether there is another page.
         rows = await search(connection, tenant_id, filters, limit + 1, before=before_seq)
@@ -129,8 +130,8 @@ async def events(
 async def session_trail(
     store: Store, tenant_id: str, session_id: str, limit: int, after_seq: int = -1
 ) -> EventPage:
-    """A session's events after `after_seq`, in order. Raises `NotFound` if the session was never
-    claimed and no event names it."""
+    """Return a page of a session's events after `after_seq`, in order. Raises `NotFound` if the
+    session was never claimed and no event names it."""
     filters = EventFilters(session_id=session_id)
     async with store.reading(tenant_id) as connection:
         rows = await search(connection, tenant_id, filters, limit + 1, after=after_seq)
@@ -140,15 +141,15 @@ async def session_trail(
 
 
 async def event(store: Store, tenant_id: str, event_id: str) -> FoundEvent:
-    """Raises `NotFound` if the tenant has no such event, and `MissingEntry` if the log has a gap
-    where it would be."""
+    """Return one event. Raises `NotFound` if the tenant has no such event, and `MissingEntry` if
+    the log has a gap where it would be."""
     async with store.reading(tenant_id) as connection:
         return await _find(connection, tenant_id, event_id)
 
 
 async def explained_event(store: Store, tenant_id: str, event_id: str) -> ExplainedEvent:
-    """Raises `NotFound` if the tenant has no such event, and `MissingEntry` if the log has a gap
-    where it would be."""
+    """Return one event with the explanation of its decision. Raises `NotFound` if the tenant has no
+    such event, and `MissingEntry` if the log has a gap where it would be."""
     async with store.reading(tenant_id) as connection:
         row = await _row(connection, tenant_id, event_id)
         event = _render(row)
@@ -165,8 +166,8 @@ async def explained_event(store: Store, tenant_id: str, event_id: str) -> Explai
 async def lineage(
     store: Store, tenant_id: str, event_id: str, limit: int, after_seq: int = -1
 ) -> tuple[dict[str, Any], EventPage]:
-    """The event, and a page of its lineage actions after `after_seq`, in order. Raises `NotFound`
-    if the tenant has no such event."""
+    """Return the event, and a page of its lineage actions after `after_seq`, in order. Raises
+    `NotFound` if the tenant has no such event."""
     actions = (
         select(log_entries.c.entry, openings.c.openings)
         .select_from(entries_with_openings)
@@ -189,7 +190,8 @@ async def lineage(
 async def known_events(
     store: Store, tenant_id: str, event_ids: Collection[str]
 ) -> dict[str, Event]:
-    """Those of these events that the log has: who decided them, and for which agent."""
+    """Return those of the events with these ids that the log holds, by id: which sidecar decided
+    them, and for which agent."""
     query = select(log_entries.c.eid, log_entries.c.agent_id, log_entries.c.entry).where(
         of_tenant(log_entries, tenant_id), log_entries.c.kind == "decision"
     )

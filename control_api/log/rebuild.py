@@ -1,17 +1,18 @@
-"""Rebuilds what lists and counts read of one log: columns, search index and counts.
+"""Rebuilds the data of one log that lists and counts are read from: columns, search index and
+counts.
 
     rows      columns and index, group by group
     spans     the times of the index's blocks
     counts    the counts, from all entries
-    end       an entry that says so, and a verification that begins anew
+    end       an entry that records the rebuild, and a verification that begins anew
 
 Each step is short, so evaluations go on beside it. It changes only what is wrong: a second run
 changes nothing, and one that was killed is continued by the next.
 
-What is stored and what the entries give are taken from one snapshot, and the difference is added to
-the counts. Appending and purging only add and subtract too, so it stays right whenever it is added.
-A log may count millions of sessions: then the entries are counted several times, each time for a
-part of the values.
+The stored counts and those that the entries give are taken from one snapshot, and the difference is
+added to the stored ones. Appending and purging only add and subtract too, so the difference is
+right whenever it is added. A log may count millions of sessions: then the entries are counted
+several times, each time for a part of the values.
 """
 
 import asyncio
@@ -42,13 +43,13 @@ from control_api.store.store import Store
 from policies.trail.findings import Finding
 
 VALUES = 50_000
-"""Counts that are in memory at a time, about."""
+"""The approximate number of counts that are in memory at a time."""
 BATCH = 200
-"""Counts changed in one transaction, in some milliseconds."""
+"""Counts changed in one transaction, which takes some milliseconds."""
 TRIES = 10
-"""Counts are taken again if a purge came between. Purges run hourly."""
+"""How often the entries are counted again if a purge came between. Purges run hourly."""
 PAUSE = 5.0
-"""Seconds before that."""
+"""Seconds to wait before the entries are counted again."""
 _Key = tuple[int, str, int]
 _Counts = dict[_Key, list[int]]  # allowed, denied, the time of the last
 
@@ -56,8 +57,8 @@ _Counts = dict[_Key, list[int]]  # allowed, denied, the time of the last
 async def rebuild_counts(
     store: Store, tenant_id: str, changes: RebuildChanges, report: Callable[[str], None]
 ) -> int:
-    """Rebuilds all counts; returns how many were wrong. Raises `EntriesMoved` if a purge went on
-    in every try, and `Uncountable` if an entry can't be read."""
+    """Rebuild all counts; return how many were wrong. Raises `EntriesMoved` if a purge went on in
+    every try, and `Uncountable` if an entry can't be read."""
     async with store.reading(tenant_id) as connection:
         stored = (await connection.execute(_MANY, {"tenant": tenant_id})).scalar_one()
     parts, changed = 1 + stored // VALUES, 0
@@ -76,7 +77,8 @@ async def rebuild_counts(
 
 
 async def _wrong(store: Store, tenant_id: str, part: int, parts: int) -> list[tuple[Any, ...]]:
-    """What to add to the counts of a part of the values: key, allowed, denied, last time."""
+    """Return the corrections to the counts of a part of the values. Each has the count's key, the
+    allowed and denied decisions to add, and the last time."""
     for left in reversed(range(TRIES)):
         try:
             return await _differences(store, tenant_id, part, parts)
@@ -134,7 +136,8 @@ async def _stored(
 
 
 def _number(count: object) -> int:
-    """What the database adds to: SQLite, which does not enforce types, takes text for 0."""
+    """Return a stored count as the database adds to it. SQLite, which does not enforce types, takes
+    text for 0."""
     return count if isinstance(count, int) else 0
 
 
@@ -142,16 +145,17 @@ _MANY = select(func.count()).where(of_tenant(tallies))
 
 
 REPORTED = 20_000
-"""Entries after which the progress is told."""
+"""Entries after which the progress is reported again."""
 NAMED = 20
-"""The most damaged entries that are named."""
+"""The most damaged entries that are named in the result."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rebuilt:
-    """How many rows of entries, spans of the index and counts were changed, how many entries are
-    damaged themselves and were left as they are (the counts then too), and the entry that records
-    it; None if nothing was changed. `findings` names the first `NAMED` of the damaged ones."""
+    """The result of a rebuild: how many rows of entries, spans of the index and counts were
+    changed, and how many entries are damaged themselves. Damaged entries are left as they are, and
+    the counts then too. `seq` is the entry that records the rebuild, None if nothing was changed.
+    `findings` names the first `NAMED` damaged entries."""
 
     rows: int
     spans: int
@@ -165,7 +169,7 @@ async def rebuild(
     store: Store, tenant_id: str, new_id: Callable[[], str], report: Callable[[str], None]
 ) -> Rebuilt:
     """Rebuild one log. Raises `EntriesMoved` if a purge does not end, and `Uncountable` if an entry
-    can't be read: then the counts are left as they are."""
+    can't be read; then the counts are left as they are."""
     changes = RebuildChanges(store, tenant_id, new_id)
     async with store.reading(tenant_id) as connection:
         size = await redactions.log_size(connection, tenant_id)

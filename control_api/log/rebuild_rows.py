@@ -1,12 +1,12 @@
 """Rebuilds the columns beside entries and openings, and the search index over them, in bounded
 transactions.
 
-    rebuild_group     the columns of a group of entries, and what the index says of it
+    rebuild_group     the columns of a group of entries, and their rows in the index
     rebuild_spans     the times of the index's blocks
 
-An entry whose bytes don't hash to what is stored beside it is left as it is: there, the log itself
-was changed, and nothing says what is true. Rows are deleted and inserted, since the service may
-update none.
+An entry whose bytes don't match the hash stored beside it is left as it is: there, the log itself
+was changed, and the right content is unknown. Rows are deleted and inserted, since the service has
+no permission to update any.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -36,18 +36,21 @@ from policies.trail.merkle_tree import leaf_hash
 from policies.trail.record import Record
 
 BEGUN, DONE = "log.rebuild_begun", "log.rebuilt"
-"""The changes of a rebuild in the log: before the first row was changed, and after the last."""
+"""The names of the `change` entries that a rebuild writes: before the first row was changed, and
+after the last."""
 
 
 class RebuildChanges:
-    """The changes of one rebuild of one log. `new_id` draws entry ids."""
+    """Makes the changes of one rebuild of one log, and records them in the log. `new_id` draws
+    entry ids."""
 
     def __init__(self, store: Store, tenant_id: str, new_id: Callable[[], str]) -> None:
         self._store, self._tenant_id, self._new_id = store, tenant_id, new_id
         self._begun = False
 
     async def make(self, work: Callable[[AsyncConnection], Awaitable[int]]) -> int:
-        """Run `work` in a transaction; it returns how many things it changed."""
+        """Run `work` in a transaction, under the log's lock; `work` returns how many things it
+        changed. Before the first change, the log records that a rebuild has begun."""
         begun = self._begun
 
         async def change(tx: Transaction) -> int:
@@ -65,8 +68,8 @@ class RebuildChanges:
         return changed
 
     async def end(self, detail: dict[str, int]) -> int | None:
-        """Have the log verified anew, and record what was changed, if anything was: the number of
-        that entry."""
+        """Start a new verification of the log. If anything was changed, record that too, and return
+        the number of that entry, otherwise None."""
 
         async def work(tx: Transaction) -> int | None:
             seq = None
@@ -86,8 +89,9 @@ class RebuildChanges:
 
 @dataclass(frozen=True, slots=True)
 class GroupRows:
-    """The rows of a group whose columns are `wrong`, each with the right ones, those whose column
-    `user_id` is, with the right user, and the findings of entries that are damaged themselves."""
+    """The faults in a group of entries: the rows with `wrong` columns, each with the right columns;
+    the rows with a wrong column `user_id` (`users`), each with the right user; and the findings of
+    entries that are damaged themselves."""
 
     wrong: list[tuple[Row[Any], Index]]
     users: list[tuple[Row[Any], str | None]]
@@ -97,8 +101,8 @@ class GroupRows:
 async def rebuild_group(
     store: Store, tenant_id: str, changes: RebuildChanges, first: int
 ) -> tuple[int, list[Finding]]:
-    """Rebuilds the entries from `first` on, as many as a row of the index may name. Returns how
-    many rows were changed, and which entries are damaged."""
+    """Rebuild a group of entries from `first` on: as many as one row of the index may name. Returns
+    how many rows were changed, and the findings of damaged entries."""
     async with store.reading(tenant_id) as connection:
         size = await redactions.log_size(connection, tenant_id)
         found = await _group(connection, tenant_id, first)
@@ -120,7 +124,8 @@ async def rebuild_group(
 
 
 async def rebuild_spans(store: Store, tenant_id: str, changes: RebuildChanges) -> int:
-    """Rebuilds the times of each complete block; returns how many were wrong."""
+    """Rebuild the earliest and latest time of each complete block of the index; return how many
+    were wrong."""
     async with store.reading(tenant_id) as connection:
         size = await redactions.log_size(connection, tenant_id)
         kept = await purged_size(connection, tenant_id)
@@ -168,7 +173,7 @@ async def _is_unindexed(connection: AsyncConnection, tenant_id: str, first: int,
 
 
 async def _replace(connection: AsyncConnection, tenant_id: str, group: GroupRows) -> int:
-    """Replaces the wrong rows; returns how many."""
+    """Replace the wrong rows of a group; return how many."""
     await _make_room(connection, tenant_id, group.wrong)
     seqs = [row.seq for row, _ in group.wrong]
     rows = [
@@ -192,8 +197,8 @@ async def _replace(connection: AsyncConnection, tenant_id: str, group: GroupRows
 async def _make_room(
     connection: AsyncConnection, tenant_id: str, wrong: Sequence[tuple[Row[Any], Index]]
 ) -> None:
-    """Gives other rows that have the ids of these entries one that no entry has, since ids are
-    unique: their own group's turn comes later."""
+    """Free the ids that these entries should have, since ids are unique. Other rows that have one
+    of them get an id that no entry has; those rows are rebuilt later, with their own group."""
     ids, seqs = [right.eid for _, right in wrong], [row.seq for row, _ in wrong]
     there = log_entries.c.eid.in_(ids) & log_entries.c.seq.not_in(seqs)
     query = select(log_entries).where(of_tenant(log_entries, tenant_id), there)

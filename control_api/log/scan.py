@@ -1,8 +1,8 @@
 """Reads a range of a tenant's log, page by page, and checks each entry against its hash, its
-columns and its openings, for a verification and before a purge.
+columns and its openings. Used by verifications and before a purge.
 
-An opening that is missing may have been erased while the log was read, or after the part of it that
-was: the `redact` entries behind the walk say so.
+A missing opening may have been erased while the log was read, or after the range was recorded: then
+a `redact` entry behind the range says so.
 """
 
 import asyncio
@@ -30,8 +30,8 @@ REDACTIONS_PAGE = 100
 
 
 async def excuse_redacted(store: Store, tenant_id: str, erasures: Erasures, size: int) -> None:
-    """Apply the `redact` entries from seq `size` on. They are not verified here: the walk that
-    reaches them does that."""
+    """Excuse the missing openings that the `redact` entries from seq `size` on name. Those entries
+    are not verified here, but when a verification reaches them."""
     after = size - 1
     while erasures.count():
         async with store.reading(tenant_id) as connection:
@@ -47,7 +47,8 @@ async def excuse_redacted(store: Store, tenant_id: str, erasures: Erasures, size
 
 
 async def missing_openings(store: Store, tenant_id: str, erasures: Erasures) -> Finding | None:
-    """The first entry whose opening is missing without an excuse, with its id."""
+    """Return a finding for the first entry whose opening is missing without a `redact` entry that
+    names it; None if there is none."""
     for found in erasures.findings(1):
         query = select(log_entries.c.eid).where(
             of_tenant(log_entries, tenant_id), log_entries.c.seq == found.seq
@@ -65,7 +66,7 @@ def _ranges(raw: bytes) -> list[tuple[int, int]]:
 
 
 PAGE_BYTES = 4 * 1024 * 1024
-"""The target size of a page: memory stays flat, however large entries are."""
+"""The target size of a page in bytes, so that memory stays flat, however large entries are."""
 # The first page is small, because the size of the log's entries is not known yet.
 FIRST_ROWS, MAX_ROWS = 64, 2000
 BEFORE_ALL = -(2**63)
@@ -75,7 +76,7 @@ STRETCH = 50
 
 @dataclass(frozen=True, slots=True)
 class LogRange:
-    """The entries from `first` up to `until` (exclusive) of a log of `size`.
+    """A range to scan: the entries from `first` up to `until` (exclusive) of a log of `size`.
 
     If `first` is 0, rows with a negative seq are scanned too: there must not be any. `pause` is the
     time in seconds that other tasks get after each `stretch` of rows, or `rest` times the CPU time
@@ -99,10 +100,9 @@ async def scan(
     check_rows: Callable[[Sequence[Row[Any]]], Finding | None] | None = None,
     follow: Callable[[Sequence[Row[Any]]], Awaitable[None]] | None = None,
 ) -> Finding | None:
-    """Feeds every entry of the range to the verifier, and returns any fault that the verifier does
+    """Feed every entry of the range to the verifier, and return any fault that the verifier does
     not report itself. `check_rows` makes further checks on the rows that the verifier accepted;
-    what passed them too is given to `follow`, in order.
-    """
+    `follow` is called with those that passed these too, in order."""
     after = part.first - 1 if part.first else BEFORE_ALL
     limit, spans = FIRST_ROWS, SpanCheck(part.first, part.until, part.size)
     while True:
@@ -139,8 +139,8 @@ async def scan(
 
 
 def _user_id_matches(row: Row[Any]) -> bool:
-    """Checks the only column that an entry does not contain. Malformed openings are left to the
-    verifier."""
+    """Return whether the column `user_id` matches the openings: it is the only column that an entry
+    does not contain. Malformed openings count as a match, since the verifier reports them."""
     try:
         return bool(row.user_id == user_id_of(row.openings or NO_OPENINGS))
     except (ValueError, TypeError, LookupError, AttributeError):

@@ -25,8 +25,9 @@ from control_api.store.schema.statements import of_tenant
 
 @dataclass(frozen=True, slots=True)
 class EventFilters:
-    """The values that an event must have; None matches all. The event's time must be at or after
-    `since` and before `until`, in microseconds since 1970 UTC."""
+    """Filters of a search for events: an event must have each of these values; None matches all.
+    The event's time must be at or after `since` and before `until`, in microseconds since 1970
+    UTC."""
 
     agent_role: str | None = None
     decision: str | None = None
@@ -55,8 +56,8 @@ MOST_SELECTIVE = (
 
 
 class SearchRange(NamedTuple):
-    """The entries from `first` up to `until` (exclusive), found by the index of `facet`, or by a
-    scan if `facet` is None."""
+    """A range to search: the entries from `first` up to `until` (exclusive), found by the index of
+    `facet` (a column to filter by), or by a scan if `facet` is None."""
 
     first: int
     until: int
@@ -72,8 +73,8 @@ async def search(
     before: int | None = None,
     after: int | None = None,
 ) -> list[Row[Any]]:
-    """Up to `limit` rows `(seq, entry, hash, openings)`: newest first and before seq `before`, or,
-    if `after` is given, oldest first and after it."""
+    """Return up to `limit` matching rows `(seq, entry, hash, openings)`: newest first and before
+    seq `before`, or, if `after` is given, oldest first and after that seq."""
     ranges = await _ranges(connection, tenant_id, filters, before)
     ascending = after is not None
     rows: list[Row[Any]] = []
@@ -92,7 +93,7 @@ async def _ranges(
 ) -> list[SearchRange]:
     # The size is read first: the index rows for that size never change afterwards, except that
     # retention removes some. Readers must not see those once the purge's anchor is committed.
-    """The ranges to search, newest first."""
+    """Return the ranges to search, newest first."""
     head = select(log_heads.c.size, first_kept(tenant_id)).where(of_tenant(log_heads, tenant_id))
     size, kept = (await connection.execute(head)).one_or_none() or (0, 0)
     until = size if before is None else min(before, size)
@@ -111,7 +112,7 @@ async def _ranges(
 async def _spans(
     connection: AsyncConnection, tenant_id: str, filters: EventFilters, size: int, until: int
 ) -> list[tuple[int, int]]:
-    """The ranges that may hold entries of the requested time, newest first."""
+    """Return the ranges that may hold entries of the requested time, newest first."""
     # Event times don't grow with `seq`, because a sidecar that was cut off delivers late. So each
     # block stores its earliest and latest time, and a binary search would not work.
     query = select(func.min(log_spans.c.seq), func.max(log_spans.c.until_seq)).where(
@@ -152,7 +153,7 @@ def _query(
 
 
 def matching(filters: EventFilters) -> Iterator[ColumnElement[bool]]:
-    """The conditions of the filters, on the columns of `events_of`."""
+    """Yield the SQL conditions of the filters, on the columns of `events_of`."""
     for name in FACETS:
         value = getattr(filters, name)
         if value is not None:

@@ -1,4 +1,5 @@
-"""Reads what a log has gained, once for all who follow it, and matches it against their filters."""
+"""Reads the new entries of a log once for all of its live followers (tails), and matches them
+against the filters of each."""
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,11 +15,11 @@ from control_api.store.schema.statements import chunks, of_tenant
 from policies.trail.entry import audit_event
 
 MatchedRow = Sequence[Any]
-"""The `seq` of an entry, then the columns of `columns_of`."""
+"""The `seq` of an entry, followed by the columns of `columns_of`."""
 
 
 def columns_of(filters: Iterable[EventFilters]) -> list[str]:
-    """The columns that any of the filters compares: the fewer are read, the faster."""
+    """Return the columns that any of the filters compares. Reading fewer columns is faster."""
     wanted = list(filters)
     names = [
         name for name in MOST_SELECTIVE if any(getattr(each, name) is not None for each in wanted)
@@ -31,8 +32,8 @@ def columns_of(filters: Iterable[EventFilters]) -> list[str]:
 def match(
     rows: Sequence[MatchedRow], columns: Sequence[str], filters: Iterable[EventFilters]
 ) -> dict[EventFilters, list[int]]:
-    """For each set of filters the `seq`s of the rows that match all of it, in the order of the
-    rows. `columns` are those of `columns_of`."""
+    """Return for each set of filters the `seq`s of the rows that match all of it, in the order of
+    the rows. `columns` are those of `columns_of`."""
     places = {name: place for place, name in enumerate(columns, 1)}
     # Many watch one agent or one source each. So the rows are sorted by their values once, and each
     # set of filters looks at the rows with its own value only.
@@ -65,12 +66,13 @@ def _sorted(rows: Sequence[MatchedRow], place: int) -> dict[Any, list[MatchedRow
 
 
 MOST_READ = 10_000
-"""The most new entries that one turn looks at. A log that grew faster is passed over up to its
-newest ones."""
+"""The most new entries that one turn looks at. In a log that grew faster, all but the newest are
+skipped."""
 MOST_SHOWN = 400
-"""The most entries that one turn shows to all together: rendering them takes about 10 ms."""
+"""The most entries that one turn shows to all followers together. Rendering them takes about 10
+ms."""
 CATCH_UP = 100
-"""The most entries that a follower who comes back is shown of what it missed."""
+"""The most missed entries that a follower is shown when it reconnects."""
 FIELDS = (
     "event_id",
     "seq",
@@ -89,20 +91,20 @@ FIELDS = (
     "session_id",
     "sidecar_id",
 )
-"""What is shown of an event: all but its hashes, and what was asked for."""
+"""The fields of an event that are shown to a follower: all but its hashes and its query."""
 _log = logging.getLogger("sluice.follow")
 
 
 class EventLine(NamedTuple):
-    """An event at its place in the log, as JSON."""
+    """An event as JSON, with its place in the log."""
 
     seq: int
     json: bytes
 
 
 class Part(NamedTuple):
-    """What is shown of a stretch of the log that ends before entry `until`: some events, in the
-    log's order. `left_out` is how many others match, `unread` how many entries were not looked
+    """The events to show from a stretch of the log that ends before entry `until`, in the log's
+    order. `left_out` is how many other events match, `unread` how many entries were not looked
     at."""
 
     until: int
@@ -114,8 +116,8 @@ class Part(NamedTuple):
 def read_new(
     connection: Connection, tenant_id: str, position: int, allowed: Mapping[EventFilters, int]
 ) -> tuple[int, dict[EventFilters, Part]]:
-    """The log's size, and for each set of filters what is new from `position` on, if anything
-    matches: of more than are `allowed` the newest."""
+    """Return the log's size, and for each set of filters the new events from `position` on, if any
+    match. Of more than `allowed` events, only the newest are returned."""
     head = select(log_heads.c.size).where(of_tenant(log_heads, tenant_id))
     size: int = connection.execute(head).scalar_one_or_none() or 0
     if size <= position:
@@ -143,7 +145,8 @@ def read_new(
 async def read_missed(
     connection: AsyncConnection, tenant_id: str, filters: EventFilters, missed: range
 ) -> Part:
-    """What a follower missed: the newest `CATCH_UP` matching events of these entries."""
+    """Return the newest `CATCH_UP` matching events among the entries `missed`, for a follower that
+    reconnects."""
     rows = await search(connection, tenant_id, filters, CATCH_UP + 1, before=missed.stop)
     rows = [row for row in rows if row.seq >= missed.start]
     unread = 0

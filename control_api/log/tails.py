@@ -1,4 +1,4 @@
-"""The open tails of this process: everyone who watches a log grow.
+"""The open tails of this process: the connections of everyone who watches a log grow.
 
     reader     one for a tenant, while it has a tail: looks every second whether its log has
                grown, by this process, another worker or another replica
@@ -6,8 +6,8 @@
                at once, and bounded by one rate
     tail       what waits for one follower
 
-So open tails cost decisions next to nothing: an entry is read once, however many watch it, and
-no tail ever holds up the reader. Knows no HTTP.
+So open tails hardly slow decisions down: an entry is read once, however many watch it, and no tail
+ever holds up the reader. Knows no HTTP.
 """
 
 import asyncio
@@ -24,39 +24,40 @@ from control_api.store.store import Store
 from policies.ground.errors import SluiceError, Unavailable
 
 TURN_SECONDS = 1.0
-"""How long a decision may wait to be shown. Each turn is one write to each tail, which is what most
-of their cost is."""
+"""Seconds that a new decision may wait before it is shown. Each turn is one write to each tail,
+which is most of a tail's cost."""
 BURST, RATE = 20, 10.0
-"""The events that a tail is shown at once, and each second: more than anyone reads. The others are
-counted."""
+"""The most events that a tail shows at once, and per second: more than anyone reads. The others are
+only counted."""
 MAX_TAILS = 500
-"""The most tails of one process."""
+"""The most tails open in one process."""
 MAX_OF_OWNER = 10
-"""The most tails of one session or key in one process."""
+"""The most tails of one session or key open in one process."""
 _log = logging.getLogger("sluice.follow")
 
 
 class Tail:
-    """What waits for one follower: at most `BURST` events, the newest. A slow one is told how many
-    others there were."""
+    """The new events that wait for one follower: the newest, at most `BURST`. A slow follower gets
+    only the number of the others."""
 
     def __init__(self, reader: "_Reader", begin: int) -> None:
         self.begin = begin
-        """The first entry that it shows."""
+        """The number of the first entry that this tail shows."""
         self.missed = Part(begin, [])
-        """What its follower missed before, to show first."""
+        """The events that the follower missed since its last connection; they are shown first."""
         self._reader = reader
         self._waiting: Part | None = None
         self._news = asyncio.Event()
 
     @property
     def ended(self) -> bool:
-        """Whether nothing follows: the service stops, or its database is away."""
+        """True if no more events follow, because the service stops or its database does not
+        answer."""
         return self._reader.ended
 
     @property
     def position(self) -> int:
-        """The first entry that is still to come, once nothing waits."""
+        """The number of the next entry to show, once nothing waits."""
         return max(self.begin, self._reader.position)
 
     def offer(self, part: Part) -> None:
@@ -72,7 +73,8 @@ class Tail:
         self._news.set()
 
     async def next(self, seconds: float) -> Part | None:
-        """What is new; None if there is nothing within this time, or the tail has ended."""
+        """Wait up to `seconds` for new events. Returns None if there are none within this time, or
+        if the tail has ended."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._news.wait()
@@ -105,7 +107,8 @@ class _Group:
 
 
 class _Reader:
-    """Follows one log for its tails. `users` counts them, and those that are about to be."""
+    """Reads one log's new entries for its tails. `users` counts the tails, and those that are about
+    to be opened."""
 
     def __init__(self, store: Store, tenant_id: str, position: int) -> None:
         self.position = position
@@ -118,7 +121,8 @@ class _Reader:
         self._tenant_id = tenant_id
 
     async def run(self, stopping: asyncio.Event) -> None:
-        """Until no tail is left, the service stops or the database is away."""
+        """Read in turns until no tail is left, the service stops or the database does not
+        answer."""
         try:
             while self.users:
                 with suppress(TimeoutError):
@@ -153,7 +157,7 @@ class _Reader:
 
 
 class EventTails:
-    """All tails of this process. They end when `stopping` is set."""
+    """All open tails of this process. They end when `stopping` is set."""
 
     def __init__(self, store: Store, stopping: asyncio.Event) -> None:
         self._store = store
@@ -165,7 +169,7 @@ class EventTails:
         return self._owners.total()
 
     def require_room(self, owner: Hashable) -> None:
-        """Raises `Unavailable` if this owner, or this process, has as many tails as are allowed."""
+        """Raise `Unavailable` if this owner, or this process, has as many tails as are allowed."""
         if self._owners[owner] >= MAX_OF_OWNER:
             raise Unavailable(
                 f"{MAX_OF_OWNER} live tails of this session are open already, the most allowed: "
@@ -180,8 +184,8 @@ class EventTails:
     async def follow(
         self, tenant_id: str, owner: Hashable, filters: EventFilters, after: int | None
     ) -> AsyncIterator[Tail]:
-        """A tail of the matching events, from entry `after` on or else from now on. Raises like
-        `require_room`, and `ReadFault`."""
+        """Open a tail of the matching events: those from entry `after` on, or only new ones if that
+        is None. Raises like `require_room`, and `ReadFault`."""
         self.require_room(owner)
         self._owners[owner] += 1
         try:

@@ -1,5 +1,5 @@
-"""The steps that every change of a tenant shares: its row, its document in the policy set, and an
-entry in its own log. Knows no operation."""
+"""The steps that every change of a tenant shares: updating its row, publishing its document in the
+policy set, and appending an entry to its own log. Knows no single operation."""
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -28,7 +28,7 @@ _FREE_TEXT = ("reason",)  # an operator's own words, why a tenant is frozen
 
 @dataclass(frozen=True, slots=True)
 class TenantChanges:
-    """Changes tenants. `settings` are the service's, which bind every tenant."""
+    """Changes tenants. `settings` are the service's own, whose limits bind every tenant."""
 
     store: Store
     changes: Changes
@@ -42,9 +42,10 @@ class TenantChanges:
         changed: Callable[[StoredTenant], tuple[StoredTenant, dict[str, Any]]],
         shown: Callable[[StoredTenant], "DataclassInstance"],
     ) -> StoredTenant:
-        """Apply `changed`, which returns the new tenant and the details for the log; `shown`
-        returns what the operation's route shows of a tenant. Writes nothing if the tenant stays
-        the same. Raises `NotFound` if there is no such tenant."""
+        """Apply `changed` to a tenant and return the new tenant. `changed` returns the new tenant
+        and the details for the log; `shown` returns what the operation's route shows of a tenant.
+        Writes nothing if the tenant stays the same. Raises `NotFound` if there is no such
+        tenant."""
 
         async def work(tx: Transaction) -> StoredTenant:
             tenant = await stored(tx.connection, tenant_id)
@@ -63,7 +64,7 @@ class TenantChanges:
 
 
 async def stored(connection: AsyncConnection, tenant_id: str) -> StoredTenant:
-    """The tenant. Raises `NotFound` if there is no such tenant."""
+    """Return the tenant. Raises `NotFound` if there is no such tenant."""
     tenant = await tenant_rows.get(connection, tenant_id)
     if tenant is None:
         raise NotFound(f"no such tenant: `{tenant_id}`")

@@ -25,13 +25,15 @@ from policies.trail.removal import Anchor
 from policies.trail.walk.gaps import Silences
 
 TRIES = 5
-"""Purges run hourly. A verification that meets a purge in every try reports its last result."""
+"""How often a log is verified if a purge interferes. Purges run hourly; a verification that meets
+one in every try reports its last result."""
 
 
 class LogSnapshot(NamedTuple):
-    """A log as of the start of a verification. `last_row` is the highest seq with a row;
-    `anchor_fault` is a fault of the anchor or of the rows below it. `purge_fault` is one of its
-    `purge` entry, told if all entries verify. `counters` are those of the spools."""
+    """The state of a log at the start of a verification. `last_row` is the highest seq with a row;
+    `anchor_fault` is a fault of the anchor or of the rows below it. `purge_fault` is a fault of the
+    anchor's `purge` entry, reported only if all entries verify. `counters` are those of the
+    spools."""
 
     last_row: int
     anchor: Anchor | None
@@ -42,8 +44,9 @@ class LogSnapshot(NamedTuple):
 
 
 class Signed(NamedTuple):
-    """What was signed of the log before this verification began: the checkpoints that its tree must
-    pass through; how it contradicts them already, if it does; and the latest note."""
+    """The signatures of the log from before this verification: the checkpoints `before` that its
+    tree must pass through; the `finding`, if the log already contradicts them; and the latest
+    note."""
 
     before: tuple[Checkpoint, ...] = ()
     finding: Finding | None = None
@@ -60,10 +63,10 @@ async def verify(
     signed: Signed = UNSIGNED,
     silences: Callable[[Silences], None] | None = None,
 ) -> dict[str, Any]:
-    """The answer of `CONTRACT.md`, Verification and retention. `publics` are the keys trusted to
-    sign the log's notes: without any, a purged log can't verify. `silences` is told of the log's
-    silences, which the answer has no place for. Raises `ReadFault` if the database does not
-    answer."""
+    """Verify the log, and return the answer that `CONTRACT.md` describes (Verification and
+    retention). `publics` are the keys trusted to sign the log's notes: without any, a purged log
+    can't verify. `silences` is called with the log's silences, which the answer has no place for.
+    Raises `ReadFault` if the database does not answer."""
     snapshot = await _snapshot(store, tenant_id)
     tries = TRIES
     while True:
@@ -121,7 +124,7 @@ async def _verify(
 
 
 async def _last_row(connection: AsyncConnection, tenant_id: str) -> int:
-    """The highest seq with a row, of an entry or an opening; -1 for an empty log."""
+    """Return the highest seq with a row, of an entry or an opening; -1 for an empty log."""
     last = -1
     for table in (log_entries, openings):
         query = select(func.max(table.c.seq)).where(of_tenant(table, tenant_id))

@@ -1,11 +1,12 @@
-"""Lets a log that diverged from its checkpoints go on as a new incarnation, on an operator's word.
+"""Lets a log that diverged from its checkpoints go on as a new incarnation, when an operator says
+so. A new incarnation has a new origin (its name in checkpoints).
 
     entry       an `incarnation` entry that cites the last note, and the row of the incarnation
     note        the first checkpoint under the new origin, put into the store behind the last note
     publish     like every checkpoint
 
-INVARIANT: only the note in the store ends a divergence, and it takes the log's key. An incarnation
-that someone writes into the database changes nothing.
+INVARIANT: only the note in the store ends a divergence, and signing it takes the log's key. An
+incarnation that someone writes into the database changes nothing.
 """
 
 import asyncio
@@ -27,7 +28,8 @@ from policies.trail.checkpoint import BadNote, accepted_incarnation_record, orig
 
 
 class Accepted(NamedTuple):
-    """The new origin, the `incarnation` entry's number, and the first checkpoint of the origin."""
+    """The result of accepting a log as a new incarnation: the new origin, the `seq` of the
+    `incarnation` entry, and the first checkpoint under the new origin."""
 
     origin: str
     seq: int
@@ -45,8 +47,9 @@ class Acceptance:
         self._maker = CheckpointMaker(store, ring, notes)
 
     async def accept(self, tenant_id: str, reason: str) -> Accepted:
-        """Raises `Conflict` if the log agrees with its checkpoints, `Diverged` if its rows do not
-        even lead to its own head, `NotFound` without such a tenant, and `Unavailable`."""
+        """Accept the log as a new incarnation, and publish its first checkpoint. Raises `Conflict`
+        if the log agrees with its checkpoints, `Diverged` if its rows do not even lead to its own
+        head, `NotFound` if there is no such tenant, and `Unavailable`."""
         try:
             await self._maker.make(tenant_id)
         except Diverged:
@@ -70,7 +73,7 @@ class Acceptance:
     async def _begin(
         self, tx: Transaction, last: StoredNote | None, reason: str
     ) -> StoredIncarnation:
-        """Appends the entry, unless an earlier run has done it and died."""
+        """Append the `incarnation` entry, unless an earlier run has done so before it died."""
         state = await read_state(tx.connection, tx.tenant_id)
         cited = _cited(last, state)
         before = await checkpoints.latest_incarnation(tx.connection, tx.tenant_id)
@@ -108,12 +111,13 @@ class Acceptance:
 
 
 def _text(note: str) -> str:
-    """What is signed of the note."""
+    """Return the part of a note that its signatures sign."""
     return note.partition("\n\n")[0]
 
 
 def _cited(last: StoredNote | None, state: LogState) -> str | None:
-    """The last note that is known, if it can be read."""
+    """Return the text of the last known note, which the new incarnation cites; None if it can't be
+    read."""
     published = None if state.published is None else state.published.note
     note = published if last is None else last.note
     try:

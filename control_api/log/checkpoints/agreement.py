@@ -1,10 +1,10 @@
-"""Checks whether a log agrees with the checkpoints that it has to agree with before it is signed
-again: reads back what is new since a checkpoint that was signed, or everything if there is no such
-checkpoint or if something differs. Memory stays flat, and other tasks run between two pages.
+"""Checks whether a log agrees with its checkpoints before it is signed again. Reads back the
+entries since a signed checkpoint, or all of them if there is no such checkpoint or if something
+differs. Memory stays flat, and other tasks run between two pages.
 
-What a published note proves by its signatures: unsigned, signed, or witnessed by a quorum.
-
-Verifies the note; the number stored beside it is not believed.
+Also tells how much a published note proves by its signatures: unsigned, signed, or witnessed by a
+quorum. For that it verifies the note; the number of cosignatures stored beside the note is not
+believed.
 """
 
 import asyncio
@@ -34,14 +34,16 @@ from policies.trail.removal import Anchor
 
 
 class Level(StrEnum):
-    """How much a checkpoint proves."""
+    """How strongly a checkpoint's signatures protect the log against being rewritten."""
 
     unsigned = "unsigned"
     """There is no checkpoint, or the log's key has not signed it."""
     signed = "signed"
-    """By the log's key: those who have it could have rewritten the log."""
+    """The log's key has signed the checkpoint. Those who have that key could have rewritten the
+    log."""
     witnessed = "witnessed"
-    """And cosigned by the quorum of witnesses: a rewritten log would not be."""
+    """The log's key has signed the checkpoint, and a quorum of witnesses has cosigned it. They
+    would not cosign a rewritten log."""
 
 
 def level_of(
@@ -51,7 +53,8 @@ def level_of(
     witnesses: Collection[VerifierKey],
     quorum: int,
 ) -> tuple[Level, int]:
-    """The level of the note of log `origin`, and how many of the witnesses have cosigned it."""
+    """Return the level of a note of the log `origin`, and how many of the witnesses have cosigned
+    it."""
     if note is None:
         return Level.unsigned, 0
     try:
@@ -64,8 +67,8 @@ def level_of(
 
 
 def cosigners(note: str, witnesses: Collection[VerifierKey]) -> list[str]:
-    """The names of those of the witnesses whose cosignature is on the note, in order. Verifies no
-    cosignature, so that a list of many notes stays cheap; `level_of` does."""
+    """Return the sorted names of the witnesses whose cosignature is on the note. No cosignature is
+    verified, so that a list of many notes stays cheap; `level_of` verifies them."""
     try:
         lines = {(each.name, each.key_id) for each in signed_note.parse(note).signatures}
     except BadNote:
@@ -76,8 +79,9 @@ def cosigners(note: str, witnesses: Collection[VerifierKey]) -> list[str]:
 def merged(
     note: str, lines: Collection[Signature], witnesses: Collection[VerifierKey]
 ) -> tuple[str, int]:
-    """The note with these lines, and how many witnesses have cosigned it. Of each key one line
-    stays, the newest. Raises `BadNote` if a line or the note can't be used."""
+    """Return the note with these signature lines added, and how many witnesses have cosigned it. A
+    new line replaces the note's line of the same key. Raises `BadNote` if a line or the note can't
+    be used."""
     parsed = signed_note.parse(note)
     replaced = {(each.name, each.key_id) for each in lines}
     kept = tuple(each for each in parsed.signatures if (each.name, each.key_id) not in replaced)
@@ -86,21 +90,22 @@ def merged(
 
 
 FIRST_ROWS, MAX_ROWS = 50, 200
-"""The rows of the first page, and the most of any: they are hashed without a pause, in about a
-millisecond."""
+"""The number of rows of the first page, and the maximum for any page. The rows of a page are hashed
+without a pause, in about a millisecond."""
 PAGE_BYTES = 512 * 1024
 PAUSE = 0.001
-"""Seconds between two pages, for other tasks."""
+"""Seconds to sleep between two pages, so that other tasks can run."""
 
 
 MAX_NODES = 4096
-"""Nodes to keep in memory: those of a million entries."""
+"""Tree nodes to keep in memory before they are stored: as many as a million entries have."""
 
 StoredNode = tuple[Node, bytes]
 
 
 class ReadBack(NamedTuple):
-    """The tree that the entries lead to, and those of its nodes that are still to be stored."""
+    """The result of reading entries back: the tree that they lead to, and those of its nodes that
+    are still to be stored."""
 
     tree: Frontier
     nodes: list[StoredNode]
@@ -125,9 +130,9 @@ class RootDiffers(Exception):
 async def read_back(
     store: Store, tenant_id: str, start: Frontier, until: int, expected: Iterable[Checkpoint]
 ) -> ReadBack:
-    """Reads the entries from `start.size` up to `until` and appends them to a copy of `start`.
-    Raises `RootDiffers` at the first checkpoint whose root the tree doesn't have, and
-    `EntriesMissing`."""
+    """Read the entries from `start.size` up to `until` and append them to a copy of `start`. Raises
+    `RootDiffers` at the first expected checkpoint whose root differs from the tree's, and
+    `EntriesMissing` if an entry has no row."""
     tree, nodes = WideTree(start), list[StoredNode]()
     stops: dict[int, set[bytes]] = {}
     for each in expected:
@@ -156,14 +161,14 @@ async def read_back(
 
 
 class _Page(NamedTuple):
-    """The hashes of entries that follow one another, and how many bytes they have."""
+    """The leaf hashes of consecutive entries, and the entries' total size in bytes (`weight`)."""
 
     leaves: list[bytes]
     weight: int
 
 
 def _hashed(wanted: dict[str, Any], connection: Connection) -> _Page | None:
-    """The next entries from `first` on; None if one of them is missing."""
+    """Return the hashes of the next entries from `first` on; None if one of them is missing."""
     rows = connection.execute(_PAGE, wanted).all()
     first = wanted["first"]
     # `seq` is unique and ordered, so first and last tell whether one is missing.
@@ -194,12 +199,14 @@ _PAGE: Select[Any] = (
 
 
 TRIES = 5
-"""Purges run hourly. An examination that meets a purge in every try gives up."""
+"""How often a log is read back if a purge interferes. Purges run hourly, so after this many tries
+the check gives up with `Unavailable`."""
 
 
 async def read_agreeing(store: Store, tenant_id: str, expected: Expected) -> list[StoredNode]:
-    """Reads back what is new. Returns the nodes of the tree to store. Raises `Diverged` unless the
-    entries' tree passes through every expected checkpoint and is the head's."""
+    """Read the log's new entries back, and return the nodes of its tree that are to be stored.
+    Raises `Diverged` unless the entries' tree passes through every expected checkpoint and ends in
+    the head's tree."""
     base = await _base(store, tenant_id, expected)
     if base is not None:
         found = await _read(store, tenant_id, expected, base)
@@ -231,8 +238,9 @@ async def _anchor(store: Store, tenant_id: str, expected: Expected) -> Anchor | 
 
 
 async def _base(store: Store, tenant_id: str, expected: Expected) -> Frontier | None:
-    """A tree to continue, so that only new entries are read. It comes from the database; the first
-    expected checkpoint, which it leads to, proves it."""
+    """Return the tree of an earlier checkpoint to continue from, so that only new entries are read;
+    None if there is no such tree. It comes from the database, and is proven by leading to the first
+    expected checkpoint."""
     if not expected.before:
         return None
     state, first = expected.state, expected.before[0].size

@@ -1,8 +1,8 @@
-"""Determines what a log has to agree with before it is signed again, and reads the log's state as
-the database shows it.
+"""Determines which checkpoints a log has to agree with before it is signed again, and reads the
+log's state as the database shows it.
 
-The checkpoint store decides, because those who write to the database can't change it. So nothing
-that the database shows is believed until it was compared with that store.
+The checkpoint store is authoritative, because those who write to the database can't change it. So
+nothing that the database shows is believed until it was compared with that store.
 """
 
 import asyncio
@@ -29,9 +29,9 @@ from policies.trail.merkle_tree import Frontier
 
 
 class LogState(NamedTuple):
-    """`log` is empty if the tenant has no log yet; `tree` is None if the head is not a valid one.
-    `published` is the latest checkpoint of the current origin, None if there is none that can be
-    read."""
+    """The state of a tenant's log according to the database. `log` is the log's name, empty if the
+    tenant has no log yet. `tree` is None if the head is not a valid one. `published` is the latest
+    checkpoint of the current origin, None if there is none that can be read."""
 
     log: str
     origin: str
@@ -40,7 +40,8 @@ class LogState(NamedTuple):
     published: StoredCheckpoint | None
 
     def checkpoint(self) -> Checkpoint:
-        """The checkpoint of the log as it is. Only for a head that could be read."""
+        """Return the unsigned checkpoint of the log at its present size. Call it only if the head
+        could be read."""
         assert self.tree is not None
         return Checkpoint(self.origin, self.size, self.tree.root())
 
@@ -86,20 +87,22 @@ class Diverged(SluiceError):
 
     finding: Finding
     note: str | None
-    """The latest note in the store, if there is one."""
+    """The latest note in the checkpoint store, if there is one."""
 
     @classmethod
     def of(cls, tenant_id: str, finding: Finding, note: str | None = None) -> "Diverged":
-        """What is wrong with the tenant's log."""
+        """Return the error for a tenant's log, with the finding that says in which way it
+        diverged."""
         error = cls(f"the log of tenant `{tenant_id}` has diverged: {finding.text()}")
         error.finding, error.note = finding, note
         return error
 
 
 class Expected(NamedTuple):
-    """`stored` is the latest note of the tenant in the store, and `outside` the checkpoint that it
-    signs; `inside` is the latest published one, None if its row is not valid. `publics` are the
-    keys that may sign them."""
+    """The checkpoints that a log has to agree with, beside the log's state. `stored` is the
+    tenant's latest note in the checkpoint store, and `outside` the checkpoint that this note signs.
+    `inside` is the latest checkpoint published in the database, None if its row is not valid.
+    `publics` are the keys that may sign them."""
 
     state: LogState
     stored: StoredNote | None
@@ -109,18 +112,19 @@ class Expected(NamedTuple):
 
     @property
     def before(self) -> list[Checkpoint]:
-        """The checkpoints that the log's tree must pass through, the smallest first."""
+        """The checkpoints that the log's tree must pass through, in order of size."""
         found = [each for each in (self.outside, self.inside) if each is not None]
         return sorted(found, key=lambda each: each.size)
 
     @property
     def is_stored(self) -> bool:
-        """Whether the store has a checkpoint of the log's present size."""
+        """True if the checkpoint store has a checkpoint of the log's present size."""
         return self.outside is not None and self.outside.size == self.state.size
 
     @property
     def latest(self) -> str | None:
-        """The note of the largest checkpoint. A published one has its cosignatures too."""
+        """The note of the largest checkpoint, None if there is none. At equal size the published
+        one is preferred, because it has its cosignatures too."""
         published = self.state.published
         outside = -1 if self.outside is None else self.outside.size
         if self.inside is not None and published is not None and self.inside.size >= outside:
@@ -129,7 +133,7 @@ class Expected(NamedTuple):
 
     @property
     def note(self) -> str | None:
-        """A note of the log's present size, if it was signed already."""
+        """A note of the log's present size, None if that size was not signed yet."""
         if self.stored is not None and self.is_stored:
             return self.stored.note
         signed = self.inside is not None and self.inside.size == self.state.size
@@ -139,8 +143,9 @@ class Expected(NamedTuple):
 async def read_expected(
     store: Store, ring: KeyRing, notes: CheckpointStore, tenant_id: str
 ) -> Expected:
-    """Raises `Diverged` if the log contradicts its checkpoints already by its size, its name or
-    what was purged, and `Unavailable` if the database or the checkpoint store does not answer."""
+    """Read the log's state and the checkpoints that it has to agree with. Raises `Diverged` if the
+    log contradicts its checkpoints already by its size, its name or what was purged, and
+    `Unavailable` if the database or the checkpoint store does not answer."""
     # INVARIANT: anchor, store, log, in this order. Other replicas sign and purge meanwhile. A purge
     # is committed only once the store has a checkpoint of what it removes, so a store that was read
     # after the anchor has it. The log has what the store has signed only if it is read later.
@@ -180,7 +185,8 @@ async def read_expected(
 def _of_store(
     tenant_id: str, state: LogState, stored: StoredNote, publics: tuple[bytes, ...]
 ) -> Checkpoint:
-    """The checkpoint of the store's latest note. Raises `Diverged` unless it is of this log."""
+    """Return the checkpoint that the store's latest note signs. Raises `Diverged` unless that is a
+    checkpoint of this log."""
     reason, text = Reason.CHECKPOINT_UNREADABLE, "the store's latest note can't be read"
     try:
         last = checkpoint.unverified(stored.note)

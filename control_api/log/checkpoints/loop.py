@@ -1,8 +1,8 @@
-"""Keeps every log's checkpoints current: those of busy logs every few seconds, of idle ones hourly.
+"""Keeps every log's checkpoints current: signs busy logs every few seconds, and idle ones hourly.
 
 One query a turn finds the logs that have changed, however many tenants there are. Replicas share
 the work without talking to each other: one that finds a checkpoint made a moment ago leaves that
-log to the next turn. Knows when; `maker` knows how.
+log to the next turn. This module decides when to sign a log; `maker` signs it.
 """
 
 import asyncio
@@ -25,19 +25,21 @@ from policies.trail.record import log_heartbeat_record
 
 SECOND = 1_000_000
 IDLE = 3600 * SECOND
-"""After this time without an entry a log gets a heartbeat, and with it a checkpoint."""
+"""The time (microseconds) without an entry after which a log gets a heartbeat entry, and with that
+a checkpoint."""
 RECENT = 120 * SECOND
-"""How far the clocks of replicas may differ: heads that moved within this time are looked at."""
+"""The most (microseconds) that the clocks of replicas may differ. Each turn looks at the heads that
+moved within this time."""
 LONGEST_WAIT = 5.0
-"""Seconds until a log that diverged, or could not be signed, is tried again."""
+"""Seconds until a log that diverged, or could not be signed, is tried again at the latest."""
 AT_ONCE = 4
-"""Logs that are signed at the same time: each reads and writes over a database connection."""
+"""Logs that are signed at the same time. Each reads and writes over a database connection."""
 _log = logging.getLogger("sluice.checkpoints")
 
 
 class CheckpointLoop:
-    """Signs the logs of one store. `seconds` lie between two checkpoints of a busy log.
-    `published` is told of each, and returns at once."""
+    """Signs the logs of one store in the background. A busy log gets a checkpoint every `seconds`.
+    `published` is called with each new checkpoint, and must return at once."""
 
     def __init__(
         self,
@@ -63,13 +65,15 @@ class CheckpointLoop:
         self._failing: set[str] = set()
 
     async def run(self) -> None:
-        """Runs as long as the app. The first turn compares every log with its checkpoints."""
+        """Sign logs as long as the app runs. The first turn compares every log with its
+        checkpoints."""
         while True:
             await self.once()
             await asyncio.sleep(min(self._seconds, LONGEST_WAIT))
 
     async def once(self) -> None:
-        """One turn. A failure is logged, once, and the log tried again in the next turn."""
+        """Run one turn. A log that fails is tried again in the next turn; the same failure is
+        logged only once."""
         try:
             changed = await self._changed()
             self._recovered("")
@@ -84,7 +88,8 @@ class CheckpointLoop:
                 task.add_done_callback(lambda _: places.release())
 
     async def _changed(self) -> list[str]:
-        """The tenants whose log has grown since it was signed, is idle, or is to be tried again."""
+        """Return the tenants whose log has grown since it was signed, is idle, or is to be tried
+        again."""
         now = self._store.clock.now()
         wanted = {"recent": now - RECENT if self._started else -1, "idle": now - IDLE}
         async with self._store.reading_all_tenants() as connection:
@@ -103,7 +108,7 @@ class CheckpointLoop:
         return sorted(changed)
 
     async def _beat(self, tenant_id: str) -> None:
-        """Appends a heartbeat, unless another replica has just done so."""
+        """Append a heartbeat entry, unless another replica has just done so."""
 
         async def work(tx: Transaction) -> None:
             query = select(log_heads.c.last_ts).where(of_tenant(log_heads, tenant_id))
@@ -139,7 +144,8 @@ class CheckpointLoop:
             self._again.add(tenant_id)
 
     async def _is_signed(self, tenant_id: str) -> bool:
-        """Whether another replica has signed this log a moment ago."""
+        """Return whether another replica has signed this log a moment ago, so that this turn can
+        skip it."""
         # Each process compares each log with the store at its start, and at least once an hour. So
         # a store that only this one uses is never a day behind, which is the shortest retention.
         compared = self._compared.get(tenant_id)

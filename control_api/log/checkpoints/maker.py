@@ -26,16 +26,19 @@ from policies.trail.findings import Finding
 from policies.trail.proofs import signed_note
 
 TRIES = 10
-"""Another replica may put its note first."""
+"""How often a new note is made and put into the checkpoint store: each time, another replica may
+put its note first."""
 REREAD_SECONDS = 600.0
-"""Until the rows of a log that contradicted its checkpoints are read again."""
+"""Seconds until the rows of a log that contradicted its checkpoints are read again."""
 APART_SECONDS = 7200.0
-"""Since the store last lacked a published checkpoint. Every log is compared once an hour."""
+"""How many seconds `is_apart` stays true after the store lacked a published checkpoint. Every log
+is compared once an hour, so it does not lapse between two comparisons."""
 _log = logging.getLogger("sluice.checkpoints")
 
 
 class _Contradiction(NamedTuple):
-    """What reading the rows back has found; `number` is the latest note's in the store then."""
+    """A finding of reading a log's rows back, kept so that they are not read again before `until`,
+    or before the store has another latest note than that of `number`."""
 
     finding: Finding
     number: int | None
@@ -56,13 +59,14 @@ class CheckpointMaker:
 
     @property
     def is_apart(self) -> bool:
-        """Whether another process publishes checkpoints that the store does not get."""
+        """True if another process publishes checkpoints that this process's checkpoint store does
+        not get. All replicas must share one store."""
         return self._store.clock.monotonic() < self._apart_until
 
     async def make(self, tenant_id: str) -> StoredCheckpoint | None:
-        """The latest checkpoint of the log; signs a new one if the log has grown since. None for a
-        log without entries. Raises `Diverged`, or `Unavailable` if the database or the checkpoint
-        store does not answer."""
+        """Return the latest checkpoint of the log; sign a new one first if the log has grown. None
+        for a log without entries. Raises `Diverged`, or `Unavailable` if the database or the
+        checkpoint store does not answer."""
         try:
             made = await self._make(tenant_id)
         except Diverged as error:
@@ -75,12 +79,13 @@ class CheckpointMaker:
         return made
 
     async def tenants_outside(self) -> list[str]:
-        """The tenants that the checkpoint store has notes of. Raises `Unavailable`."""
+        """Return the ids of the tenants that have notes in the checkpoint store. Raises
+        `Unavailable`."""
         return await asyncio.to_thread(self._notes.tenants)
 
     async def covering(self, tenant_id: str, size: int) -> StoredCheckpoint:
-        """A checkpoint of at least `size` entries, for a purge. Raises `PurgeMismatch` if the log
-        diverged, and `Unavailable`."""
+        """Return a checkpoint of at least `size` entries, for a purge. Raises `PurgeMismatch` if
+        the log diverged or has fewer entries, and `Unavailable`."""
         try:
             made = await self.make(tenant_id)
         except Diverged as error:
@@ -90,8 +95,8 @@ class CheckpointMaker:
         return made
 
     async def signed(self, tenant_id: str) -> Signed:
-        """What was signed of the log, for a verification to compare it with. Raises
-        `Unavailable`."""
+        """Return the signed checkpoints of the log, for a verification to compare the log with.
+        Raises `Unavailable`."""
         try:
             expected = await self._expected(tenant_id)
         except Diverged as error:
@@ -105,7 +110,8 @@ class CheckpointMaker:
         return await read_expected(self._store, self._ring, self._notes, tenant_id)
 
     def refuse(self, tenant_id: str, error: Diverged) -> None:
-        """Notes that a log diverged, and says so in the log of the service, once."""
+        """Remember that a log diverged, and report that in the service's own log, once for each
+        finding."""
         if self.diverged.get(tenant_id) != error.finding:
             self.diverged[tenant_id] = error.finding
             _log.error(
@@ -134,8 +140,9 @@ class CheckpointMaker:
         raise Unavailable(f"other processes are signing the log of tenant `{tenant_id}`")
 
     def _say_if_apart(self, tenant_id: str, expected: Expected) -> None:
-        """Says so if a checkpoint was published that the store did not have: every replica that
-        shares the store puts it there first."""
+        """Log an error if the database has a published checkpoint that the checkpoint store lacks.
+        Every replica that shares the store puts a checkpoint there before it publishes it, so the
+        store has lost it or a replica uses another store."""
         stored, outside, inside = expected.stored, expected.outside, expected.inside
         published = expected.state.published
         if stored is None and published is not None:
@@ -158,8 +165,8 @@ class CheckpointMaker:
             self._apart_until = self._store.clock.monotonic() + APART_SECONDS
 
     async def _read_back(self, tenant_id: str, expected: Expected) -> list[StoredNode]:
-        """The new nodes of the log's tree. Raises `Diverged` unless the log's rows agree with what
-        is expected of them."""
+        """Return the nodes of the log's tree that are new. Raises `Diverged` unless the log's rows
+        agree with the expected checkpoints."""
         number = None if expected.stored is None else expected.stored.number
         known, now = self._contradictions.pop(tenant_id, None), self._store.clock.monotonic()
         # Reading a whole log again every few seconds would only cost.

@@ -1,4 +1,5 @@
-"""Collects the cosignatures of witnesses for published checkpoints.
+"""Collects the cosignatures of witnesses for published checkpoints. Speaks C2SP `tlog-witness`
+(`add-checkpoint`) with each of them, in requests that are bounded in time and bytes.
 
 A cosignature is put into the checkpoint store, then merged into the published note. If we die in
 between, the next run asks again, and a witness cosigns the same checkpoint again.
@@ -9,10 +10,6 @@ that a witness missed gets its cosignature only indirectly, by the next one.
 
 INVARIANT: a log that the witness refuses, or has never heard of, delays no other log: each has a
 pause of its own.
-
-Asks one witness for its cosignature of a checkpoint (C2SP `tlog-witness`, `add-checkpoint`).
-
-One request, bounded in time and bytes. Doesn't know which sizes the log has.
 """
 
 import asyncio
@@ -48,25 +45,26 @@ TOTAL_SECONDS = 10.0
 CONNECT_SECONDS = 3.0
 MAX_ANSWER = 64 * 1024
 FUTURE_SECONDS = 300
-"""How far a witness's clock may be ahead of ours."""
+"""Seconds that a witness's clock may be ahead of ours."""
 
 
 class Refusal(StrEnum):
-    """Why there is no cosignature."""
+    """The reasons for which a witness's cosignature is missing. The metric of answers has them as
+    labels."""
 
     unreachable = "unreachable"
-    """No answer in time, or 5xx."""
+    """The witness did not answer in time, or answered 5xx."""
     unknown = "unknown"
-    """404: the witness's operator has not configured this origin."""
+    """The witness answered 404: its operator has not configured this origin."""
     unsigned = "unsigned"
-    """403: the witness has another key of the log."""
+    """The witness answered 403: it has another key of the log."""
     inconsistent = "inconsistent"
-    """422: the checkpoint does not continue what the witness has cosigned. The log was rewritten,
-    or the witness errs."""
+    """The witness answered 422: the checkpoint does not continue the one that it cosigned last. The
+    log was rewritten, or the witness errs."""
     ahead = "ahead"
-    """409: the witness has cosigned more entries than the log has."""
+    """The witness answered 409: it has cosigned more entries than the log has."""
     unusable = "unusable"
-    """The answer is not one of the protocol, or its cosignature does not verify."""
+    """The answer does not follow the protocol, or its cosignature does not verify."""
 
 
 _BY_STATUS = {403: Refusal.unsigned, 404: Refusal.unknown, 422: Refusal.inconsistent}
@@ -81,13 +79,14 @@ class NotCosigned(Exception):
 
 
 class OtherSize(NamedTuple):
-    """What the witness cosigned last, from which the proof has to lead."""
+    """The witness's answer that it cosigned last at another `size` than the request assumed. The
+    consistency proof has to begin at that size."""
 
     size: int
 
 
 class WitnessClient:
-    """The requests to one witness. `session` comes from `open_session`."""
+    """Sends checkpoints to one witness. `session` comes from `open_session`."""
 
     def __init__(self, address: WitnessAddress, session: ClientSession) -> None:
         self.key = address.key
@@ -97,8 +96,9 @@ class WitnessClient:
     async def submit(
         self, note: str, old: int, proof: list[bytes], now: int
     ) -> Signature | OtherSize:
-        """The cosignature of `note`, verified, or the size that the witness expects instead of
-        `old`. `now` is in seconds. Raises `NotCosigned`."""
+        """Ask the witness to cosign `note`, with a consistency proof from size `old`. Return its
+        verified cosignature, or the size that it expects instead of `old`. `now` is in seconds.
+        Raises `NotCosigned`."""
         body = "\n".join([f"old {old}", *map(b64, proof), "", note]).encode()
         try:
             # Redirects lead to an address that the operator has not chosen.
@@ -127,7 +127,8 @@ class WitnessClient:
         raise NotCosigned(refusal, f"it answered {status}: {_message(raw)}")
 
     def _verified(self, raw: bytes, note: str, now: int) -> Signature:
-        """The witness's own line. Lines of other keys are ignored, as the protocol asks."""
+        """Return the witness's own signature line, verified. Lines of other keys are ignored, as
+        the protocol asks."""
         try:
             added = signed_note.parse(note + raw.decode())
             if added.text != signed_note.parse(note).text:
@@ -146,8 +147,8 @@ class WitnessClient:
 
 
 def open_session() -> ClientSession:
-    """A session for every witness: no proxy from the environment, no cookies, and connections that
-    stay open, as the protocol asks."""
+    """Return an HTTP session for the requests to all witnesses: without proxies from the
+    environment and without cookies. Connections stay open, as the protocol asks."""
     return ClientSession(
         cookie_jar=DummyCookieJar(),
         trust_env=False,
@@ -165,7 +166,8 @@ def _size(raw: bytes) -> OtherSize:
 
 
 def _message(raw: bytes) -> str:
-    """The message of an answer: `sluice witness` sends JSON, others plain text."""
+    """Return the message in a witness's answer, at most 200 characters. `sluice witness` sends
+    JSON, others plain text."""
     try:
         return repr(orjson.loads(raw)["message"])[:200]
     except (ValueError, LookupError, TypeError):
@@ -173,12 +175,14 @@ def _message(raw: bytes) -> str:
 
 
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
-"""Seconds until a witness that has not cosigned a log is asked for it again."""
+"""The first and the longest pause (seconds) before a witness that has not cosigned a log's
+checkpoint is asked again."""
 
 
 @dataclass(slots=True)
 class _Waiting:
-    """`since` is when the log began to lack a cosignature, as `monotonic` counts it."""
+    """A log's checkpoint that waits for a cosignature. `since` is when the log began to lack one,
+    as `monotonic` counts it."""
 
     made: StoredCheckpoint
     since: float
@@ -187,18 +191,20 @@ class _Waiting:
 
 class WitnessQueue:
     """The checkpoints that wait for one witness. `monotonic` counts seconds. Between `next` and
-    `done` or `retry`, the log has no turn."""
+    `done` or `retry`, `next` does not return the same log again."""
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
         self._monotonic = monotonic
         self._waiting: dict[str, _Waiting] = {}
         self._turns: list[tuple[float, int, str]] = []
-        """When each log is due, the earliest first: a heap, since there may be thousands."""
+        """The time at which each log is due, earliest first. A heap, since there may be thousands
+        of logs."""
         self._order = itertools.count()
         self._changed = asyncio.Event()
 
     def put(self, tenant_id: str, made: StoredCheckpoint) -> None:
-        """A log has a newer checkpoint. It keeps its turn, and the pause that it has."""
+        """Queue a log's newer checkpoint. If an older one of the same log is waiting, replace it,
+        but keep its turn and its pause."""
         waiting = self._waiting.get(tenant_id)
         if waiting is None:
             now = self._monotonic()
@@ -209,7 +215,7 @@ class WitnessQueue:
             waiting.made = made
 
     async def next(self) -> tuple[str, StoredCheckpoint]:
-        """The tenant whose turn it is, and the checkpoint of its log, once there is one."""
+        """Wait until a log is due, and return its tenant and its checkpoint."""
         while True:
             self._changed.clear()
             left = self._turns[0][0] - self._monotonic() if self._turns else None
@@ -221,7 +227,8 @@ class WitnessQueue:
                     await self._changed.wait()
 
     def done(self, tenant_id: str, made: StoredCheckpoint) -> None:
-        """Nothing is to be asked for `made` any more."""
+        """Finish the turn of a log: `made` needs no further request. A newer checkpoint that
+        arrived meanwhile is queued."""
         waiting = self._waiting.pop(tenant_id)
         if waiting.made is not made:
             self.put(tenant_id, waiting.made)
@@ -232,7 +239,8 @@ class WitnessQueue:
         waiting.pause = min(2 * waiting.pause, LONGEST_PAUSE)
 
     def waits(self) -> float:
-        """Seconds since when the log that waits longest has no cosignature."""
+        """Return for how many seconds the log that waits longest has lacked a cosignature; 0 if
+        none waits."""
         since = min((each.since for each in self._waiting.values()), default=None)
         return 0.0 if since is None else self._monotonic() - since
 
@@ -241,12 +249,14 @@ class WitnessQueue:
 
 
 TRIES = 3
-"""Another replica may submit to the same witness in between."""
+"""How often a checkpoint is submitted with another proof: in between, another replica may submit to
+the same witness."""
 _log = logging.getLogger("sluice.witnesses")
 
 
 class Cosigner:
-    """Asks every witness. `publics` returns the keys that may have signed the log's notes."""
+    """Asks every witness to cosign the published checkpoints. `publics` returns the keys that may
+    have signed the log's notes."""
 
     def __init__(
         self,
@@ -271,7 +281,7 @@ class Cosigner:
                 queue.put(tenant_id, made)
 
     async def run(self) -> None:
-        """Runs as long as the app."""
+        """Ask the witnesses for as long as the app runs."""
         async with open_session() as session, asyncio.TaskGroup() as group:
             for address, queue in self._queues.items():
                 group.create_task(self._follow(address, queue, session))
@@ -298,7 +308,8 @@ class Cosigner:
     async def _ask(
         self, client: WitnessClient, sizes: dict[str, int], tenant_id: str, made: StoredCheckpoint
     ) -> bool:
-        """Whether to ask again later."""
+        """Ask for a cosignature of `made`, store it, and report the outcome. Returns whether to ask
+        again later."""
         try:
             line = await self._cosignature(client, sizes, tenant_id, made)
         except NotCosigned as error:
@@ -315,7 +326,8 @@ class Cosigner:
     async def _cosignature(
         self, client: WitnessClient, sizes: dict[str, int], tenant_id: str, made: StoredCheckpoint
     ) -> Signature | None:
-        """None if a newer checkpoint was cosigned already, for another replica."""
+        """Return the witness's cosignature of `made`; None if the witness has already cosigned a
+        newer checkpoint for another replica."""
         for _ in range(TRIES):
             old = min(sizes.get(made.origin, 0), made.size)
             proof = await self._proof(tenant_id, old, made.size)
@@ -355,7 +367,8 @@ class Cosigner:
         await self._store.write(tenant_id, work)
 
     def _report(self, key: VerifierKey, made: StoredCheckpoint, outcome: str, why: str) -> None:
-        """One answer, one metric; and a log line when a witness's outcome for a log changes."""
+        """Count one answer in the metric, and write a log line if this witness's outcome for this
+        log has changed."""
         changed = self._metrics.answered(key.name, made.origin, outcome)
         if not changed:
             return

@@ -1,5 +1,5 @@
-"""Verifies a log in its database. `sluice verify --database URL` becomes this program, and has
-checked the arguments.
+"""Verifies a log in its database. `sluice verify --database URL` checks its arguments, and then
+runs this program in its place.
 
     python -m control_api.log.database_verifier --database URL [--store URL] [--log TENANT] …
 
@@ -21,7 +21,7 @@ from policies.trail.verdict.trusted_keys import add_database, add_trust, check_q
 
 
 def main(arguments: list[str]) -> int:
-    """Verify one log, and print what is found. Returns the exit code."""
+    """Verify one log, and print the findings. Returns the exit code."""
     parser = ArgumentParser(prog="sluice verify")
     add_trust(parser)
     add_database(parser)

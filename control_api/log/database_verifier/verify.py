@@ -1,8 +1,8 @@
 """Verifies one log in its database: SQLite, also a copy of the file, or PostgreSQL.
 
-Reads through the store's own queries, without starting anything of the service. What the entries,
-columns, index, head and anchor must be, `control_api.log.verify` knows; here they are compared with
-the checkpoints of the database, of the store outside and of the arguments.
+Reads through the store's own queries, without starting any part of the service.
+`control_api.log.verify` checks entries, columns, index, head and anchor; this module compares the
+result with the checkpoints of the database, of the store outside and of the arguments.
 """
 
 import asyncio
@@ -45,11 +45,13 @@ from policies.trail.walk.gaps import Silences
 
 NOTES_PAGE = 5000
 TRIES = 5
-"""Purges run hourly. A reading that meets a purge in every try gives up."""
+"""How often entries are read if a purge interferes. Purges run hourly, so after this many tries the
+reading gives up."""
 
 
 async def published_notes(connection: AsyncConnection, tenant: str) -> tuple[str, str, list[str]]:
-    """The log's name, the origin of its newest checkpoints, and its latest note."""
+    """Return the log's name, the origin of its newest checkpoints, and a list with its latest
+    published note, empty if none of that origin can be read."""
     query = select(log_heads.c.log).where(of_tenant(log_heads, tenant))
     log = str((await connection.execute(query)).scalar() or "")
     origin = await checkpoints.current_origin(connection, tenant, log)
@@ -61,7 +63,7 @@ async def published_notes(connection: AsyncConnection, tenant: str) -> tuple[str
 
 
 async def last_entry(connection: AsyncConnection, tenant: str) -> str:
-    """The time of the newest entry, empty if it can't be read."""
+    """Return the time of the newest entry (`ts`), empty if it can't be read."""
     query = (
         select(log_entries.c.entry)
         .where(of_tenant(log_entries, tenant))
@@ -78,7 +80,8 @@ async def last_entry(connection: AsyncConnection, tenant: str) -> str:
 async def neighbour_rows(
     connection: AsyncConnection, tenant: str, seq: int
 ) -> list[tuple[str, bytes]]:
-    """The entry at `seq` and those beside it, as far as they exist."""
+    """Return the entry at `seq` and those beside it, as far as they exist, each with `before`,
+    `here` or `after`."""
     query = (
         select(log_entries.c.seq, log_entries.c.entry)
         .where(
@@ -97,8 +100,8 @@ async def neighbour_rows(
 
 
 async def roots_at(store: Store, tenant: str, sizes: Collection[int], end: int) -> dict[int, bytes]:
-    """The roots of the tree at those of `sizes` that are not above `end`. The entries up to there
-    must be verified, since only the hashes beside them are read."""
+    """Return the roots of the tree at those of `sizes` that are not above `end`. The entries up to
+    there must have been verified, since only the hashes stored beside them are read."""
     wanted = sorted(size for size in sizes if size <= end)
     roots: dict[int, bytes] | None = None
     tries = TRIES
@@ -109,7 +112,7 @@ async def roots_at(store: Store, tenant: str, sizes: Collection[int], end: int) 
 
 
 async def _roots_at(store: Store, tenant: str, wanted: Sequence[int]) -> dict[int, bytes] | None:
-    """The roots at the sizes in `wanted`, which is in order; None if an entry is missing."""
+    """Return the roots at the sizes in `wanted`, which is sorted; None if an entry is missing."""
     async with store.snapshot(tenant) as connection:
         try:
             anchor = await latest_anchor(connection, tenant)
@@ -142,8 +145,9 @@ async def _roots_at(store: Store, tenant: str, wanted: Sequence[int]) -> dict[in
 async def _purged_roots(
     connection: AsyncConnection, tenant: str, anchor: Frontier, sizes: Collection[int]
 ) -> dict[int, bytes]:
-    """The roots at sizes inside the purged prefix, where stored nodes prove that the anchor's tree
-    begins with that tree: those at multiples of 256, and at most checkpoints that are kept."""
+    """Return the roots at sizes inside the purged prefix for which stored nodes prove that the
+    anchor's tree begins with that tree. That works at multiples of 256, and at most checkpoints
+    that are kept."""
     roots: dict[int, bytes] = {}
     for size in sizes:
         known, parts = KnownNodes(), tree_proofs.consistency_parts(size, anchor.size)
@@ -170,8 +174,9 @@ MOST_SHOWN = 20
 
 @dataclass(frozen=True, slots=True)
 class DatabaseOptions:
-    """`url` as SLUICE_DATABASE_URL, `store` as SLUICE_CHECKPOINT_STORE, `tenant` of `--log`, and
-    what the arguments pin."""
+    """The options of `sluice verify --database`. `url` is like SLUICE_DATABASE_URL, `store` like
+    SLUICE_CHECKPOINT_STORE; `tenant` is that of `--log`. The others are the keys, witnesses, quorum
+    and checkpoints that the arguments pin."""
 
     url: str
     store: str | None = None
@@ -183,7 +188,8 @@ class DatabaseOptions:
 
 
 def verify_database(options: DatabaseOptions, clock: Clock) -> Outcome:
-    """Verify one log. Raises `Unusable` if the database or the store can't be read."""
+    """Verify one log, and return the outcome. Raises `Unusable` if the database or the store can't
+    be read."""
     try:
         return asyncio.run(_verify(options, clock))
     except (UnusableDatabase, DatabaseUnreachable, CheckpointStoreFault) as error:
@@ -292,9 +298,10 @@ def _latest(notes: CheckpointStore, tenant: str) -> str | None:
 
 
 def _of_store(latest: str, published: list[str], purged: int, outcome: Outcome) -> list[str]:
-    """The published note and the store's latest, if that is about this log. One about a log that
-    the database does not have, or not under this name, means that the database was emptied or put
-    back. One of fewer entries than were `purged` means that nothing is left to compare it with."""
+    """Return the published notes and the store's latest note, if that is about this log. Adds a
+    finding to `outcome` otherwise: a note about a log that the database does not have, or not under
+    this name, means that the database was emptied or put back. A note of fewer entries than were
+    `purged` means that nothing is left to compare it with."""
     noted, log, origin = latest.partition("\n")[0], outcome.log, outcome.origin
     if noted == origin:
         with suppress(BadNote):
@@ -311,7 +318,8 @@ def _of_store(latest: str, published: list[str], purged: int, outcome: Outcome) 
 
 
 def _cosigned(latest: str, witnesses: Sequence[VerifierKey]) -> str:
-    """Who has cosigned a note of the store that the database has nothing to compare with."""
+    """Return a sentence that names the witnesses who cosigned a note of the store. The database has
+    nothing to compare that note with."""
     try:
         size = checkpoint.unverified(latest).size
         names = [each.key.name for each in witnessed(signed_note.parse(latest), witnesses)]
@@ -322,7 +330,7 @@ def _cosigned(latest: str, witnesses: Sequence[VerifierKey]) -> str:
 
 
 def _finding(broken_at: str | None, text: str | None) -> Finding | None:
-    """The finding that the online verification shows as a text."""
+    """Return the finding that the online verification shows as a text; None if there is no text."""
     if text is None:
         return None
     code, _, message = text.partition(": ")

@@ -4,5 +4,6 @@
     async for piece in export.pieces(): ...
 
 `place` turns `from` and `to` into entries and finds the tree before them; `rows` reads the entries'
-lines, page by page; `file` puts the file together; `pace` gives way to evaluations.
+lines, page by page, and pauses in favour of evaluations on a busy service; `file` puts the file
+together; `ending` writes its last lines.
 """

@@ -1,8 +1,8 @@
 """Exports a log's decisions as the lines of another format, page by page, in the log's order.
 
-Each page is a transaction of its own, and one is read while the one before it is sent. What would
-make a line wrong, or be missing without a word, ends the export: an entry that is not what its hash
-says, a gap, a purge of what was still to be read.
+Each page is a transaction of its own, and one is read while the one before it is sent. The export
+ends early rather than give a wrong line or leave one out silently: at an entry that does not match
+its hash, at a gap, and if a purge removes what was still to be read.
 """
 
 import asyncio
@@ -27,16 +27,16 @@ from policies.trail.entry import audit_event
 from policies.trail.merkle_tree import leaf_hash
 
 PAGE_ENTRIES, PAGE_BYTES = 2000, 4 * 1024 * 1024
-"""The most entries of a page, and the bytes after which it ends."""
+"""The most entries of a page, and the size in bytes at which it ends."""
 STRETCH = 64
-"""Decisions formatted at a time, in a thread: for less than a millisecond, in which the event loop
-may have to wait for the interpreter's lock."""
+"""Decisions formatted at a time in a thread. That takes less than a millisecond, during which the
+event loop may have to wait for the interpreter's lock."""
 
 
 class DecisionPage(NamedTuple):
-    """The decisions `rows` `(seq, entry, hash, openings)` among the entries up to `until`
-    (exclusive). `missing` is the first entry that is not there, `kept` the first that no purge had
-    removed when the page was read."""
+    """A page of decisions: `rows` are the `(seq, entry, hash, openings)` of those among the entries
+    up to `until` (exclusive). `missing` is the first entry that has no row, if any; `kept` is the
+    first entry that no purge had removed when the page was read."""
 
     until: int
     rows: Sequence[Row[Any]]
@@ -47,8 +47,8 @@ class DecisionPage(NamedTuple):
 def read_decisions(
     connection: Connection, tenant_id: str, at: int, until: int, filters: EventFilters = EVERY_EVENT
 ) -> DecisionPage:
-    """The page from entry `at` on, which ends before `until` if it is full. `until` is at most the
-    log's size."""
+    """Read the page from entry `at` on that ends before `until`, or earlier if it is full. `until`
+    is at most the log's size."""
     until = min(until, at + PAGE_ENTRIES)
     there = of_tenant(log_entries, tenant_id), log_entries.c.seq >= at
     size = func.length(log_entries.c.entry) + func.coalesce(func.length(openings.c.openings), 0)
@@ -74,8 +74,8 @@ def read_decisions(
 
 
 def read_event(row: Row[Any], *, opened: bool = True) -> AuditEvent:
-    """The event of a row, without what its openings hold unless they are `opened`. Raises
-    `ExportStopped` if the entry is not what was hashed."""
+    """Return the event of a row, without the content of its openings unless `opened`. Raises
+    `ExportStopped` if the entry does not match its hash."""
     try:
         if leaf_hash(row.entry) == row.hash:
             return audit_event(orjson.loads(row.entry), row.hash, row.openings if opened else None)
@@ -88,7 +88,8 @@ def read_event(row: Row[Any], *, opened: bool = True) -> AuditEvent:
 
 @dataclass(frozen=True, slots=True)
 class DecisionExport:
-    """The decisions from entry `first` up to `until` (exclusive) that match, `limit` at most."""
+    """An export of the matching decisions among the entries from `first` up to `until` (exclusive),
+    at most `limit` of them."""
 
     store: Store
     tenant_id: str
@@ -100,9 +101,9 @@ class DecisionExport:
     filters: EventFilters
 
     async def pieces(self, why_stop: WhyStop) -> AsyncGenerator[bytes, None]:
-        """The lines' bytes. `why_stop` is asked before each page, and gives a reason to stop, or
-        None. Raises `ExportStopped` then and if a line can't be given; and `ReadFault` if the
-        database does not answer."""
+        """Yield the lines as bytes. `why_stop` is called before each page, and returns a reason to
+        stop, or None. Raises `ExportStopped` if it gives a reason or if a line can't be given; and
+        `ReadFault` if the database does not answer."""
         if self.form.header:
             yield self.form.header
         left = self.until - self.first if self.limit is None else self.limit
@@ -145,7 +146,8 @@ class DecisionExport:
         )
 
     def _lines(self, rows: Sequence[Row[Any]]) -> tuple[bytes, ExportStopped | None]:
-        """The lines of rows, up to the first that can't be given, and why."""
+        """Return the lines of the rows up to the first that can't be given, and the error of that
+        one."""
         encode, end, lines = self.form.encode, self.form.end, list[bytes]()
         try:
             for row in rows:
@@ -158,8 +160,8 @@ class DecisionExport:
 async def open_decisions(
     store: Store, tenant_id: str, wanted: Wanted, form: Format, filters: EventFilters = EVERY_EVENT
 ) -> DecisionExport:
-    """An export of the decisions in the log as it is now, or of those that match all filters.
-    Raises like `open_export`."""
+    """Return an export of the decisions in the log as it is now that match all filters. Raises like
+    `open_export`."""
     async with store.reading(tenant_id) as connection:
         part = await find_part(connection, tenant_id, wanted.first, wanted.until)
     return DecisionExport(

@@ -1,10 +1,10 @@
-"""Writes what stands behind an export's last entry: its proof, the checkpoints and keys that it
-cites, and the `purge` entry of what precedes it.
+"""Writes the lines behind an export's last entry: its proof, the checkpoints and keys that it
+cites, and the `purge` entry that explains why earlier entries are missing.
 
 An erasure's `redact` entry may lie behind the end of a part, or of an export that was running.
 Without it a reader could not tell an erasure from openings that were removed silently, so the file
-brings it along, with its own proof. In the same way, only the `purge` entry tells retention from
-rows that were deleted. After an incarnation the log's checkpoints have another origin.
+brings it along, with its own proof. In the same way, only the `purge` entry distinguishes retention
+from rows that were deleted. After an incarnation the log's checkpoints have another origin.
 """
 
 from collections.abc import AsyncGenerator, Collection, Sequence
@@ -39,7 +39,7 @@ from policies.trail.walk.gaps import erased_ranges
 
 
 class PurgeEntry(NamedTuple):
-    """The `purge` entry `seq`, its bytes as text."""
+    """A `purge` entry: its number in the log, and its bytes as text."""
 
     seq: int
     text: str
@@ -52,9 +52,9 @@ async def shown_purge(
     anchor: Anchor,
     publics: Collection[bytes],
 ) -> PurgeEntry:
-    """The `purge` entry of the anchor. Raises `Conflict` if the log does not show that retention
-    removed what precedes its oldest entry, and `Unavailable` if no checkpoint covers that yet.
-    `publics` are the keys trusted to sign the log."""
+    """Return the anchor's `purge` entry. Raises `Conflict` if the log does not show that retention
+    removed the entries before its oldest one, and `Unavailable` if no checkpoint covers the purge
+    yet. `publics` are the keys trusted to sign the log."""
     kept, fault = anchor.purged.size, anchor.fault(log, publics)
     raw = await checks.purge_entry(connection, tenant_id, anchor)
     if fault is not None or raw is None:
@@ -76,7 +76,8 @@ WITHOUT_END = 2**63 - 1
 
 
 class OriginSpan(NamedTuple):
-    """The sizes above `above`, up to `most` (inclusive), whose checkpoints have this origin."""
+    """A range of log sizes whose checkpoints have the same origin: the sizes above `above`, up to
+    `most` (inclusive)."""
 
     origin: str
     above: int
@@ -101,7 +102,8 @@ async def origin_spans(connection: AsyncConnection, tenant_id: str, log: str) ->
 def newest(
     connection: Connection, tenant_id: str, span: OriginSpan, above: int, most: int
 ) -> StoredCheckpoint | None:
-    """The newest checkpoint of a size above `above` and up to `most`."""
+    """Return the newest checkpoint in the span of a size above `above` and up to `most`; None if
+    there is none."""
     wanted = {"tenant": tenant_id, "origin": span.origin, "above": above, "most": most}
     row = connection.execute(_NEWEST, wanted).one_or_none()
     return None if row is None else StoredCheckpoint(*row)
@@ -110,7 +112,8 @@ def newest(
 async def covering(
     connection: AsyncConnection, tenant_id: str, span: OriginSpan, size: int
 ) -> StoredCheckpoint | None:
-    """The first checkpoint of at least `size` entries."""
+    """Return the smallest checkpoint in the span of at least `size` entries; None if there is
+    none."""
     wanted = {"tenant": tenant_id, "origin": span.origin, "size": size, "most": span.most}
     row = (await connection.execute(_COVERING, wanted)).one_or_none()
     return None if row is None else StoredCheckpoint(*row)
@@ -119,7 +122,8 @@ async def covering(
 async def signing_keys(
     connection: AsyncConnection, origin: str, ring: KeyRing
 ) -> list[dict[str, Any]]:
-    """The header's `keys`. `connection` must be one that sees every tenant's rows."""
+    """Return the `keys` of an export's header: the log's first key, and those that succeeded it.
+    `connection` must be one that sees every tenant's rows."""
     # Another replica may already sign with a successor of this process's key.
     chain = ring.continued(await log_keys.endorsements(connection))
     first = chain[0].former if chain else ring.signer.public
@@ -163,7 +167,7 @@ _COVERING = (
 
 
 PAGE = 100
-"""Erasures read at a time: each takes a proof, and an entry of at most 64 KiB."""
+"""Erasures read at a time. Each takes a proof, and an entry of at most 64 KiB."""
 
 
 class ExportStopped(Exception):
@@ -172,9 +176,9 @@ class ExportStopped(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """The ending of one export, written once its last page was read. `purge` is None if the file
-    has that entry, or if nothing was purged; `covered` is the size of its last checkpoint, 0
-    without one."""
+    """The lines at the end of one export, written after its last page was read. `purge` is None if
+    the file has that entry, or if nothing was purged; `covered` is the size of the file's last
+    checkpoint, 0 without one."""
 
     store: Store
     tenant_id: str
@@ -184,8 +188,8 @@ class Ending:
     covered: int
 
     async def lines(self) -> AsyncGenerator[Line, None]:
-        """The lines, in order. Raises `ExportStopped` if a purge has removed erasures meanwhile, or
-        if one can't be proven."""
+        """Yield the lines, in order. Raises `ExportStopped` if a purge has removed erasures
+        meanwhile, or if an erasure can't be proven."""
         if self.header.until == self.header.first:
             return
         # Proofs are read in snapshots: a purge between two of the reads would leave a gap in them.
@@ -207,9 +211,10 @@ class Ending:
                 yield line
 
     async def _checkpoint(self, connection: AsyncConnection) -> StoredCheckpoint | None:
-        """The checkpoint that the file's last entry is proven in: the first one after it. For what
-        lies behind it, and if one of just its size was written already, the newest of all: a part
-        that seems to end with the log would seem to be a log that lost what followed."""
+        """Return the checkpoint in which the file's last entry is proven, None if there is none.
+        Usually that is the first one after the entry. It is the newest of all if lines about later
+        entries follow, or if the file already has a checkpoint of exactly its own size: otherwise a
+        part that ends there would look like a log that lost what followed."""
         until = self.header.until
         span = next(each for each in self.spans if each.above < until <= each.most)
         first = await covering(connection, self.tenant_id, span, until)
@@ -224,14 +229,15 @@ class Ending:
         return None if own else first
 
     async def _is_erased(self, connection: AsyncConnection) -> bool:
-        """Whether erasures lie behind the file that it must bring along."""
+        """Return whether there are erasures behind the file's end that the file must bring
+        along."""
         if not self.header.with_openings:
             return False
         return bool(await self._page(connection, self.header.until - 1, 1))
 
     async def _proof(self, connection: AsyncConnection, seq: int, size: int) -> list[bytes] | None:
-        """The proof of an entry; None if it can't be made. The file stays valid, and its
-        verification says what is not proven."""
+        """Return the proof of an entry; None if it can't be made. The file stays valid without it,
+        and its verification says what is not proven."""
         try:
             return await entry_proof(connection, self.tenant_id, seq, size)
         except (Conflict, Unavailable):
@@ -251,9 +257,9 @@ class Ending:
         return PurgeLine(purge.text, proof)
 
     async def _erasures(self, size: int) -> AsyncGenerator[ErasureLine, None]:
-        """The `redact` entries behind the file that name an entry before its end, proven in the
-        tree of `size` as far as that goes. Those that name only entries before the file are among
-        them: it may be the continuation of another."""
+        """Yield the `redact` entries behind the file's end that name an entry before its end, each
+        with a proof in the tree of `size` if there can be one. Erasures that name only entries
+        before the file's start are included, since the file may continue another one."""
         after = self.header.until - 1
         while True:
             async with self.store.snapshot(self.tenant_id) as connection:

@@ -52,17 +52,18 @@ from policies.trail.log_file.lines import (
 )
 
 PAGE_ROWS, PAGE_BYTES = 2000, 4 * 1024 * 1024
-"""The most rows of a page, and the bytes that it should have, by the page before it."""
+"""The most rows of a page, and the size in bytes that a page is meant to have, judging by the page
+before it."""
 FIRST_ROWS = 500
 DOCUMENTS = 8
-"""Documents read at a time: each may have 1 MiB."""
+"""Documents read at a time. Each may have 1 MiB."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What to export: from `first` on and up to `until`, exclusive; None is the oldest entry that
-    is kept, and the end of the log. `limit` is the most lines: entries, or decisions where only
-    those are exported."""
+    """The part of the log to export: from `first` on and up to `until` (exclusive). None means from
+    the oldest kept entry, or to the end of the log. `limit` is the most lines: entries, or
+    decisions where only those are exported."""
 
     first: int | Moment | None = None
     until: int | Moment | None = None
@@ -74,8 +75,9 @@ WhyStop = Callable[[], Awaitable[str | None]]
 
 
 class _Page(NamedTuple):
-    """Entries up to `until`, exclusive; and a checkpoint of just `until` entries, if there is one.
-    `kept` is the first entry that no purge had removed when the page was read."""
+    """A page of an export: the lines of the entries up to `until` (exclusive), and a checkpoint of
+    exactly `until` entries, if there is one. `kept` is the first entry that no purge had removed
+    when the page was read."""
 
     until: int
     joined: JoinedLines
@@ -89,7 +91,7 @@ class _Page(NamedTuple):
 
 
 class _Checked(NamedTuple):
-    """A page's lines, and the documents that it is the first to cite."""
+    """A page's lines, and the documents that no earlier page cites."""
 
     lines: EntryLines
     documents: list[bytes]
@@ -97,9 +99,10 @@ class _Checked(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Export:
-    """One export, whose range is known. `frontier` is the tree before the first entry, None if the
-    log begins with it; `start` is a checkpoint of just that size, if one was kept. `purge` is the
-    `purge` entry of what precedes the oldest entry, None if it is in the range."""
+    """An export whose range is known. `frontier` is the tree before the first entry, None if the
+    log begins with that entry; `start` is a checkpoint of exactly that tree's size, if one was
+    kept. `purge` is the `purge` entry that explains why entries before the oldest are missing, None
+    if it is in the range or nothing was purged."""
 
     store: Store
     tenant_id: str
@@ -110,9 +113,10 @@ class Export:
     purge: PurgeEntry | None
 
     async def pieces(self, why_stop: WhyStop) -> AsyncGenerator[bytes, None]:
-        """The file's bytes. `why_stop` is asked before each page, and gives a reason to stop, or
-        None. Raises `ExportStopped`, after a line with the reason, then and if a purge removes
-        entries that are still to be read; and `ReadFault` if the database does not answer."""
+        """Yield the file's bytes. `why_stop` is called before each page, and returns a reason to
+        stop, or None. Raises `ExportStopped`, after a line with the reason, if it gives one or if a
+        purge removes entries that are still to be read; and `ReadFault` if the database does not
+        answer."""
         file, pace = LogFileWriter(), Pace(self.store.clock.monotonic)
         opening = (self.header, self.frontier, self.start)
         yield b"".join(file.line(each) for each in opening if each is not None)
@@ -151,7 +155,7 @@ class Export:
         return Ending(self.store, self.tenant_id, header, spans, self.purge, covered)
 
     async def _read(self, at: int, rows: int) -> _Page:
-        """The page from `at` on, of `rows` entries at most."""
+        """Read the page from entry `at` on, of `rows` entries at most."""
         span = next(each for each in self.spans if each.above <= at < each.most)
         most = min(at + rows, self.header.until, span.most)
 
@@ -167,8 +171,9 @@ class Export:
         return await self.store.run_reading(self.tenant_id, read)
 
     async def _checked(self, at: int, page: _Page, sent: set[str]) -> _Checked:
-        """The page's lines, and its documents that are not among those `sent`, to which they are
-        added. Raises `ExportStopped` if a purge has removed entries of it."""
+        """Return the page's lines, and the documents that it cites and that are not among those
+        already `sent`; add them to `sent`. Raises `ExportStopped` if a purge has removed entries of
+        the page."""
         run = asyncio.get_running_loop().run_in_executor
         lines, kept = EntryLines(page.joined.lines, page.joined.found), page.kept
         documents = list[bytes]()
@@ -198,7 +203,7 @@ class Export:
 
 
 async def open_export(store: Store, tenant_id: str, wanted: Wanted, ring: KeyRing) -> Export:
-    """An export of the log as it is now. Raises `NotFound` if the log has no entry yet, and
+    """Return an export of the log as it is now. Raises `NotFound` if the log has no entry yet, and
     `Conflict` if it is too damaged to find the range or the tree before it, or if its oldest
     entries are gone without the proof that retention removed them."""
     publics, began = await log_keys.trusted(store, ring), store.clock.now()

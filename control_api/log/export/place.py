@@ -1,8 +1,8 @@
-"""Finds a part of the log: the entries between two bounds, the tree before them, and the proof that
-the last of them is part of a signed tree.
+"""Finds a part of the log for an export: the entries between two bounds, the tree before them, and
+the proof that the last of them is part of a signed tree.
 
-The tree's stored nodes are taken as they are: if one was changed, the file does not verify, as it
-should. Knows nothing of the file.
+The tree's stored nodes are not checked here: if one was changed, the file does not verify, as it
+should. Knows nothing of the file's format.
 """
 
 from collections.abc import Collection
@@ -24,7 +24,7 @@ from policies.trail.proofs.nodes import KnownNodes, Node, NodeGap, frontier_node
 from policies.trail.removal import Anchor
 
 NEAR = 16
-"""Rows in which a time is looked for, if the one asked for is missing or damaged."""
+"""Rows among which a recording time is looked for, if the entry asked for is missing or damaged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +36,8 @@ class Moment:
 
 @dataclass(frozen=True, slots=True)
 class LogPart:
-    """The entries from `first` up to `until` (exclusive) of the log named `log`, which has `size`
-    entries; `anchor` is where its last purge cut it."""
+    """A part of the log named `log`, which has `size` entries: those from `first` up to `until`
+    (exclusive). `anchor` says where its last purge cut it, None if nothing was purged."""
 
     log: str
     first: int
@@ -52,9 +52,9 @@ async def find_part(
     first: int | Moment | None,
     until: int | Moment | None,
 ) -> LogPart:
-    """The part between two bounds; None is the oldest entry that is kept, and the end of the log.
-    Raises `NotFound` if the log has no entry yet, and `Conflict` if it is too damaged to find
-    one."""
+    """Return the part between two bounds. None means the oldest kept entry, or the end of the log.
+    Raises `NotFound` if the log has no entry yet, and `Conflict` if it is too damaged to find a
+    bound."""
     head = (await connection.execute(_HEAD, {"tenant": tenant_id})).one_or_none()
     if head is None:
         raise NotFound("the log has no entry yet")
@@ -69,7 +69,7 @@ async def find_part(
 async def _seq(
     connection: AsyncConnection, tenant_id: str, bound: int | Moment, kept: int, size: int
 ) -> int:
-    """A bound as a `seq` from `kept` to `size`."""
+    """Return a bound as a `seq` from `kept` to `size`."""
     if isinstance(bound, Moment):
         return await first_recorded(connection, tenant_id, kept, size, bound.micros)
     return min(max(bound, kept), size)
@@ -78,9 +78,9 @@ async def _seq(
 async def first_recorded(
     connection: AsyncConnection, tenant_id: str, first: int, until: int, time: int
 ) -> int:
-    """The first entry recorded at or after `time`, in microseconds since 1970 UTC, between `first`
-    and `until`; `until` if there is none. Recording times never run backwards. Raises `Conflict` if
-    the log is too damaged to tell."""
+    """Return the first entry between `first` and `until` that was recorded at or after `time`
+    (microseconds since 1970 UTC); `until` if there is none. Recording times never run backwards, so
+    it is found by binary search. Raises `Conflict` if the log is too damaged to tell."""
     low, high = first, until
     while low < high:
         middle = (low + high) // 2
@@ -90,7 +90,7 @@ async def first_recorded(
 
 
 async def _recorded(connection: AsyncConnection, tenant_id: str, seq: int) -> int:
-    """When entry `seq`, or the next one that can be read, was recorded."""
+    """Return when entry `seq`, or the next one that can be read, was recorded (microseconds)."""
     wanted = {"tenant": tenant_id, "seq": seq}
     for entry in (await connection.execute(_NEAR, wanted)).scalars():
         try:
@@ -101,8 +101,9 @@ async def _recorded(connection: AsyncConnection, tenant_id: str, seq: int) -> in
 
 
 async def tree_before(connection: AsyncConnection, tenant_id: str, size: int) -> list[bytes]:
-    """The frontier of the log's first `size` entries. Raises `Conflict` if entries that it follows
-    from are missing, and `Unavailable` if too many would have to be read."""
+    """Return the frontier of the log's first `size` entries: the hashes of their complete subtrees.
+    Raises `Conflict` if entries from which it follows are missing, and `Unavailable` if too many
+    rows would have to be read."""
     nodes = frontier_nodes(size)
     known = await _known(connection, tenant_id, nodes)
     return [known.hash(*node) for node in nodes]
@@ -111,7 +112,7 @@ async def tree_before(connection: AsyncConnection, tenant_id: str, size: int) ->
 async def entry_proof(
     connection: AsyncConnection, tenant_id: str, seq: int, size: int
 ) -> list[bytes]:
-    """The inclusion proof of entry `seq` in the tree of `size` entries. Raises like
+    """Return the inclusion proof of entry `seq` in the tree of `size` entries. Raises like
     `tree_before`."""
     parts = tree_proofs.inclusion_parts(seq, size)
     wanted = {node for part in parts for node in part.nodes()}

@@ -1,5 +1,5 @@
-"""Reads the entries' lines of an export, a page at a time and one page ahead, and gives way on a
-busy service.
+"""Reads the entries' lines of an export, a page at a time and one page ahead, and pauses between
+pages on a busy service.
 
 The database joins a page's lines itself: a tenth of the Python code that single rows would need,
 and on SQLite without the interpreter's lock. A page with a row that can't be joined is read again
@@ -25,12 +25,14 @@ from policies.trail.log_file.lines import DamagedLine, EntryLine
 from policies.trail.recompute.facts import cited_digests
 
 LARGE = 16 * 1024
-"""The bytes of a row that are joined by the database: a bound on a page, since its rows are not
-known before it is read. Nearly every row has a tenth of that."""
+"""The most bytes of a row that the database joins into a page; a page with a larger row is read
+again row by row. This bounds a page, since its rows are not known before it is read. Nearly every
+row has a tenth of that."""
 LARGEST = 4 * 1024 * 1024
-"""The bytes of an entry, or of openings, that are exported: 64 times what an entry may have."""
+"""The most bytes of an entry, or of openings, that are exported: 64 times what an entry may
+have."""
 FEW = 16
-"""The rows read at a time where they may be large."""
+"""Rows read at a time where they may be large."""
 
 _OPENINGS = b',"openings":'
 _END = b"}\n"
@@ -38,12 +40,14 @@ _END = b"}\n"
 _ROLE = re.compile(rb'"role":"([0-9a-f]{64})"')
 _SOURCES = re.compile(rb'"sources":"([0-9a-f]{64})"')
 _AROUND = len(_OPENINGS) + len(_END) - 1
-"""The bytes from the separator to the end of a line that are not openings."""
+"""The bytes of a line from the separator before its openings to its end, without the openings
+themselves."""
 
 
 class JoinedLines(NamedTuple):
-    """The lines of a range's entries: `found` rows, of which `joined` have a line here. `opened`
-    are the bytes of all their openings, None for lines without openings."""
+    """The lines of a range of entries, joined by the database. Of the `found` rows, `joined` have a
+    line here. `opened` is the size in bytes of all their openings, None for lines without
+    openings."""
 
     lines: bytes
     found: int
@@ -59,7 +63,8 @@ class EntryLines(NamedTuple):
 def read_joined(
     connection: Connection, tenant_id: str, first: int, until: int, openings: bool
 ) -> JoinedLines:
-    """The entries from `first` up to `until` (exclusive) that exist, as the database joins them."""
+    """Read the existing entries from `first` up to `until` (exclusive) as lines that the database
+    joins."""
     wanted = {"tenant": tenant_id, "first": first, "until": until}
     found = connection.execute(_joined(connection.dialect.name, openings), wanted).one()
     lines = b"" if found.lines is None else bytes(found.lines)
@@ -68,10 +73,10 @@ def read_joined(
 
 
 def named_digests(page: JoinedLines) -> set[str] | None:
-    """The digests that any entry names as those of a role's or a tenant's document; None unless
-    these are the lines of all rows, and each divides into an entry and its openings.
+    """Return the digests that any entry names as those of a role's or a tenant's document. Returns
+    None if a row has no line here, or if a line does not divide into an entry and its openings.
 
-    The database could tell all of that, but it looks for bytes ten times as slowly. Takes about a
+    The database could find all of that, but it looks for bytes ten times as slowly. Takes about a
     millisecond for a thousand lines.
     """
     if page.joined != page.found:
@@ -92,8 +97,8 @@ def named_digests(page: JoinedLines) -> set[str] | None:
 
 
 def read_cited(lines: bytes, wanted: set[str] | None, *, openings: bool) -> set[str]:
-    """The digests of the documents that decisions among these lines cite, of those that are
-    `wanted`; of all if that is None. Only the lines that name one are decoded."""
+    """Return the digests of the documents that the decisions among these lines cite, restricted to
+    those `wanted` (None: all). Only lines that name a document are decoded."""
     cited = set[str]()
     for line in lines.split(b"\n"):
         named = _named(line)
@@ -117,7 +122,7 @@ def _named(lines: bytes) -> set[str]:
 async def read_rows(
     connection: AsyncConnection, tenant_id: str, first: int, until: int, openings: bool
 ) -> EntryLines:
-    """The entries from `first` up to `until` (exclusive) that exist, row by row."""
+    """Read the existing entries from `first` up to `until` (exclusive) row by row."""
     wanted = {"tenant": tenant_id, "until": until, "rows": FEW, "largest": LARGEST}
     lines, after = list[bytes](), first - 1
     while True:
@@ -142,7 +147,7 @@ def _line(row: Row[Any], openings: bool) -> bytes:
 
 
 def _bytes(value: object) -> bytes | None:
-    """A stored value as bytes. SQLite stores any type in any column."""
+    """Return a stored value as bytes, because SQLite stores any type in any column."""
     if value is None or isinstance(value, bytes):
         return value
     if isinstance(value, memoryview):
@@ -152,8 +157,8 @@ def _bytes(value: object) -> bytes | None:
 
 @lru_cache(maxsize=4)
 def _joined(dialect: str, openings: bool) -> TextClause:
-    """The statement that gives a page as one row: its lines, the number of rows `found` and
-    `joined`, and how many bytes of openings they have."""
+    """Return the statement that gives a page as one row: its lines, the numbers of rows `found` and
+    `joined`, and the size of their openings in bytes."""
     statement = text(_JOINED[dialect].format(line=_LINES[dialect][openings], page=_PAGE))
     values: dict[str, object] = {"head": b'{"entry":', "tail": _END, "large": LARGE}
     if openings:
@@ -219,10 +224,10 @@ T = TypeVar("T")
 
 
 class Ahead(Generic[T]):
-    """At most one page that is being read, or waits to be taken.
+    """Reads one page of an export ahead, while the page before it is sent.
 
-    It is read on the service's task group. If the export ends before the page is taken, it is read
-    to its end, and dropped.
+    The page is read on the service's task group. If the export ends before the page is taken, it is
+    read to its end, and dropped.
     """
 
     def __init__(self, group: asyncio.TaskGroup) -> None:
@@ -236,7 +241,8 @@ class Ahead(Generic[T]):
         start_task(self._group, _complete(read, self._page))
 
     async def take(self) -> T:
-        """The page that was started. Raises what reading it raised."""
+        """Wait for the page whose reading was started, and return it. Raises what reading it
+        raised."""
         assert self._page is not None
         page, self._page = self._page, None
         return await page
@@ -267,16 +273,17 @@ async def _complete(read: Coroutine[Any, Any, T], page: asyncio.Future[T]) -> No
 
 
 BUSY = 0.2
-"""The share of the time from which on an event loop is busy. An export alone takes a tenth of it,
-since its pages are read and compressed in threads; requests at a decision's rate, four tenths."""
+"""The share of time from which on the event loop counts as busy. An export alone takes a tenth of
+the time, since its pages are read and compressed in threads; requests at a decision's rate take
+four tenths."""
 SHARE = 20
-"""A busy service gets this many times the time that a page took."""
+"""On a busy service, the export rests for this many times the time that a page took."""
 LONGEST = 1.0
-"""The longest rest, in seconds: an export also advances on a service that is always busy."""
+"""The longest rest in seconds, so that an export also advances on a service that is always busy."""
 
 
 class Pace:
-    """The pace of one export. Used on the thread of the event loop only."""
+    """Slows one export down on a busy service. Used on the thread of the event loop only."""
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
         self._monotonic = monotonic
@@ -288,7 +295,7 @@ class Pace:
         self._begun = self._monotonic()
 
     async def rest(self) -> None:
-        """Rests after a page, if the event loop had other work lately."""
+        """Sleep after a page, if the event loop had other work lately."""
         # Over whole pages and rests, not only now: requests come in waves, and between two of them,
         # while their records are written to the disk, a busy service looks idle.
         now, used = self._monotonic(), thread_time()

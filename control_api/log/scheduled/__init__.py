@@ -1,1 +1,1 @@
-"""The verification of logs that runs by itself."""
+"""Verifies all logs regularly, in the background."""

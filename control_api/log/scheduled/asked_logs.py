@@ -1,5 +1,5 @@
-"""Holds the logs that someone asked to verify now, for the loop that does it; and leases a log, so
-that one process at a time works on it."""
+"""Keeps the queue of logs that someone asked to verify now; and leases a log, so that one process
+at a time works on it."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -13,12 +13,13 @@ from control_api.store.store import Store
 from control_api.store.transaction import Transaction
 
 LEASE = 600_000_000
-"""Microseconds after which another process continues, if the one that has the lease has died."""
+"""Duration of a lease in microseconds. If the process that holds it has died, another one continues
+after this time."""
 
 
 class AskedLogs:
-    """The tenants whose logs are to be verified, in the order in which they were asked for; each
-    is in it once."""
+    """A queue of the tenants whose logs someone asked to verify now. Each tenant is in it at most
+    once."""
 
     def __init__(self) -> None:
         self._asked: dict[str, None] = {}
@@ -29,7 +30,7 @@ class AskedLogs:
         self._some.set()
 
     async def next(self) -> str:
-        """Wait for the next one, and take it out."""
+        """Wait for the next tenant, and remove it from the queue."""
         await self._some.wait()
         tenant_id = next(iter(self._asked))
         del self._asked[tenant_id]
@@ -44,7 +45,8 @@ class LeaseLost(Exception):
 
 @dataclass(slots=True)
 class Lease(Generic[S, A]):
-    """The lease of one log's row in `leases`, which ends at `until`."""
+    """A lease of one log, stored in the log's row in `leases`. It ends at `until`
+    (microseconds)."""
 
     store: Store
     leases: Leases[S, A]
@@ -52,7 +54,8 @@ class Lease(Generic[S, A]):
     until: int
 
     async def claim(self, first: S, now: int) -> S | A | None:
-        """The state; None while another process has the lease. `first` is that of a new log."""
+        """Take the lease and return the log's stored state; None while another process has the
+        lease. `first` is the state that a new log gets."""
 
         async def work(tx: Transaction) -> S | A | None:
             return await self.leases.claim(tx.connection, self.tenant_id, first, now, self.until)
@@ -60,7 +63,7 @@ class Lease(Generic[S, A]):
         return await self.store.write(self.tenant_id, work)
 
     async def keep(self) -> None:
-        """Renews the lease if it ends soon. Raises `LeaseLost`."""
+        """Renew the lease if it ends soon. Raises `LeaseLost` if another process has it."""
         now = self.store.clock.now()
         if now < self.until - LEASE // 2:
             return
@@ -74,7 +77,7 @@ class Lease(Generic[S, A]):
         self.until = until
 
     async def end(self, after: S) -> None:
-        """Saves the state, and so ends the lease, unless it was lost."""
+        """Save the state, which ends the lease, unless the lease was lost."""
 
         async def work(tx: Transaction) -> None:
             await self.leases.put(tx.connection, self.tenant_id, self.until, after)
@@ -83,8 +86,8 @@ class Lease(Generic[S, A]):
 
     @asynccontextmanager
     async def released(self) -> AsyncIterator[None]:
-        """Releases the lease if the block is cancelled or raises, which then goes on: a lease that
-        stayed would keep every process from the log until it ends."""
+        """Release the lease if the block is cancelled or raises, and let the exception go on. A
+        lease that stayed would keep every process from the log until it ends."""
         try:
             yield
         except BaseException:

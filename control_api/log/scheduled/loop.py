@@ -1,15 +1,15 @@
 """Runs the scheduled verification of every tenant's log, and of a log that someone asked for, and
-tells what it found: to readiness, to metrics, and to the service's log. Knows nothing of entries:
-`log.self_check` verifies.
+passes the findings on: to readiness, to metrics, and to the service's log. Knows nothing of
+entries: `log.self_check` verifies them.
 
-One comparison of a log's counts with its entries, once a day and when it is asked for.
+Also compares each log's counts with its entries, once a day and on request.
 
     claim      the log, so that one process at a time compares its counts
     compare    `control_api.log.counts`
-    save       what it found, which stays until the next comparison
+    save       the finding, which stays until the next comparison
 
-It is a walk by itself and in one go, beside the verification's: what it sums up stays in this
-process, which a change of the database does not reach.
+The comparison is a walk of its own, in one go, beside that of the verification. Its sums stay in
+this process's memory, so that a change of the database does not reach them.
 """
 
 import asyncio
@@ -33,15 +33,15 @@ from policies.trail.recompute.recomputer import RecomputeCounts
 
 
 class CountChecker:
-    """Compares the counts of the logs of one store. `rest` is the time that other tasks get, as a
-    multiple of the CPU time of the comparison."""
+    """Compares the counts of one store's logs with their entries. `rest` is the time that other
+    tasks get, as a multiple of the CPU time of the comparison."""
 
     def __init__(self, store: Store, entropy: Callable[[int], bytes], rest: float) -> None:
         self._store, self._entropy, self._rest = store, entropy, rest
 
     async def step(self, tenant_id: str) -> CountCheck:
-        """The state after a comparison, if one was due. Nothing is done while another process
-        compares, and if a purge came between: the next call does it."""
+        """Compare a log's counts if that is due, and return the state after it. Nothing is done
+        while another process compares, or if a purge came between; then the next call does it."""
         now = self._store.clock.now()
         state = await self._state(tenant_id)
         recent = state.checked_at is not None and now - state.checked_at < ROUND
@@ -72,12 +72,14 @@ class CountChecker:
 FIRST_SECONDS = 10.0
 INTERVAL_SECONDS = 60.0
 ASKED_REST = 1.0
-"""For a log that someone waits for: decisions get at least half of the time."""
+"""The rest between steps for a log that someone waits for, as a multiple of the CPU time: decisions
+get at least half of the time."""
 _log = logging.getLogger("sluice.self_verification")
 
 
 class SelfVerification:
-    """The loops, and the state of each log as of its last turn."""
+    """Runs the loops of the scheduled verification, and holds the state of each log as of its last
+    turn."""
 
     def __init__(
         self,
@@ -108,7 +110,7 @@ class SelfVerification:
             wait = INTERVAL_SECONDS
 
     async def run_asked(self) -> None:
-        """Verifies, one after the other, the logs that were asked for. Runs as long as the app."""
+        """Verify, one after the other, the logs that someone asked for. Runs as long as the app."""
         while True:
             tenant_id = await self._asked_logs.next()
             try:
@@ -120,7 +122,8 @@ class SelfVerification:
                 _log.warning("a verification that was asked for broke off: %s", error)
 
     async def once(self) -> None:
-        """Verify what is new in every log. A database that is away is asked again next time."""
+        """Verify what is new in every log. If the database does not answer, the next turn tries
+        again."""
         try:
             async with self._store.reading_all_tenants() as connection:
                 tenant_ids = await tenant_rows.ids(connection)
@@ -173,25 +176,27 @@ class SelfVerification:
         derived.labels("outside").inc(counts.outside)
 
     def age(self) -> float:
-        """Seconds since every log was last verified to its end; NaN if one never was."""
+        """Return the seconds since the last complete verification of the log whose last one is the
+        oldest; NaN if one was never verified completely."""
         finished = self._finished_at()
         return math.nan if finished is None else (self._clock.now() - finished) / 1e6
 
     def _finished_at(self) -> int | None:
-        """When the log that was verified longest ago was; None if one never was."""
+        """Return when the log whose last complete verification is oldest was verified; None if one
+        never was."""
         finished = [state.finished_at for state in self._states.values()]
         times = [each for each in finished if each is not None]
         return min(times) if times and len(times) == len(finished) else None
 
     def findings(self) -> int:
-        """The number of logs with a finding, in their entries or in their counts."""
+        """Return the number of logs with a finding, in their entries or in their counts."""
         found = {tenant for tenant, state in self._states.items() if state.reason is not None}
         found |= {tenant for tenant, state in self._compared.items() if state.reason is not None}
         return len(found)
 
     def answer(self) -> dict[str, str | None]:
-        """The state over all logs, as readiness shows it: without a tenant, since it needs no
-        key."""
+        """Return the state over all logs, as readiness shows it. It names no tenant, since
+        readiness needs no key."""
         finished = self._finished_at()
         state = "damaged" if self.findings() else "pending" if finished is None else "valid"
         return {"state": state, "finished_at": None if finished is None else rfc3339(finished)}

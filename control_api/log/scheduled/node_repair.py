@@ -1,4 +1,5 @@
-"""Keeps the stored nodes of a log's tree whole, while the scheduled verification walks over it.
+"""Keeps the stored nodes of a log's tree complete and right, while the scheduled verification walks
+over it.
 
     newest     the checkpoint up to which nodes have to be stored
     lost       whether nodes are missing below it, so that a round has to begin for them
@@ -25,18 +26,19 @@ from policies.trail.merkle_tree import Frontier
 from policies.trail.proofs.nodes import WIDTH, Node, WideTree
 
 MAX_HELD = 65_536
-"""Differing nodes that wait for a signed root, of all logs: those of 16 million entries, in some
-15 MB. What is beyond it waits for the next round."""
+"""The most differing nodes, of all logs, that wait for a signed root: those of 16 million entries,
+in some 15 MB. Any beyond that are found again by the next round."""
 COUNT_SECONDS = 3600.0
-"""Until a log's stored nodes are counted again: reads one row of an index per 256 entries."""
+"""Seconds until a log's stored nodes are counted again, which reads one row of an index per 256
+entries."""
 _log = logging.getLogger("sluice.self_verification")
 
 
 class StepNodes:
-    """The nodes that one step completes. `newest` is the checkpoint up to which they have to be
-    stored, `reached` the largest one that the step can compare its tree with, which the step's
-    verifier does. `held` are nodes of earlier steps that differ from what is stored, and that no
-    signed root has proven yet."""
+    """The nodes of the tree that one step of the verification completes. `newest` is the checkpoint
+    up to which they have to be stored, `reached` the largest one that the step's verifier can
+    compare its tree with. `held` are nodes of earlier steps that differ from the stored ones, and
+    that no signed root has proven yet."""
 
     def __init__(
         self,
@@ -45,7 +47,7 @@ class StepNodes:
         reached: Checkpoint | None,
         held: dict[Node, bytes],
     ) -> None:
-        """Raises `ValueError` if the hashes of `start` don't fit its size."""
+        """Begin at the tree `start`. Raises `ValueError` if its hashes don't fit its size."""
         self.reached = reached
         self.held = held
         self._newest = newest
@@ -61,8 +63,8 @@ class StepNodes:
             self._made.update(self._tree.append_all(row.hash for row in rows))
 
     async def settle(self, store: Store, tenant_id: str, room: int) -> None:
-        """Write what is missing, and replace what differs and is proven. At most `room` nodes are
-        held after it. Only for a step without a finding."""
+        """Write the nodes that are missing, and replace those that differ and are proven. At most
+        `room` nodes stay in `held` afterwards. Call it only for a step without a finding."""
         made = _upto(self._newest, self._made)
         # A maker that stores nodes at the same time has computed the same ones.
         async with store.reading(tenant_id) as connection:
@@ -89,8 +91,8 @@ class StepNodes:
 
 
 class NodeRepair:
-    """The nodes of the logs of one store. What waits for a signed root is in memory: after a
-    restart, the next round finds it again."""
+    """Repairs the stored nodes of one store's logs. The nodes that wait for a signed root are in
+    memory: after a restart, the next round finds them again."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -100,16 +102,16 @@ class NodeRepair:
     async def newest(
         self, tenant_id: str, log: str, publics: Collection[bytes]
     ) -> Checkpoint | None:
-        """The latest checkpoint of the log's current incarnation; None if there is none yet, or if
-        it is not signed by one of `publics`."""
+        """Return the latest checkpoint of the log's current incarnation; None if there is none yet,
+        or if it is not signed by one of `publics`."""
         async with self._store.reading(tenant_id) as connection:
             row = await checkpoints.readable_latest(connection, tenant_id)
             origin = await checkpoints.current_origin(connection, tenant_id, log)
         return _read(row, origin, publics)
 
     async def lost(self, tenant_id: str, first: int, newest: Checkpoint | None) -> bool:
-        """Whether nodes of 256 entries are missing above the entry `first`, where the log begins.
-        Looks at most once an hour."""
+        """Return whether nodes that cover 256 entries are missing above the entry `first`, where
+        the log begins. Looks at most once an hour."""
         now = self._store.clock.monotonic()
         if newest is None or now < self._counted.get(tenant_id, now):
             return False
@@ -126,7 +128,7 @@ class NodeRepair:
         newest: Checkpoint | None,
         publics: Collection[bytes],
     ) -> StepNodes:
-        """The nodes of a step that continues the tree `start` to at most `until` entries."""
+        """Return the nodes of a step that continues the tree `start` to at most `until` entries."""
         reached, (walked, held) = newest, self._held.pop(tenant_id, (None, {}))
         if newest is not None and newest.size > until:
             async with self._store.reading(tenant_id) as connection:
@@ -141,7 +143,7 @@ class NodeRepair:
         return StepNodes(start, newest, reached, held if walked == start else {})
 
     async def settle(self, tenant_id: str, nodes: StepNodes, reached: Frontier) -> None:
-        """End a step without a finding, which has come to the tree `reached`."""
+        """End a step without a finding, whose walk has come to the tree `reached`."""
         room = MAX_HELD - sum(len(held) for _, held in self._held.values())
         await nodes.settle(self._store, tenant_id, room)
         if nodes.held:
@@ -152,8 +154,9 @@ class NodeRepair:
 def _read(
     row: StoredCheckpoint | None, origin: str, publics: Collection[bytes]
 ) -> Checkpoint | None:
-    """A stored checkpoint as its note says; None unless the note is signed. Whether it should be is
-    not decided here: the maker of checkpoints compares them with the store outside."""
+    """Return the checkpoint that a stored note signs; None if it is not signed by one of `publics`.
+    A missing signature is no error here: the checkpoint maker compares the checkpoints with the
+    store outside."""
     if row is None:
         return None
     try:

@@ -1,14 +1,16 @@
-"""Derives the decisions of a log again while the scheduled verification walks over it.
+"""Derives the decisions of a log again from their recorded facts, while the scheduled verification
+walks over it.
 
     Derivations.at    the derivation of a log as far as its verification has come
     follow(rows)      derive the decisions of rows that were just verified
-    finding(before)   the first that differs: found now, or in an earlier step
+    finding(before)   the first decision that differs: found now, or in an earlier step
 
-A decision that doesn't follow is a finding, but the log around it verifies: the walk goes on.
+A decision that doesn't follow from its facts is a finding, but the log around it verifies: the walk
+goes on.
 
-What was in force is known from the log's `change` entries, and those are few, so any process can
-continue where another one stopped, and no state has to be stored. What is only compared (facts of
-one revision, owners of sessions) begins anew there. Verifies no hash, and writes nothing.
+The policy set in force is known from the log's `change` entries, and those are few, so any process
+can continue where another one stopped, and no state has to be stored. What is only compared (facts
+of one revision, owners of sessions) begins anew there. Verifies no hash, and writes nothing.
 """
 
 import asyncio
@@ -33,16 +35,18 @@ from policies.trail.recompute.registry import unkept_until
 
 PAGE_ROWS = 250
 HELD = 16
-"""Logs whose derivation stays in memory between their steps. Others read their changes again."""
+"""The number of logs whose derivation stays in memory between their steps. For others, the changes
+are read again."""
 _READ = ("decision", "change", "incarnation")
 _NO_END = 2**62
 _NO_CHANGE = {"kind": "incarnation"}
 
 
 class Rederivation:
-    """One walk over the log of `tenant_id` from entry `first` on, which is where the log begins,
-    after a purge of what was recorded before `cutoff` (microseconds) or not (0). `size` is how far
-    it has come. `pause` is the time in seconds that other tasks get after each page of changes."""
+    """Derives the decisions of one log again, in one walk from entry `first` on, which is where the
+    log begins. `cutoff` is the time (microseconds) before which entries were purged, 0 if none
+    were; `size` is how far the walk has come. `pause` is the time in seconds that other tasks get
+    after each page of changes."""
 
     def __init__(self, store: Store, tenant_id: str, first: int, cutoff: int, pause: float) -> None:
         self.first = self.size = first
@@ -56,11 +60,12 @@ class Rederivation:
         self._recomputer = Recomputer(self._documents.get)
 
     def take_counts(self) -> RecomputeCounts:
-        """How the decisions ended since the counts were last taken."""
+        """Return the counts of how derivations ended since the counts were last taken, and reset
+        them."""
         return self._recomputer.take_counts()
 
     async def advance(self, size: int) -> None:
-        """Begin a step at `size`: take in the changes before it, which an earlier step verified."""
+        """Begin a step at `size`: read the changes before it, which an earlier step verified."""
         self._found = self._unkept = None
         self._absent.clear()
         if self.size < size:
@@ -69,7 +74,7 @@ class Rederivation:
             self.size = size
 
     async def follow(self, rows: Sequence[Row[Any]]) -> None:
-        """Derive the decisions among the rows that follow, which the verifier has accepted."""
+        """Derive the decisions among the next rows, which the verifier has accepted."""
         entries = [orjson.loads(row.entry) for row in rows if row.kind in _READ]
         await self._fetch_documents(entries)
         for entry in entries:
@@ -79,9 +84,9 @@ class Rederivation:
         self.size = rows[-1].seq + 1
 
     async def _excused(self, found: Finding, entry: dict[str, Any]) -> bool:
-        """Whether the log says why a decision lacks its document. A purge removed the entries of
-        its time, and a sidecar delivered it late, when the document had gone with them; or a
-        version that kept no documents replaced it."""
+        """Return whether the log explains why a decision lacks its document. Either a purge removed
+        the entries of its time, and a sidecar delivered it late, when the document had gone with
+        them; or a version of the product that kept no documents replaced it."""
         if found.reason is not Reason.DOCUMENT_MISSING:
             return False
         if "src" in entry and micros(entry["src"]["t"]) < self._cutoff:
@@ -91,15 +96,16 @@ class Rederivation:
         return micros(time_of(entry)) < self._unkept
 
     async def _unkept_until(self) -> int:
-        """The time until which decisions may lack their documents, by the changes of the whole
-        log: the one that replaced a document comes behind the decisions that cite it."""
+        """Return the time until which decisions may lack their documents, according to the changes
+        of the whole log: the change that replaced a document comes behind the decisions that cite
+        it."""
         until = 0
         async for change in self._changes(self.first, _NO_END):
             until = max(until, unkept_until(change))
         return until
 
     async def _changes(self, first: int, end: int) -> AsyncIterator[dict[str, Any]]:
-        """The `change` and `incarnation` entries from `first` on, before `end`."""
+        """Yield the `change` and `incarnation` entries from `first` up to `end` (exclusive)."""
         more = True
         while more:
             page = {"tenant": self._tenant_id, "first": first, "until": end, "n": PAGE_ROWS}
@@ -112,8 +118,9 @@ class Rederivation:
             await asyncio.sleep(self._pause)
 
     async def finding(self, before: SelfCheck) -> Finding | None:
-        """The first decision that differs: one of this step, or the one that an earlier step told,
-        unless this step came by it. `before` is the state at the step's begin."""
+        """Return the first decision that differs: the one that an earlier step reported, unless
+        this step walked past it; otherwise one of this step. `before` is the state at the start of
+        the step."""
         code, _, message = (before.reason or "").partition(": ")
         if code not in DERIVED:
             return self._found
@@ -128,8 +135,8 @@ class Rederivation:
         return Finding(seq, Reason(code), message, before.broken_at)
 
     async def _fetch_documents(self, entries: Sequence[dict[str, Any]]) -> None:
-        """The documents that these cite, and that the recomputer doesn't have compiled. They are
-        dropped with the next rows: each may have 1 MiB."""
+        """Read the documents that these entries cite and that the recomputer hasn't compiled yet.
+        They are dropped with the next rows, since each may have 1 MiB."""
         self._documents.clear()
         decisions = [each for each in entries if each["kind"] == "decision"]
         cited = {digest for each in decisions for digest in cited_digests(each)}
@@ -144,7 +151,7 @@ class Rederivation:
 
 
 class Derivations:
-    """The derivations of the logs of one store, those used last in memory."""
+    """The derivations of one store's logs. Those used last stay in memory."""
 
     def __init__(self, store: Store, pause: float) -> None:
         """`pause` is the time in seconds that other tasks get after each page of changes."""
@@ -152,8 +159,9 @@ class Derivations:
         self._held: OrderedDict[str, Rederivation] = OrderedDict()
 
     async def at(self, tenant_id: str, first: int, size: int, cutoff: int) -> Rederivation:
-        """The derivation of a log that begins at entry `first`, up to `size`. Each round and each
-        purge begins another. It is not held until `hold`: a step that fails leaves none."""
+        """Return the derivation of a log that begins at entry `first`, advanced up to `size`. Each
+        round and each purge begins a new one. It is kept in memory only once `hold` is called, so a
+        step that fails leaves none."""
         held = self._held.pop(tenant_id, None)
         if held is None or held.first != first or held.size > size or size == first:
             held = Rederivation(self._store, tenant_id, first, cutoff, self._pause)
@@ -166,18 +174,20 @@ class Derivations:
             self._held.popitem(last=False)
 
     def forget(self, tenant_id: str) -> None:
-        """Drop it: the rows that it has seen were not all there."""
+        """Drop a log's derivation, because some rows were missing from those that it has read."""
         self._held.pop(tenant_id, None)
 
 
 def stopped(state: SelfCheck) -> bool:
-    """Whether the walk stays before what it found."""
+    """Return whether the walk stays before its finding, rather than going on. Only findings about
+    derived decisions let it go on."""
     return state.reason is not None and state.reason.partition(": ")[0] not in DERIVED
 
 
 def _change(raw: bytes) -> dict[str, Any]:
-    """An entry that was verified once. One that was damaged since makes all before it unknown, as
-    an incarnation does: the next round's walk over the bytes finds it."""
+    """Decode a change entry that was verified before. If it was damaged since, return an entry that
+    makes all state before it unknown, as an incarnation does; the next round's walk over the bytes
+    reports the damage."""
     try:
         entry = orjson.loads(raw)
         return entry if isinstance(entry, dict) and "pub" in entry else _NO_CHANGE

@@ -6,9 +6,10 @@
     repair     the stored nodes of the tree over them
     save       how far it came; after a finding it stays before it, so that a repair is noticed
 
-A decision that doesn't follow from its facts is a finding, but no end: the log around it verifies.
-It is told until the walk comes by again and it is gone. The walk's sources live in memory: after a
-restart, the first record of each sidecar is taken at its word in that round.
+A decision that doesn't follow from its facts is a finding, but the walk goes on behind it: the log
+around it verifies. The finding is reported until the walk passes that place again and finds it
+repaired. The last record of each sidecar's chain is kept in memory only: after a restart, the first
+record of each sidecar is accepted without comparing it in that round.
 
 A round is a walk over the whole log, from where it begins after purges. Between rounds, what is new
 is verified.
@@ -38,13 +39,15 @@ from policies.trail.removal import Anchor, Purged
 from policies.trail.verify import LogHead, Verifier
 
 ROUND = DAY
-"""A full round begins at most this often; entries that are new are verified within minutes."""
+"""The time (microseconds) between the starts of two full rounds, at least. New entries are verified
+within minutes."""
 IDLE = 600_000_000
 """Microseconds after which a log without new entries is looked at again."""
 
 
 def is_fresh(state: SelfCheck, size: int, now: int) -> bool:
-    """Whether an idle log was verified lately: it is not worth another write."""
+    """Return whether an idle log was verified so recently that another step is not worth a
+    write."""
     return (
         not stopped(state)
         and state.finished_at is not None
@@ -56,22 +59,24 @@ def is_fresh(state: SelfCheck, size: int, now: int) -> bool:
 
 
 def _within(time: int, now: int, most: int) -> bool:
-    """Whether `time` was at most so long ago. One that is yet to come, by more than clocks differ,
-    was set by a clock that ran ahead, or by hand: a log would not be verified until then."""
+    """Return whether `time` was at most `most` microseconds ago. A time in the future, by more than
+    clocks differ, does not count: it was set by a clock that ran ahead, or by hand, and the log
+    would not be verified until then."""
     return -IDLE < now - time < most
 
 
 def tree_of(state: SelfCheck) -> Frontier:
-    """The tree as far as the walk has come. Raises `ValueError` or `TypeError` if the stored state
-    was changed to be none."""
+    """Return the tree as far as the walk has come. Raises `ValueError` or `TypeError` if somebody
+    changed the stored state so that it is no valid tree."""
     return Frontier.from_bytes(state.size, state.frontier)
 
 
 def due_state(
     before: SelfCheck, anchor: Anchor | None, size: int, now: int, lost: bool
 ) -> SelfCheck:
-    """Where the next step begins: after a purge, and once a round is due, at the anchor. A round is
-    due a day after the one before, or if nodes of the tree are `lost`."""
+    """Return the state from which the next step begins. After a purge, and once a round is due,
+    that is the anchor. A round is due a day after the one before, or if nodes of the tree are
+    `lost`."""
     first, frontier, leaf = 0, b"", b""
     if anchor is not None:
         first, frontier, leaf = anchor.purged.size, anchor.purged.frontier, anchor.purged.last_leaf
@@ -90,12 +95,12 @@ def due_state(
 
 
 ENTRIES = 20_000
-"""Entries of one step."""
+"""The most entries of one step."""
 PAUSE, REST = 0.01, 9.0
-"""Seconds that other tasks get at least after each stretch, and as a multiple of its CPU time: so
-the verification takes a tenth of one core, however slow that is."""
+"""The time that other tasks get after each stretch: at least `PAUSE` seconds, and `REST` times the
+stretch's CPU time. So the verification takes a tenth of one core, however slow that is."""
 STRETCH = 25
-"""Entries verified and derived in one or two milliseconds."""
+"""Entries verified and derived without a pause, in one or two milliseconds."""
 PAGE_ROWS = 250
 
 
@@ -109,9 +114,9 @@ class _Snapshot:
 
 
 class SelfChecker:
-    """Verifies the logs of one store. `publics` gives the keys trusted to sign their notes.
-    `count` takes how the decisions of each step ended; `rest` is the time that other tasks get,
-    as a multiple of the CPU time of the verification."""
+    """Verifies the logs of one store. `publics` are the keys trusted to sign their notes. `count`
+    is called with the numbers of how the decisions of each step ended; `rest` is the time that
+    other tasks get, as a multiple of the CPU time of the verification."""
 
     def __init__(
         self,
@@ -129,8 +134,9 @@ class SelfChecker:
     async def step(
         self, tenant_id: str, publics: Collection[bytes]
     ) -> tuple[SelfCheck | None, bool]:
-        """The state after one step, and whether more entries wait. Nothing is done, and the state
-        may be None, while another process verifies this log."""
+        """Take one step of a log's verification. Returns the state after it, and whether more
+        entries wait. Nothing is done, and the state may be None, while another process verifies
+        this log."""
         now = self._store.clock.now()
         async with self._store.reading(tenant_id) as connection:
             stored = await self_checks.state(connection, tenant_id)
@@ -192,7 +198,8 @@ class SelfChecker:
         state: SelfCheck,
         nodes: StepNodes,
     ) -> tuple[Finding | None, Finding | None, SelfCheck]:
-        """What stops the walk, what to tell, and the state after the step."""
+        """Verify the next entries. Returns the finding that stops the walk, the finding to report,
+        and the state after the step."""
         cutoff = 0 if snapshot.anchor is None else snapshot.anchor.purged.cutoff
         derivation = await self._derivations.at(tenant_id, check.first, state.size, cutoff)
         verifier = self._verifier(tenant_id, snapshot, check, state)
@@ -242,7 +249,8 @@ class SelfChecker:
     def _verifier(
         self, tenant_id: str, snapshot: _Snapshot, check: AnchorCheck, state: SelfCheck
     ) -> Verifier:
-        """The walk of the step before, if it was this process's, or else one from its end."""
+        """Return the verifier of the step before, if this process has it in memory, or else a new
+        one that starts where that step ended."""
         held = self._walks.pop(tenant_id, None)
         if held is not None and held.reached()[:2] == (tree_of(state), state.last_leaf):
             return held
