@@ -1,8 +1,9 @@
-"""Keeps every document that decisions cite from the moment that it is in force, by the digest that
-they cite: those of roles, and the tenant's levels of sources; and reads and removes them.
+"""Keeps every document that decisions may cite, by the digest that they cite, from the moment that
+it comes into force: the documents of roles, and the tenant's levels of sources. Also reads and
+removes them.
 
-It is kept in the transaction that publishes or replaces it. When one may go,
-`control_api.log.purge` says.
+A document is kept in the transaction that publishes or replaces it. `control_api.log.purge` decides
+when one may be removed.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,8 +22,9 @@ from policies.sets.source_levels import SOURCES
 async def keep(
     connection: AsyncConnection, tenant_id: str, changed: Mapping[str, bytes | None], now: int
 ) -> None:
-    """Keeps the published documents that decisions cite. Call it before the rows of `documents`
-    change: what they hold has been in force until `now`. A body of None removes the document."""
+    """Keep the published documents that decisions cite. Call it before the rows of `documents`
+    change: the documents in those rows have been in force until `now`. A body of None removes the
+    document."""
     cited = [name for name in changed if name.startswith(ROLE) or name == SOURCES]
     if not cited:
         return
@@ -51,8 +53,8 @@ async def keep(
 
 
 async def adopt(connection: AsyncConnection, tenant_id: str, now: int) -> None:
-    """Keeps the documents of roles that are in force, as after an update from a version that kept
-    none. Does nothing for those that are kept already."""
+    """Keep the documents of roles that are in force, after an update from a version that kept none.
+    Does nothing for those that are kept already."""
     await _adopt(connection, tenant_id, now, None)
 
 
@@ -92,7 +94,7 @@ _REPLACE = (
 
 
 class ReplacedDocument(NamedTuple):
-    """A document that is no longer in force, and since when (microseconds)."""
+    """A document that is no longer in force, and the time since when (microseconds)."""
 
     digest: str
     replaced_at: int
@@ -101,8 +103,8 @@ class ReplacedDocument(NamedTuple):
 async def by_digests(
     connection: AsyncConnection, tenant_id: str, digests: Iterable[str]
 ) -> dict[str, bytes]:
-    """The bodies of the documents with these digests, by digest; a digest without a document is
-    left out. A body may have 1 MiB: ask for few at a time."""
+    """Return the bodies of the documents with these digests, by digest; a digest without a document
+    is left out. A body may have 1 MiB, so ask for few at a time."""
     found: dict[str, bytes] = {}
     for part in chunks(sorted(set(digests))):
         rows = await connection.execute(_BODIES, {"tenant": tenant_id, "digests": part})
@@ -113,7 +115,8 @@ async def by_digests(
 async def replaced_before(
     connection: AsyncConnection, tenant_id: str, time: int, limit: int
 ) -> list[ReplacedDocument]:
-    """Up to `limit` documents that were replaced or removed before `time`, the oldest first."""
+    """Return up to `limit` documents that were replaced or removed before `time`, the oldest
+    first."""
     wanted = {"tenant": tenant_id, "time": time, "rows": limit}
     return [ReplacedDocument(*row) for row in await connection.execute(_REPLACED, wanted)]
 
@@ -121,8 +124,8 @@ async def replaced_before(
 async def forget_cited(
     connection: AsyncConnection, tenant_id: str, digests: Sequence[str], time: int
 ) -> int:
-    """Deletes those of these documents that were replaced before `time`, and are not in force
-    again. Returns how many there were."""
+    """Delete those of these documents that were replaced before `time` and are not in force again.
+    Returns the number of deleted documents."""
     removed = 0
     for part in chunks(digests):
         wanted = {"tenant": tenant_id, "digests": part, "time": time}

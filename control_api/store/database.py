@@ -1,5 +1,5 @@
-"""The operations that the store needs from a database, and the choice of the database by URL. Knows
-no table."""
+"""The interface that the store needs from a database, and the choice between SQLite and PostgreSQL
+by URL. Knows no table."""
 
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
@@ -17,12 +17,13 @@ T = TypeVar("T")
 
 
 Autocommit = Callable[[str, str, tuple[Any, ...]], Awaitable[bool]]
-"""Runs one statement, given its lane and its values, as a transaction of its own, in the lane's
-order. Returns whether the statement returned a row, once it is committed."""
+"""A function that runs one statement, given its lane and its values, as a transaction of its own,
+in the lane's order. Returns whether the statement returned a row, once it is committed."""
 
 
 class Database(Protocol):
-    """SQLite or PostgreSQL, with the schema that this version needs.
+    """SQLite or PostgreSQL, with the schema that this version needs. A lane is the queue that
+    orders the writes of one or more tenants.
 
     INVARIANT: of two transactions that write in the same lane, the second begins after the first
     has committed or rolled back. A lock ensures it within this process, the database between
@@ -30,62 +31,64 @@ class Database(Protocol):
     """
 
     def lane(self, tenant_id: str) -> str:
-        """The queue that orders a tenant's writes. Tenants of one lane may share a transaction."""
+        """Return the name of the lane that orders a tenant's writes. Tenants of one lane may share
+        a transaction."""
         ...
 
     def reading(self, tenant_id: str) -> AbstractAsyncContextManager[AsyncConnection]:
-        """A read-only transaction. On SQLite all its reads see one state of the database. On
+        """Begin a read-only transaction. On SQLite all its reads see one state of the database. On
         PostgreSQL each statement sees one state, and no rows of other tenants."""
         ...
 
     def reading_all_tenants(self) -> AbstractAsyncContextManager[AsyncConnection]:
-        """Like `reading`, but sees every tenant's rows in the tables that allow it."""
+        """Begin a transaction like `reading` that sees every tenant's rows in the tables that allow
+        it."""
         ...
 
     def reading_key(self, digest: bytes) -> AbstractAsyncContextManager[AsyncConnection]:
-        """Like `reading`, but sees only the API key with this SHA-256."""
+        """Begin a transaction like `reading` that sees only the API key with this SHA-256."""
         ...
 
     def snapshot(self, tenant_id: str) -> AbstractAsyncContextManager[AsyncConnection]:
-        """Like `reading`, but all reads see one state on either database."""
+        """Begin a transaction like `reading` in which all reads see one state on either
+        database."""
         ...
 
     async def run_reading(self, tenant_id: str, work: Callable[[Connection], T]) -> T:
-        """Like `reading`, for work that awaits nothing. On SQLite it runs in a thread, which saves
-        turns of the event loop for each statement."""
+        """Run `work` in a transaction like that of `reading`; `work` awaits nothing. On SQLite it
+        runs in a thread, which saves turns of the event loop for each statement."""
         ...
 
     async def run_snapshot(self, tenant_id: str, work: Callable[[Connection], T]) -> T:
-        """Like `run_reading`, but all reads see one state on either database."""
+        """Run `work` like `run_reading`, but all its reads see one state on either database."""
         ...
 
     def writing(self, lane: str) -> AbstractAsyncContextManager[AsyncConnection]:
-        """A transaction that writes the rows of the lane's tenants, in the lane's order. It commits
-        at the end and rolls back on an exception."""
+        """Begin a transaction that writes the rows of the lane's tenants, in the lane's order. It
+        commits at the end and rolls back on an exception."""
         ...
 
     async def run(self, lane: str, work: Callable[[Connection], T]) -> T:
-        """Like `writing`, for work that awaits nothing. On SQLite it runs in the writer's thread,
-        which saves turns of the event loop for each statement."""
+        """Run `work` in a transaction like that of `writing`; `work` awaits nothing. On SQLite it
+        runs in the writer's thread, which saves turns of the event loop for each statement."""
         ...
 
     @property
     def autocommit(self) -> Autocommit | None:
-        """Runs single statements as transactions of their own. None on SQLite, which has no round
-        trips to save, and behind a pooler."""
+        """A function that runs single statements as transactions of their own. None on SQLite,
+        which has no round trips to save, and behind a connection pooler."""
         ...
 
     async def fold(self) -> bool:
-        """Makes what was deleted disappear from the database's files, as far as the service can.
-        False if a reader still needs it: try again. On PostgreSQL only vacuum does it."""
+        """Remove deleted data from the database's files, as far as the service can. Returns False
+        if a reader still needs it: then try again. On PostgreSQL only vacuum removes it."""
         ...
 
     async def close(self) -> None: ...
 
 
 async def connect(url: str, limits: DatabaseLimits = LIMITS) -> Database:
-    """Opens the database at `url`. Raises `UnusableDatabase` or `DatabaseUnreachable` on
-    failure."""
+    """Open the database at `url`. Raises `UnusableDatabase` or `DatabaseUnreachable` on failure."""
     parsed = parse_url(url)
     if parsed.get_backend_name() == "sqlite":
         return await SqliteDatabase.open(parsed)

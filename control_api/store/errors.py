@@ -1,4 +1,4 @@
-"""Tells database faults, which may pass, from errors that would repeat. Knows no statement.
+"""Distinguishes database faults, which may pass, from errors that would repeat. Knows no statement.
 
 After a fault the client is asked to try again (503). Anything else is a bug or an unknown state,
 and must not hide behind a 503.
@@ -18,7 +18,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from policies.ground.errors import Unavailable
 
 FAULTS = (DBAPIError, PoolTimeout, OSError)
-"""Catch these; `is_fault` then decides."""
+"""The exceptions to catch around database work; `is_fault` then tells whether one is a fault."""
 
 _STATEMENT_ERRORS = (IntegrityError, ProgrammingError, DataError, NotSupportedError)
 
@@ -39,8 +39,9 @@ class ReadFault(Unavailable):
 
 
 def is_conflict(error: BaseException) -> bool:
-    """Whether PostgreSQL aborted the transaction because of another one, or because the schema
-    changed under a prepared statement. Nothing of it was committed, and a retry can succeed."""
+    """Return whether PostgreSQL aborted the transaction because of another one, or because the
+    schema changed under a prepared statement. Nothing of it was committed, and a retry can
+    succeed."""
     if not isinstance(error, DBAPIError):
         return False
     # SQLite has no such state: its writers wait for each other instead of being aborted.
@@ -50,8 +51,8 @@ def is_conflict(error: BaseException) -> bool:
 
 
 def is_fault(error: BaseException) -> bool:
-    """Whether the database failed rather than the statement: a lock, a lost connection, a full
-    disk."""
+    """Return whether the database failed rather than the statement: a lock, a lost connection, a
+    full disk."""
     if isinstance(error, DBAPIError):
         if error.connection_invalidated or is_conflict(error):
             return True

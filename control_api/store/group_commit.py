@@ -20,7 +20,8 @@ MAX_BATCH = 512
 MAX_WAITING = 8192
 """Items that may wait in one lane. Further items are refused at once."""
 HALVED = 128
-"""If this many items wait for a lane's first batch, half of them go into it (`prepare`)."""
+"""If at least this many items wait for a lane's first batch, only half of them go into it, so that
+the others can be prepared meanwhile (`prepare`)."""
 
 
 class WriteQueueFull(WriteFault):
@@ -28,7 +29,8 @@ class WriteQueueFull(WriteFault):
 
 
 class GroupCommit(Generic[T, R]):
-    """Collects items into batches, and commits one batch of a lane at a time.
+    """Collects the items of concurrent callers into batches, and commits one batch of a lane at a
+    time.
 
     `commit(lane, items)` makes a batch durable and returns one result per item, in order: the
     answer, or the error that refused just that item. An exception from `commit` goes to every
@@ -52,7 +54,8 @@ class GroupCommit(Generic[T, R]):
         self._lanes: dict[str, deque[tuple[T, asyncio.Future[R]]]] = {}
 
     async def submit(self, lane: str, item: T) -> R:
-        """The result for `item`, once its batch is committed."""
+        """Queue `item`, and return its result once its batch is committed. Raises `WriteQueueFull`
+        if too many items wait, and the error that refused the item."""
         waiting = self._lanes.get(lane)
         if waiting is None:
             waiting = deque()
@@ -69,7 +72,7 @@ class GroupCommit(Generic[T, R]):
         return await answer
 
     async def _drain(self, lane: str, waiting: deque[tuple[T, asyncio.Future[R]]]) -> None:
-        """Commits batches until the queue is empty. An idle lane has no task and no queue."""
+        """Commit batches until the queue is empty. An idle lane has no task and no queue."""
         try:
             many = len(waiting)
             if self._prepare is not None and many >= HALVED:

@@ -1,8 +1,8 @@
 """Upgrades the schema of the database at a URL (`sluice migrate`), and on PostgreSQL builds the
 indexes of large tables after the migrations, while the service runs.
 
-A transaction can't build them without stopping every append meanwhile. Building can be repeated: an
-index that is there stays, and one that a crash left unfinished is built again.
+A transaction can't build these indexes without stopping every append meanwhile. Building can be
+repeated: an index that exists stays, and one that a crash left unfinished is built again.
 """
 
 import asyncio
@@ -31,7 +31,8 @@ _RETRY_SECONDS = 0.2
 
 
 async def build_large_indexes(connection: AsyncConnection) -> None:
-    """Builds what is missing. The connection must be in autocommit mode."""
+    """Build the indexes of large tables that are missing. The connection must be in autocommit
+    mode."""
     # Polled: one that waits inside a statement holds a snapshot, for whose end the building of an
     # index waits in turn.
     while not (await connection.execute(_TAKE, {"lock": _INDEX_LOCK})).scalar():  # noqa: ASYNC110  # another process has it
@@ -61,14 +62,14 @@ _FINISHED = text("SELECT indisvalid FROM pg_index WHERE indexrelid = to_regclass
 
 
 async def migrate(url: str, service_url: str | None = None, *, finish: bool = False) -> Migration:
-    """Applies every missing migration, then grants the role in `service_url` the privileges that
-    the service needs, unless that role is the owner. With `finish`, older versions can't use the
-    database from now on: PostgreSQL only. Returns what was done to the schema.
+    """Apply every missing migration, then grant the role in `service_url` the privileges that the
+    service needs, unless that role is the owner. With `finish`, older versions can't use the
+    database from now on: PostgreSQL only. Returns the schema's revisions before and after.
 
     All of this is one transaction: a failed migration leaves the schema as it was. Indexes of large
-    tables follow on their own, without stopping a running service. Raises
-    `UnusableDatabase` if a URL can't be used or the schema is newer than this version, and
-    `DatabaseUnreachable` if the database may answer later.
+    tables follow on their own, without stopping a running service. Raises `UnusableDatabase` if a
+    URL can't be used or the schema is newer than this version, and `DatabaseUnreachable` if the
+    database may answer later.
     """
     parsed = parse_url(url)
     role = None if service_url is None else parse_url(service_url).username

@@ -1,8 +1,8 @@
 """Notices of a tenant's new revision, which PostgreSQL brings to the other processes (`NOTIFY`).
 
-A notice goes out with the commit of its transaction, or not at all. It says where to look, and
-nothing else: every role that may connect to the database can read it, and can send one. SQLite has
-one process, and needs none.
+A notice goes out with the commit of its transaction, or not at all. It contains only the tenant and
+the revision to look up: every role that may connect to the database can read it, and can send one.
+SQLite has one process, and needs no notices.
 """
 
 from typing import NamedTuple
@@ -16,14 +16,15 @@ _SEND = text("SELECT pg_notify(:channel, :payload)")
 
 
 class Notice(NamedTuple):
-    """The tenant's policy set is at `revision`, or was a moment ago."""
+    """A notice that the tenant's policy set is at `revision`, or was a moment ago."""
 
     tenant_id: str
     revision: int
 
 
 async def send(connection: AsyncConnection, tenant_id: str, revision: int) -> None:
-    """Tell every listener of the revision, once this transaction commits."""
+    """Send the revision to every listening process, once this transaction commits. Does nothing on
+    SQLite."""
     if connection.dialect.name == "postgresql":
         await send_to(connection, CHANNEL, f"{revision} {tenant_id}")
 
@@ -33,7 +34,7 @@ async def send_to(connection: AsyncConnection, channel: str, payload: str = "") 
 
 
 def parse(payload: str) -> Notice | None:
-    """The notice in a payload; None if it is not one of ours."""
+    """Return the notice in a payload; None if the payload does not have our format."""
     revision, _, tenant_id = payload.partition(" ")
     if not (revision.isascii() and revision.isdigit() and len(revision) <= _DIGITS and tenant_id):
         return None

@@ -1,7 +1,7 @@
 """Opens a database that may not be up yet, since a container often starts before its database:
-retries until a deadline, and logs each distinct cause once. Or opens one only to read it, without
-an upgrade, a check or a write of any kind: for `sluice verify --database`, which also examines what
-the service refuses, and for processes beside a service."""
+retries until a deadline, and logs each distinct cause once. Can also open one only to read it,
+without an upgrade, a check or a write of any kind: for `sluice verify --database`, which also
+examines databases that the service refuses, and for processes beside a service."""
 
 import asyncio
 import logging
@@ -39,7 +39,7 @@ async def open_with_retry(
     monotonic: Callable[[], float],
     stop: asyncio.Event,
 ) -> T | None:
-    """Returns `attempt()`, retried for `seconds` while it raises `DatabaseUnreachable`.
+    """Return `attempt()`, retried for `seconds` while it raises `DatabaseUnreachable`.
 
     Returns None if `stop` is set first. Raises the last `DatabaseUnreachable` at the deadline, and
     `UnusableDatabase` at once. Both messages begin with the name of the `setting`.
@@ -69,8 +69,8 @@ async def open_with_retry(
 async def opened_store(
     settings: Settings, clock: Clock, stop: asyncio.Event
 ) -> AsyncIterator[Store | None]:
-    """The store of `settings`, opened with retries and closed at the end; None if `stop` is set
-    first. The tasks on `Store.group` belong to this context: it ends if one of them fails."""
+    """Open the store of `settings`, with retries, and close it at the end. Yields None if `stop` is
+    set first. The tasks on `Store.group` belong to this context: it ends if one of them fails."""
     store: Store | None = None
     try:
         async with asyncio.TaskGroup() as group:
@@ -90,7 +90,7 @@ async def opened_store(
 
 @asynccontextmanager
 async def command_store(settings: Settings, clock: Clock) -> AsyncIterator[Store]:
-    """The store of `settings` for a command, which nothing stops while it waits for the
+    """Open the store of `settings` for a command; nothing stops it while it waits for the
     database."""
     async with opened_store(settings, clock, asyncio.Event()) as store:
         assert store is not None  # the stop event is never set
@@ -99,7 +99,7 @@ async def command_store(settings: Settings, clock: Clock) -> AsyncIterator[Store
 
 @asynccontextmanager
 async def explain_startup_faults(settings: Settings) -> AsyncIterator[None]:
-    """Wraps start-up work on an open database: a database fault in it becomes
+    """Translate a database fault during start-up work on an open database into
     `DatabaseUnreachable` or `UnusableDatabase`, with its cause and the name of the setting."""
     try:
         yield
@@ -112,7 +112,7 @@ async def explain_startup_faults(settings: Settings) -> AsyncIterator[None]:
 
 
 async def open_read_only(url: str, clock: Clock) -> Store:
-    """The store at `url`, for reading. Raises `UnusableDatabase` or `DatabaseUnreachable`."""
+    """Open the store at `url` for reading. Raises `UnusableDatabase` or `DatabaseUnreachable`."""
     parsed = parse_url(url)
     is_sqlite = parsed.get_backend_name() == "sqlite"
     database: Database = ReadOnlySqlite(parsed) if is_sqlite else _postgresql(parsed)
@@ -129,9 +129,9 @@ async def open_read_only(url: str, clock: Clock) -> Store:
 
 
 async def open_beside(url: str, limits: DatabaseLimits, clock: Clock) -> Store:
-    """The store of a service that runs, for a process of its own: to read, over one connection on
-    PostgreSQL. The service has checked it, and upgraded it. Raises `UnusableDatabase` if the URL
-    can't be read."""
+    """Open the store of a running service for another process that only reads, over one connection
+    on PostgreSQL. The service has checked and upgraded the database already. Raises
+    `UnusableDatabase` if the URL can't be read."""
     parsed = parse_url(url)
     is_sqlite = parsed.get_backend_name() == "sqlite"
     # Not `ReadOnlySqlite`, which takes a file without a WAL for one that does not change.

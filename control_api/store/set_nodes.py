@@ -1,5 +1,5 @@
-"""Stores the Merkle map over a policy set's documents, in the transaction that changes the
-documents. Knows nodes only as rows; `policies.sets.merkle_map` knows their meaning."""
+"""Stores the nodes of the Merkle map over a policy set's documents, in the transaction that changes
+the documents. Knows nodes only as rows; `policies.sets.merkle_map` knows their meaning."""
 
 from collections.abc import Mapping, Sequence
 
@@ -14,7 +14,7 @@ from policies.sets.merkle_map import ROOT, node_digest, nodes_of, updated_nodes
 async def update_nodes(
     connection: AsyncConnection, tenant_id: str, changed: Mapping[str, str | None]
 ) -> dict[str, bytes | None]:
-    """Stores and returns every node that changes with these documents; None for a removed node.
+    """Store and return every node that changes with these documents; None for a removed node.
     `changed` maps a document's name to its digest, or None if it was removed. The caller must hold
     the lock on the tenant's row."""
     # Read only the nodes on the way from these documents to the root: the cost grows with the
@@ -44,7 +44,7 @@ async def fetch(
 
 
 def root_digest(nodes: Mapping[str, bytes | None]) -> str:
-    """The digest that commits to the whole policy set."""
+    """Return the digest of the root node, which commits to the whole policy set."""
     body = nodes[ROOT]
     assert body is not None  # `updated_nodes` always writes it
     return node_digest(body)

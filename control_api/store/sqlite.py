@@ -1,4 +1,4 @@
-"""Stores in SQLite: one file, one writer.
+"""The store's database in SQLite: one file, one writer.
 
 WAL with `synchronous=FULL`: a commit is on disk before it returns, and readers never wait for the
 writer. One asyncio lock orders the writers of this process; `BEGIN IMMEDIATE` orders them with
@@ -23,14 +23,15 @@ from control_api.store.schema.version import Migration, upgrade_to_head
 from control_api.store.url import UnusableDatabase, translate_error
 
 PAUSE_SECONDS = 60.0
-"""The shortest time between two lines: a disk that is nearly full takes one write and not the
-next."""
+"""The shortest time in seconds between two log lines about failing writes. A disk that is nearly
+full accepts one write and not the next, which would otherwise fill the log."""
 _log = logging.getLogger("sluice.store")
 
 
 class WriteOutage:
-    """The outages of the database at `url`, noticed by writes inside `with`, on the event loop.
-    Log lines name the database and the cause, such as a full disk, which callers are not told."""
+    """Logs when writes to the database at `url` begin to fail, and when they work again. Wrap each
+    write in `with`, on the event loop. Its log lines name the database and the cause, such as a
+    full disk, which callers are not told."""
 
     def __init__(self, url: URL) -> None:
         self._url = url
@@ -62,24 +63,25 @@ class WriteOutage:
 T = TypeVar("T")
 
 BUSY_SECONDS = 5.0
-"""How long a writer waits for another process's transaction to end."""
+"""Seconds that a writer waits for another process's transaction to end."""
 CHECKPOINT_PAGES = 4000
 """Pages of the WAL (16 MiB) before a checkpoint. Most pages that a batch changes were also changed
 by the batch before, so a late checkpoint copies them once instead of many times."""
 CACHE_KIB = 16 * 1024
-"""The size of a writer's page cache: a block of entries is still cached when it is indexed."""
+"""The size of a writer's page cache in KiB: large enough that a block of entries is still cached
+when it is indexed."""
 FOLD_MILLISECONDS = 50
-"""How long folding the WAL waits for readers, while writers wait for it."""
+"""Milliseconds that folding the WAL into the file waits for readers, while writers wait for it."""
 READERS = 4
 """The most connections that read at the same time."""
 NO_VALUES: dict[str, Any] = {"hide_parameters": True}
-"""An engine option: a statement's values belong to callers, and errors, which may reach a log, must
-not contain them."""
+"""The engine option that keeps a statement's values out of error messages. The values belong to
+callers, and errors may reach a log."""
 
 
 class SqliteReads:
-    """Reading a SQLite file: every transaction sees one state, and the rows of all tenants, who
-    share one lane."""
+    """The reading half of a SQLite database: every transaction sees one state, and the rows of all
+    tenants. All tenants share one lane."""
 
     autocommit = None
     _readers: AsyncEngine
@@ -137,8 +139,8 @@ class SqliteDatabase(SqliteReads):
 
     @classmethod
     async def open(cls, url: URL) -> "SqliteDatabase":
-        """Creates the file if it does not exist, and upgrades the schema. Raises `UnusableDatabase`
-        or `DatabaseUnreachable` if that fails."""
+        """Open the file; create it if it does not exist, and upgrade the schema. Raises
+        `UnusableDatabase` or `DatabaseUnreachable` if that fails."""
         try:
             make_file(Path(url.database or ""))
             # In a thread, since a migration would block the event loop.
@@ -227,16 +229,16 @@ _CONNECT = {"timeout": BUSY_SECONDS, "isolation_level": None}
 
 
 def make_file(path: Path) -> None:
-    """Creates an empty file that only its owner can read, in a folder that only its owner can
-    enter. SQLite gives the WAL the mode of the file. An existing file or folder keeps its mode."""
+    """Create an empty file that only its owner can read, in a folder that only its owner can enter.
+    SQLite gives the WAL the mode of the file. An existing file or folder keeps its mode."""
     # Create it before SQLite does: SQLite would give it the mode that the umask allows.
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     os.close(os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
 
 
 def migrate(url: URL) -> Migration:
-    """Upgrades the schema on a connection of its own: foreign keys must be off while a table is
-    altered."""
+    """Upgrade the schema on a connection of its own, because foreign keys must be off while a table
+    is altered."""
     engine = create_engine(url.set(drivername="sqlite"), connect_args=_CONNECT, **NO_VALUES)
     _configure(engine, "BEGIN IMMEDIATE", _enable_wal)
     try:

@@ -1,4 +1,5 @@
-"""The store: concurrent reads, ordered writes, and listeners that run after the commit.
+"""The interface of the store: concurrent reads, ordered writes, and listeners that run after the
+commit.
 
     async with store.reading(tenant_id) as connection: ...
     await store.write(tenant_id, work)           `work(tx)` is one transaction
@@ -51,56 +52,60 @@ class Store:
     async def open(
         cls, url: str, clock: Clock, group: asyncio.TaskGroup, limits: DatabaseLimits = LIMITS
     ) -> "Store":
-        """Opens the database at `url`. Raises `UnusableDatabase` or `DatabaseUnreachable`."""
+        """Open the database at `url`. Raises `UnusableDatabase` or `DatabaseUnreachable`."""
         return cls(await connect(url, limits), clock, group)
 
     async def close(self) -> None:
-        """Call this once the task group has ended, so that no write is still running."""
+        """Close the database. Call this once the task group has ended, so that no write is still
+        running."""
         await self._database.close()
 
     def lane(self, tenant_id: str) -> str:
-        """The queue that orders this tenant's writes. Tenants with the same lane may share a
-        transaction (`run`)."""
+        """Return the name of the lane: the queue that orders this tenant's writes. Tenants with the
+        same lane may share a transaction (`run`)."""
         return self._database.lane(tenant_id)
 
     def on_published(self, listener: Listener) -> None:
-        """Calls `listener(tenant_id, published)` after each commit that published documents, before
-        the write returns, and in order of each tenant's revisions. The listener must not raise or
-        block."""
+        """Have `listener(tenant_id, published)` called after each commit that published documents,
+        before the write returns, and in order of each tenant's revisions. The listener must not
+        raise or block."""
         self._listeners.append(listener)
 
     def reading(self, tenant_id: str) -> AbstractAsyncContextManager[AsyncConnection]:
-        """Reads one tenant's rows. Raises `ReadFault` if the database does not answer."""
+        """Begin a transaction that reads one tenant's rows. Raises `ReadFault` if the database does
+        not answer."""
         return _raising_read_faults(self._database.reading(tenant_id))
 
     async def run_reading(self, tenant_id: str, work: Callable[[Connection], T]) -> T:
-        """Runs `work(connection)` in a transaction like that of `reading`, and returns its result.
-        On SQLite it runs in a thread, beside the event loop; on PostgreSQL on the event loop, so
-        leave what computes for long to the caller. Raises like `reading`."""
+        """Run `work(connection)` in a transaction like that of `reading`, and return its result. On
+        SQLite `work` runs in a thread, beside the event loop; on PostgreSQL it runs on the event
+        loop, so it must not compute for long. Raises like `reading`."""
         async with _raising_read_faults(nullcontext()):
             return await self._database.run_reading(tenant_id, work)
 
     async def run_snapshot(self, tenant_id: str, work: Callable[[Connection], T]) -> T:
-        """Like `run_reading`, but all reads see the database as it was at the first of them."""
+        """Run `work` like `run_reading`, but all its reads see the database as it was at the first
+        of them."""
         async with _raising_read_faults(nullcontext()):
             return await self._database.run_snapshot(tenant_id, work)
 
     def snapshot(self, tenant_id: str) -> AbstractAsyncContextManager[AsyncConnection]:
-        """Like `reading`, but all reads see the database as it was at the first of them (not at
-        this call)."""
+        """Begin a transaction like `reading` in which all reads see the database as it was at the
+        first of them (not at this call)."""
         return _raising_read_faults(self._database.snapshot(tenant_id))
 
     def reading_all_tenants(self) -> AbstractAsyncContextManager[AsyncConnection]:
-        """Reads every tenant's rows in the few tables that allow it: for work that has to find the
-        tenants first."""
+        """Begin a transaction that reads every tenant's rows in the few tables that allow it, for
+        work that has to find the tenants first."""
         return _raising_read_faults(self._database.reading_all_tenants())
 
     def reading_key(self, digest: bytes) -> AbstractAsyncContextManager[AsyncConnection]:
-        """Reads the one API key with this SHA-256, whichever tenant owns it."""
+        """Begin a transaction that reads the one API key with this SHA-256, whichever tenant owns
+        it."""
         return _raising_read_faults(self._database.reading_key(digest))
 
     async def write(self, tenant_id: str, work: Callable[[Transaction], Awaitable[T]]) -> T:
-        """Runs `work` in a transaction and returns its result after the commit.
+        """Run `work` in a transaction and return its result after the commit.
 
         An exception from `work` rolls everything back and propagates. A database failure raises
         `WriteFault`. If PostgreSQL aborts the transaction because of a conflict, `work` is called
@@ -128,7 +133,7 @@ class Store:
     async def run(
         self, lane: str, work: Callable[[Connection, bool], T], *, again: bool = False
     ) -> T:
-        """Runs `work(connection, again)` in a transaction and returns its result after the commit.
+        """Run `work(connection, again)` in a transaction and return its result after the commit.
 
         After a conflict, it retries with pauses (`RETRY_PAUSES`). After any other fault, or if an
         id already exists, it retries once with `again` true: the first transaction may have been
@@ -189,8 +194,8 @@ class Store:
                     again = True
 
     async def run_detached(self, task: Coroutine[Any, Any, T]) -> T:
-        """Runs a task on the service's task group and returns its result. If the caller is
-        cancelled, for example because its client hung up, it stops waiting; the task goes on."""
+        """Run a task on the service's task group and return its result. If the caller is cancelled,
+        for example because its client hung up, the caller stops waiting and the task goes on."""
         outcome: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         start_task(self.group, _complete(task, outcome))
         return await outcome
@@ -217,7 +222,7 @@ async def _raising_read_faults(reading: AbstractAsyncContextManager[T]) -> Async
 
 
 async def _complete(task: Coroutine[Any, Any, T], outcome: "asyncio.Future[T]") -> None:
-    """Runs `task` to its end and passes its result or error to `outcome`. `UnknownState` also
+    """Run `task` to its end and pass its result or error to `outcome`. `UnknownState` also
     propagates to the task group, which ends the service: to keep writing to a log in an unknown
     state would fork it."""
     try:

@@ -1,8 +1,8 @@
 """Caches the tenants that this process serves, and the tenant of each API key.
 
-A change that this process commits is in force here before its answer is sent (`published`). For
-what other processes commit, PostgreSQL sends a notice (`noticed`); without one, `follow` finds it
-within half a second.
+A change that this process commits is in force here before its answer is sent (`published`).
+PostgreSQL sends a notice of changes that other processes commit (`noticed`); without a notice,
+`follow` finds them within half a second.
 """
 
 import asyncio
@@ -26,7 +26,8 @@ _PAGE_BYTES = 4 * 1024 * 1024
 
 
 class TenantCache:
-    """Loads a tenant when it is first needed, and evicts the one loaded first."""
+    """A cache of tenants' states. Loads a tenant when it is first needed, and evicts the one loaded
+    first."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -38,7 +39,8 @@ class TenantCache:
         store.on_published(self.published)
 
     async def get(self, tenant_id: str) -> TenantState:
-        """Raises `NotFound` if there is no such tenant."""
+        """Return the tenant's state; load it if it is not cached. Raises `NotFound` if there is no
+        such tenant."""
         state = self._loaded.get(tenant_id)
         if state is not None:
             return state
@@ -66,12 +68,13 @@ class TenantCache:
         return state
 
     def known_owner(self, digest: bytes) -> TenantState | None:
-        """Like `owner`, from this process's memory alone."""
+        """Return the tenant like `owner`, but from this process's memory alone; None if it is not
+        cached."""
         tenant_id = self._owners.get(digest)
         return None if tenant_id is None else self._loaded.get(tenant_id)
 
     async def owner(self, digest: bytes) -> TenantState | None:
-        """The tenant whose key has this SHA-256; None if there is no such key."""
+        """Return the tenant whose key has this SHA-256; None if there is no such key."""
         # Cached for good, since a key never moves to another tenant. The tenant's documents say
         # whether it is revoked.
         tenant_id = self._owners.get(digest)
@@ -86,13 +89,14 @@ class TenantCache:
         return await self.get(tenant_id)
 
     async def revoked_key(self, tenant_id: str, digest: bytes) -> key_rows.NamedKey | None:
-        """The tenant's revoked key with this SHA-256, from the store; None without one."""
+        """Return the tenant's revoked key with this SHA-256, from the store; None if there is
+        none."""
         async with self._store.reading(tenant_id) as connection:
             return await key_rows.revoked(connection, tenant_id, digest)
 
     async def follow(self) -> None:
-        """Runs forever: picks up the changes that other processes commit. While the store is down,
-        the cached state stays in force, as in a sidecar that is cut off."""
+        """Read, in an endless loop, the changes that other processes commit. While the store is
+        down, the cached state stays in force, as in a sidecar that is cut off."""
         while True:
             await asyncio.sleep(FOLLOW_SECONDS)
             try:
@@ -101,7 +105,8 @@ class TenantCache:
                 continue  # the next round reads the same changes
 
     def noticed(self, notice: Notice) -> None:
-        """A process has published this revision. Neither waits nor raises."""
+        """Have a revision read that another process published, according to a notice. Neither waits
+        nor raises."""
         state = self._loaded.get(notice.tenant_id)
         # Of what is in force already, such as this process's own changes, there is nothing to read.
         # An older revision than that may mean that the database went back: `refresh` finds it.
@@ -110,8 +115,8 @@ class TenantCache:
             self._notice.set()
 
     async def follow_notices(self) -> None:
-        """Runs forever: reads the changes that notices tell of. Those that arrive during a read are
-        read together after it, so a storm of notices costs one read at a time."""
+        """Read, in an endless loop, the changes that notices announce. Notices that arrive during a
+        read are handled together after it, so a storm of notices costs one read at a time."""
         while True:
             await self._notice.wait()
             self._notice.clear()
@@ -151,7 +156,8 @@ class TenantCache:
             state.wake()
 
     def published(self, tenant_id: str, published: Published) -> None:
-        """The store calls this after a commit. Neither waits nor raises."""
+        """Put published documents in force. The store calls this after a commit. Neither waits nor
+        raises."""
         state = self._loaded.get(tenant_id)
         if state is None:
             self._missed += 1
@@ -164,7 +170,7 @@ class TenantCache:
         state.published(published.revision, published.documents)
 
     async def _catch_up(self, state: TenantState) -> None:
-        """Put in force what is newer in the store. Raises `NotFound` if the tenant is gone."""
+        """Put newer changes from the store in force. Raises `NotFound` if the tenant is gone."""
         while True:
             since = state.policy_set.revision
             async with self._store.reading(state.tenant_id) as connection:
@@ -190,8 +196,8 @@ class TenantCache:
             return await key_rows.find_enrolled(connection, tenant_id, digest)
 
     def _evict(self) -> None:
-        """Drop the oldest tenants over the limit, but none that a sidecar waits on: that
-        sidecar would never be woken."""
+        """Drop the oldest tenants over the limit, but none that a sidecar's request waits on: that
+        request would never be woken."""
         excess = len(self._loaded) - MAX_TENANTS
         if excess > 0:
             idle = [name for name, state in self._loaded.items() if not state.has_waiters]

@@ -1,5 +1,5 @@
 """Caches one tenant's state: its policy set, the sessions seen so far, and the requests that wait
-for a change. It can be dropped at any time, and is loaded again when it is needed.
+for a change. The state can be dropped at any time, and is loaded again when it is needed.
 
 A session's owner and `expires_at` never change (`CONTRACT.md`, Sessions), so a cached row is as
 good as the database's until the session is revoked.
@@ -32,15 +32,15 @@ MAX_SESSIONS = 16_384
 
 
 class SessionCache:
-    """One tenant's sessions; the one cached first is evicted first. `changes` counts revocations: a
-    row that was read before the latest one may be stale."""
+    """A cache of one tenant's sessions; the one cached first is evicted first. `changes` counts
+    revocations: a row that was read before the latest one may be stale."""
 
     def __init__(self) -> None:
         self.changes = 0
         self._held: dict[str, SessionRow] = {}
 
     def at(self, session_id: str, now: int) -> Session | None:
-        """The session's state at `now` (microseconds); None if it is not cached."""
+        """Return the session's state at `now` (microseconds); None if it is not cached."""
         held = self._held.get(session_id)
         return None if held is None else held.at(now)
 
@@ -69,13 +69,14 @@ Load = Callable[[Sequence[str]], Awaitable[Mapping[str, bytes | None]]]
 LoadEnrolled = Callable[[bytes], Awaitable[EnrolledKey | None]]
 
 MAX_DOCUMENTS = 8192
-"""Documents cached as bytes, including those known to be absent."""
+"""The most documents cached as bytes, including those known to be absent."""
 MAX_ENROLLED = 16_384
-"""Rows of enrolled keys that are cached, including those known to be absent."""
+"""The most rows of enrolled keys that are cached, including those known to be absent."""
 
 
 class TenantState:
-    """A tenant's policy set at `policy_set.revision`, loaded one document at a time."""
+    """A tenant's state in memory: its policy set at `policy_set.revision`, whose documents are
+    loaded one at a time."""
 
     def __init__(
         self, tenant_id: str, revision: int, active: bool, load: Load, load_enrolled: LoadEnrolled
@@ -90,7 +91,8 @@ class TenantState:
         self._load_enrolled = load_enrolled
         self._enrolled: dict[bytes, EnrolledKey | None] = {}
         self.changes = 0
-        """Publications so far. A read during which it grows may be older than what is cached."""
+        """The number of publications so far. A read during which it grows may be older than the
+        cached documents."""
         self._change_waiters: set[asyncio.Future[None]] = set()
         self._report_waiters: set[asyncio.Future[None]] = set()
 
@@ -135,7 +137,8 @@ class TenantState:
                 return  # the answer does not depend on them: they count as errors
 
     def _candidate_names(self, retrieval: Retrieval) -> list[str]:
-        """The documents of candidates that a decision needs. The tenant's must be loaded."""
+        """Return the names of the candidates' documents that a decision needs. The tenant's own
+        document must be loaded."""
         try:
             settings = self.policy_set.settings()
         except Exception:  # noqa: BLE001  # the decision meets the same fault, and denies
@@ -148,7 +151,8 @@ class TenantState:
         return self._bodies[name] if name.startswith(CANDIDATE) else self._bodies.get(name)
 
     def holds_for(self, retrieval: Retrieval) -> bool:
-        """Whether `need_for` would return at once, without the cost of a coroutine and a list."""
+        """Return whether `need_for` would return at once, without the cost of a coroutine and a
+        list."""
         bodies, agent_id = self._bodies, retrieval.agent_id
         return (
             TENANT in bodies
@@ -159,23 +163,27 @@ class TenantState:
         )
 
     def known_key(self, digest: bytes) -> Key | None:
-        """Like `find_key`, from this process's memory alone."""
+        """Return the key like `find_key`, but from this process's memory alone."""
         # Ask the policy set only for what is cached here: it keeps in mind what it did not find.
         return self.policy_set.key(digest) if key_name(digest) in self._bodies else None
 
     async def find_key(self, digest: bytes) -> Key | None:
-        """The tenant's key with this SHA-256, if it was not revoked. Its expiry is not checked."""
+        """Return the tenant's key with this SHA-256, None if it is missing or revoked. Its expiry
+        is not checked."""
         await self.need((key_name(digest),))
         key = self.policy_set.key(digest)
         return key if key is not None else await self._enrolled_key(digest)
 
     def enrolled_agent(self, digest: bytes) -> str | None:
-        """The agent that a pod enrolled as for this key, if the key was found and is such a one."""
+        """Return the agent of the pod that enrolled for this key; None if the key was not looked up
+        yet or is not an enrolled key."""
         row = self._enrolled.get(digest)
         return None if row is None else row.agent_id
 
     async def _enrolled_key(self, digest: bytes) -> Key | None:
-        """A key that a pod enrolled for has no document. Its agent's says whether it is alive."""
+        """Return the enrolled key of a pod, None if there is none or it is no longer valid. Such a
+        key has no document of its own; the enrolment document of its agent says whether it is
+        valid."""
         if digest not in self._enrolled:
             # A row never changes, and one that is missing never appears: `digest` has this tenant.
             found = await self._load_enrolled(digest)
@@ -205,7 +213,8 @@ class TenantState:
         self.wake()
 
     def forget(self, revision: int) -> None:
-        """Drop everything: another process may have replaced it."""
+        """Drop all cached documents and sessions, because another process may have replaced
+        them."""
         self.changes += 1
         self._bodies.clear()
         self.sessions.forget()

@@ -22,8 +22,8 @@ from policies.trail.record import Record
 
 
 class Published(NamedTuple):
-    """The documents that a transaction published (None for a removed one), the revisions before and
-    after, and the changed nodes of the Merkle map over the documents
+    """The result of a transaction that published documents: the documents (None for a removed one),
+    the revisions before and after, and the changed nodes of the Merkle map over the documents
     (`policies.sets.merkle_map`)."""
 
     since: int
@@ -33,8 +33,8 @@ class Published(NamedTuple):
 
 
 class Transaction:
-    """The argument that `Store.write` passes to its work. Use `connection` to read and write rows;
-    `now` is the transaction's time in microseconds."""
+    """A transaction that changes one tenant; `Store.write` passes it to its work. Use `connection`
+    to read and write rows; `now` is the transaction's time in microseconds."""
 
     def __init__(self, connection: AsyncConnection, tenant_id: str, now: int) -> None:
         self.connection = connection
@@ -54,8 +54,8 @@ class Transaction:
         return self._revision
 
     async def append(self, record: Record) -> Appended:
-        """Adds the record to the tenant's log. The returned position holds once this transaction
-        commits."""
+        """Add the record to the tenant's log, and return its position, which holds once this
+        transaction commits."""
         return (await self._load_chain()).add(record, self.now)
 
     async def _load_chain(self) -> LogChain:
@@ -66,14 +66,15 @@ class Transaction:
         return self._chain
 
     async def list_candidates(self, candidates: Iterable[Candidate]) -> None:
-        """Names the tenant's candidates to those who append to its log. This transaction must also
-        `append` a record, which tells them that the head has changed."""
+        """Store the tenant's candidates in the log's head, where those who append to the log read
+        them. This transaction must also `append` a record, which tells them that the head has
+        changed."""
         await self._load_chain()
         await self.connection.run_sync(chain.list_candidates, self.tenant_id, candidates)
 
     async def publish(self, changed: Mapping[str, bytes | None]) -> int:
-        """Publishes documents of the tenant's policy set and returns the tenant's new revision. A
-        body of None removes the document.
+        """Publish documents of the tenant's policy set and return the tenant's new revision. A body
+        of None removes the document.
 
         Skips a document whose digest is unchanged. Each of the others gets a revision of its own,
         so that a page of changes can end after any of them.
@@ -112,14 +113,15 @@ class Transaction:
         return await self._set_revision(revision + len(rows))
 
     def published(self, name: str, shown: str | None = None) -> tuple[PublishedAs, ...]:
-        """The document as the record of a change names it, or nothing if this transaction did not
-        publish it. `shown` is the name to record, if the document's own must not be."""
+        """Return the published document in the form that the record of a change names it; an empty
+        tuple if this transaction did not publish it. `shown` is the name to record if the
+        document's own name must not be."""
         if name not in self._revisions:
             return ()
         return (PublishedAs(shown or name, self._digests[name], self._revisions[name]),)
 
     async def advance_revision(self, by: int) -> None:
-        """Adds `by` to the revision of the tenant and of each of its documents. A sidecar whose
+        """Add `by` to the revision of the tenant and of each of its documents. A sidecar whose
         revision is `by` or less has to reload the policy set; one above it can continue."""
         revision = await self.lock()
         await self.connection.execute(
@@ -130,7 +132,7 @@ class Transaction:
         await self._set_revision(revision + by, reset_below=by + 1)
 
     async def begin(self) -> None:
-        """Locks the tenant's row until the transaction ends: of two replicas that change a tenant,
+        """Lock the tenant's row until the transaction ends: of two replicas that change a tenant,
         one waits here. A tenant that is still to be created has no row to lock. The store calls
         this."""
         # FOR UPDATE is left out on SQLite, where BEGIN IMMEDIATE has locked the whole database.
@@ -140,8 +142,8 @@ class Transaction:
         self._since = self._revision or 0
 
     async def lock(self) -> int:
-        """The tenant's revision, locked until the transaction ends. Raises `NotFound` if there is
-        no such tenant."""
+        """Lock the tenant's row until the transaction ends, and return the tenant's revision.
+        Raises `NotFound` if there is no such tenant."""
         if self._revision is None:  # created in this transaction, or missing
             await self.begin()
         if self._revision is None:
@@ -149,8 +151,8 @@ class Transaction:
         return self._revision
 
     async def finish(self) -> Published | None:
-        """Writes the appended records, and returns what was published, if anything. The store calls
-        this."""
+        """Write the appended records, and return what was published, None if nothing was. The store
+        calls this."""
         # Write all records of the transaction at once; `append` has only numbered them in memory.
         if self._chain is not None:
             await self.connection.run_sync(self._chain.save)

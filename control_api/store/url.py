@@ -1,5 +1,5 @@
 """Parses a database URL, and explains in one line why the database can't be opened, without the
-password or the URL's parameters. The cause of a `DatabaseUnreachable` may pass, that of an
+password or the URL's parameters. The cause of a `DatabaseUnreachable` may pass, while that of an
 `UnusableDatabase` lasts until an operator changes something. Any other error is a bug."""
 
 import errno
@@ -19,7 +19,7 @@ class UnusableDatabase(Exception):
 
 
 def parse_url(url: str) -> URL:
-    """The URL with the driver that Sluice uses. Raises `UnusableDatabase` if `url` names no
+    """Return the URL with the driver that Sluice uses. Raises `UnusableDatabase` if `url` names no
     supported database; the message never contains the password."""
     try:
         parsed = make_url(url)
@@ -69,7 +69,7 @@ _SQLITE_PERMANENT = (
 )
 _DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 _PRIMARY_CODE = 0xFF
-"""SQLite's extended error codes keep the primary code in the lower byte."""
+"""The mask for the primary code in SQLite's extended error codes, which is their lower byte."""
 
 
 class DatabaseUnreachable(Exception):
@@ -77,7 +77,7 @@ class DatabaseUnreachable(Exception):
 
 
 def translate_error(error: BaseException, url: URL) -> Exception | None:
-    """Translates an error raised while the database at `url` was opened or first used into
+    """Translate an error raised while the database at `url` was opened or first used into
     `DatabaseUnreachable` or `UnusableDatabase`.
 
     Returns None if the error is neither (a bug), or if it already is one of them.
@@ -126,7 +126,7 @@ def _from_postgresql(error: DBAPIError, where: str) -> Exception | None:
 
 
 def _where(url: URL) -> str:
-    """The database's address, without user, password and parameters."""
+    """Return the database's address, without user, password and parameters."""
     if url.get_backend_name() == "sqlite":
         return f"`{url.database}`"
     if url.host is None and (hosts := url.query.get("host")):
@@ -147,6 +147,6 @@ def _describe(error: OSError) -> str:
 
 
 def _first_line(error: BaseException | None) -> str:
-    """The first line of an error's message. A server's DETAIL and HINT follow on further lines, and
-    may repeat values."""
+    """Return the first line of an error's message. A server's DETAIL and HINT follow on further
+    lines, and may repeat values."""
     return str(error).partition("\n")[0] or type(error).__name__

@@ -1,5 +1,6 @@
-"""Counts decisions by who, what and when as the log grows, so that no query has to scan the log,
-and says by which dimensions, in which buckets of time, and how long each is kept.
+"""Counts decisions by agent, role, source and the like as the log grows, so that no query has to
+scan the log. Also defines the dimensions, the length of each dimension's time buckets, and how long
+these are kept.
 
     counts.add(index, source_type)        for each entry of a batch, in memory
     counts.save(connection, tenant_id)    in the transaction that appends the batch
@@ -26,11 +27,15 @@ MINUTE = 60 * SECOND
 HOUR = 60 * MINUTE
 DAY = 24 * HOUR
 SEPARATOR = "\x1f"
-"""Separates the two parts of a value. It is a control character, which no identifier contains."""
+"""Separates the two parts of a value that is made of two identifiers. No identifier contains this
+control character."""
 
 
 class Dimension(IntEnum):
-    """INVARIANT: the table stores these numbers. Only append: never renumber or remove one."""
+    """The dimensions by which decisions are counted.
+
+    INVARIANT: the table stores these numbers. Only append: never renumber or remove one.
+    """
 
     source_type = 0
     agent_role = 1
@@ -59,9 +64,11 @@ _TIMED: dict[Dimension, tuple[int, int]] = {
     Dimension.doubtful_minute: (MINUTE, 8 * DAY),
 }
 BUCKETS = {dimension: length for dimension, (length, _) in _TIMED.items()}
-"""A bucket's length in microseconds. The other dimensions have one bucket for all time."""
+"""The length of each dimension's time buckets, in microseconds. A dimension that is not listed has
+one bucket for all time."""
 KEPT = {dimension: kept for dimension, (_, kept) in _TIMED.items()}
-"""How long a bucket can be queried, in microseconds; older ones are dropped."""
+"""How long each dimension's time buckets can be queried, in microseconds. Older ones are
+dropped."""
 
 
 _Key = tuple[int, str, int]
@@ -111,7 +118,7 @@ class BatchCounts:
                 found[2] = index.ts
 
     def add_doubtful(self, ts: int) -> None:
-        """Counts one record of any kind whose time is doubtful, at its arrival `ts`
+        """Count one record, of any kind, whose time is doubtful; `ts` is when it arrived
         (microseconds)."""
         second = ts // SECOND
         for key in ((_DOUBTFUL_SECOND, "", second), (_DOUBTFUL_MINUTE, "", second // _IN_MINUTE)):
@@ -126,13 +133,14 @@ class BatchCounts:
                 connection.exec_driver_sql(_upsert(table, connection.dialect), values)
 
     def rows(self) -> tuple[list[tuple[Any, ...]], list[tuple[Any, ...]]]:
-        """The counts to add and the first accesses, without the tenant, in order of their keys."""
+        """Return the rows of the counts to add, and the rows of the first allowed access for each
+        pair of role and source. Both are without the tenant, in order of their keys."""
         counts = [(*key, *counted) for key, counted in self._counts()]
         return counts, [(*pair, ts) for pair, ts in sorted(self._accesses().items())]
 
     def subtract(self, connection: Connection, tenant_id: str) -> None:
-        """Subtracts these entries from the all-time counts, because they leave the log. Time
-        buckets stay until they expire."""
+        """Subtract these entries from the all-time counts, because they leave the log. Time buckets
+        stay until they expire."""
         # The stored last time is kept if it is the larger one, so 0 leaves it as it is.
         rows = [
             (*key, -allowed, -denied, 0)
@@ -142,8 +150,8 @@ class BatchCounts:
         adjust(connection, tenant_id, rows)
 
     def _counts(self) -> Iterator[tuple[_Key, list[int]]]:
-        """The numbers of allowed and denied decisions and the time of the last, for each value of
-        each dimension, in order."""
+        """Yield, in order, each value of each dimension with its numbers of allowed and denied
+        decisions and the time of the last."""
         for key in sorted(self._groups_of):
             counts = [0, 0, 0]
             for many, last, _, place in self._groups_of[key]:
@@ -152,7 +160,7 @@ class BatchCounts:
             yield key, counts
 
     def _accesses(self) -> dict[tuple[str, str], int]:
-        """The time at which this batch first allowed each pair of role and source."""
+        """Return the time at which this batch first allowed each pair of role and source."""
         first: dict[tuple[str, str], int] = {}
         for group, (_, _, earliest, _) in self._groups.items():
             if group[5]:
@@ -173,7 +181,7 @@ _IN_MINUTE, _IN_AGENT, _IN_AGENT_SOURCE = (
 
 
 def _keys(group: _Group) -> list[_Key]:
-    """The rows that a group of equal decisions counts in."""
+    """Return the keys of the stored counts that a group of equal decisions adds to."""
     source_type, role, source, agent, session, _, mismatch, second = group
     minute = second // _IN_MINUTE
     keys: list[_Key] = [
@@ -195,8 +203,8 @@ def _keys(group: _Group) -> list[_Key]:
 
 @lru_cache(maxsize=8)
 def _upsert(table: Table, dialect: Dialect) -> str:
-    """A statement that adds rows to those already stored. It takes tuples of all columns, in
-    order."""
+    """Return a statement that adds rows of counts to those stored. It takes tuples of all columns,
+    in order."""
     statement = insert_into(table, dialect)
     new, stored = statement.excluded, tallies.c.last_ts
     if table is tallies:
@@ -219,8 +227,8 @@ def _upsert(table: Table, dialect: Dialect) -> str:
 
 
 def adjust(connection: Connection, tenant_id: str, rows: Sequence[tuple[Any, ...]]) -> None:
-    """Adds these to the stored counts: rows without the tenant, whose numbers may be negative. What
-    comes to 0 is deleted. The caller must hold the lock of the log's head."""
+    """Add rows to the stored counts: rows without the tenant, whose numbers may be negative. A
+    count that becomes 0 is deleted. The caller must hold the lock of the log's head."""
     if rows:
         values = [(tenant_id, *row) for row in rows]
         connection.exec_driver_sql(_upsert(tallies, connection.dialect), values)
@@ -229,7 +237,7 @@ def adjust(connection: Connection, tenant_id: str, rows: Sequence[tuple[Any, ...
 
 
 def drop_expired(connection: Connection, tenant_id: str, now: int, limit: int = 1000) -> bool:
-    """Deletes expired buckets, at most `limit` of each dimension. Returns whether some may be left.
+    """Delete expired buckets, at most `limit` of each dimension. Returns whether some may be left.
     The caller must hold the lock of the log's head."""
     # There is a limit because appends wait for that lock.
     left = False
@@ -255,7 +263,8 @@ def drop_expired(connection: Connection, tenant_id: str, now: int, limit: int = 
 
 @lru_cache(maxsize=4)
 def _deletion(dialect: Dialect, *, empty: bool) -> str:
-    """Deletes rows by their whole key; with `empty`, only those whose counts are zero."""
+    """Return a statement that deletes rows by their whole key; with `empty`, only those whose
+    counts are zero."""
     names = ("tenant_id", "facet", "value", "bucket")
     marks = ("?",) * 4 if dialect.name == "sqlite" else ("$1", "$2", "$3", "$4")
     where = " AND ".join(f"{name} = {mark}" for name, mark in zip(names, marks, strict=True))

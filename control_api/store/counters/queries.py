@@ -1,6 +1,7 @@
 """Queries over the counts of decisions, which `control_api.store.counters.counters` maintains.
 
-Counts what the entries of a batch say of the tenant's candidates, in step with the log.
+Also counts what each decision says of the tenant's candidates, in step with the log. A candidate is
+a policy set that is evaluated beside the active one, and never decides.
 
     counts.add(pub, index)                for each decision of a batch, in memory
     counts.save(connection, tenant_id)    in the transaction that appends the batch
@@ -11,8 +12,8 @@ counts for exactly the candidates that there are. A batch that is sent again is 
 and so not counted again.
 
 An entry counts as decided by a candidate if the policy set that it was decided by has the
-candidate: if `facts.revision` is the candidate's `revision` or later. What it says of other
-candidates, or of another revision of one, is not counted.
+candidate: if `facts.revision` is the candidate's `revision` or later. Its results for other
+candidates, or for another revision of one, are not counted.
 """
 
 import hashlib
@@ -35,7 +36,9 @@ MAX_EXAMPLES = 5
 
 
 class CandidateGroup(NamedTuple):
-    """What the counted decisions have in common. For `DECIDED`, all but the candidate is empty."""
+    """A group of decisions that are counted together: those of one candidate with the same outcome,
+    role, source, and policy names before and after. For the outcome `DECIDED`, all but the
+    candidate is empty."""
 
     name: str
     revision: int
@@ -47,14 +50,16 @@ class CandidateGroup(NamedTuple):
 
     @property
     def digest(self) -> bytes:
-        """The SHA-256 of the group; empty for `DECIDED`, so that its row is found by key."""
+        """The SHA-256 of the group, which is part of its row's key. Empty for `DECIDED`, so that
+        its row can be found without it."""
         if self.outcome == DECIDED:
             return b""
         return hashlib.sha256(encode(list(self[2:]))).digest()
 
 
 class _Counted:
-    """How many, the times of the earliest and the latest, and the first ids."""
+    """The decisions of a group: their number, the earliest and the latest time, and the first ids
+    as examples."""
 
     __slots__ = ("examples", "first", "last", "many")
 
@@ -73,7 +78,8 @@ class BatchCandidates:
         self._groups: dict[CandidateGroup, _Counted] = {}
 
     def add(self, pub: bytes, index: Index) -> None:
-        """Counts one `decision` entry with these fields in clear."""
+        """Count one `decision` entry. `pub` is the part of the entry that is recorded in clear,
+        rather than as commitments."""
         decoded = orjson.loads(pub)
         # Only our own services are known to write an integer there.
         revision = decoded["facts"].get("revision")
@@ -112,7 +118,7 @@ class BatchCandidates:
         return counted
 
     def rows(self) -> list[tuple[Any, ...]]:
-        """The rows to add, without the tenant, in order of their keys."""
+        """Return the rows to add, without the tenant, in order of their keys."""
         rows = [
             (
                 *group[:2],
@@ -128,7 +134,8 @@ class BatchCandidates:
         return sorted(rows)
 
     def save(self, connection: Connection, tenant_id: str) -> None:
-        """On SQLite. On PostgreSQL the rows are part of the batch's one statement."""
+        """Add the rows to those stored on SQLite. On PostgreSQL they are part of the batch's one
+        statement."""
         if rows := self.rows():
             values = [(tenant_id, *row) for row in rows]
             connection.exec_driver_sql(_UPSERT, values)
@@ -158,7 +165,8 @@ ON_CONFLICT = (
     " THEN excluded.last_ts ELSE candidate_counts.last_ts END,"
     f" examples = {_EXAMPLES}"
 )
-"""Adds a row to the one that is stored, in the words of both databases."""
+"""The SQL clause that adds a row to the stored one with the same key, in syntax that both databases
+accept."""
 _NAMES = ", ".join(column.name for column in candidate_counts.c)
 _MARKS = ", ".join("?" for _ in candidate_counts.c)
 _UPSERT = f"INSERT INTO candidate_counts ({_NAMES}) VALUES ({_MARKS}) {ON_CONFLICT}"  # noqa: S608
@@ -183,7 +191,7 @@ NO_DECISIONS = CountedValue("", 0, 0, 0)
 async def all_of(
     connection: AsyncConnection, tenant_id: str, dimension: Dimension
 ) -> list[CountedValue]:
-    """The counts for every value of an all-time dimension, in order of value."""
+    """Return the counts for every value of an all-time dimension, in order of value."""
     query = _of(_COUNTS, tenant_id, dimension).order_by(tallies.c.value)
     return [CountedValue(*row) for row in await connection.execute(query)]
 
@@ -191,8 +199,8 @@ async def all_of(
 async def top_of(
     connection: AsyncConnection, tenant_id: str, dimension: Dimension, limit: int
 ) -> list[CountedValue]:
-    """The counts for the values of an all-time dimension with the most decisions; ties in order of
-    value."""
+    """Return the counts for the values of an all-time dimension that have the most decisions; ties
+    in order of value."""
     total = tallies.c.allowed + tallies.c.denied
     query = _of(_COUNTS, tenant_id, dimension).order_by(total.desc(), tallies.c.value)
     return [CountedValue(*row) for row in await connection.execute(query.limit(limit))]
@@ -209,7 +217,8 @@ async def one_of(
 async def by_agent(
     connection: AsyncConnection, tenant_id: str, since: int, agent_id: str | None = None
 ) -> list[CountedValue]:
-    """The decisions of each agent, or of one, since `since` (microseconds), in order of id."""
+    """Return the decisions of each agent, or of `agent_id` only, since `since` (microseconds), in
+    order of id."""
     query = _since(tenant_id, Dimension.agent, since).order_by(tallies.c.value)
     if agent_id is not None:
         query = query.where(tallies.c.value == agent_id)
@@ -219,7 +228,8 @@ async def by_agent(
 async def agent_by_spans(
     connection: AsyncConnection, tenant_id: str, agent_id: str, hours: int, first: int
 ) -> dict[int, tuple[int, int]]:
-    """Like `by_spans`, of one agent, in spans of so many hours from the span `first` on."""
+    """Return the numbers of allowed and denied decisions of one agent in spans of `hours` hours, by
+    the number of the span since 1970, from the span `first` on."""
     number = tallies.c.bucket // literal_column(str(hours), Integer)
     sums = select(number, func.sum(tallies.c.allowed), func.sum(tallies.c.denied))
     query = _of(sums, tenant_id, Dimension.agent).where(
@@ -232,8 +242,8 @@ async def agent_by_spans(
 async def sources_of(
     connection: AsyncConnection, tenant_id: str, agent_id: str, since: int, limit: int
 ) -> list[CountedValue]:
-    """The sources that an agent requested since `since`, most requested first. The day of `since`
-    counts in full."""
+    """Return the sources that an agent requested since `since`, most requested first. The day of
+    `since` counts in full."""
     prefix = agent_id + SEPARATOR
     total = func.sum(tallies.c.allowed + tallies.c.denied)
     query = _since(tenant_id, Dimension.agent_source, since).where(
@@ -250,7 +260,7 @@ async def sources_of(
 async def window(
     connection: AsyncConnection, tenant_id: str, dimension: Dimension, since: int, until: int
 ) -> CountedValue:
-    """The sum of a dimension's buckets that begin at `since` or later and before `until`."""
+    """Return the sum of a dimension's buckets that begin at `since` or later and before `until`."""
     width = BUCKETS[dimension]
     query = _of(_SUMS, tenant_id, dimension).where(
         tallies.c.value == "",
@@ -265,8 +275,9 @@ async def window(
 async def by_spans(
     connection: AsyncConnection, tenant_id: str, minutes: int, first: int, until: int
 ) -> dict[int, tuple[int, int]]:
-    """The numbers of allowed and denied decisions in spans of so many minutes, by the number of the
-    span since 1970, from `first` until before `until`. A span without decisions is left out."""
+    """Return the numbers of allowed and denied decisions in spans of `minutes` minutes, by the
+    number of the span since 1970, from `first` until before `until`. A span without decisions is
+    left out."""
     # Without a parameter: PostgreSQL would not see that the two expressions are the same one.
     number = tallies.c.bucket // literal_column(str(minutes), Integer)
     sums = select(number, func.sum(tallies.c.allowed), func.sum(tallies.c.denied))
@@ -282,8 +293,8 @@ async def by_spans(
 async def new_accesses(
     connection: AsyncConnection, tenant_id: str, since: int, until: int, limit: int
 ) -> tuple[int, list[tuple[str, str]]]:
-    """The number of pairs of role and source that were first allowed from `since` until before
-    `until`, and up to `limit` of the pairs, earliest first."""
+    """Return the number of pairs of role and source that were first allowed from `since` until
+    before `until`, and up to `limit` of these pairs, earliest first."""
     within = (
         of_tenant(first_accesses, tenant_id),
         first_accesses.c.first_ts >= since,
@@ -313,7 +324,7 @@ def _of(query: Select[Any], tenant_id: str, dimension: Dimension) -> Select[Any]
 
 
 def _since(tenant_id: str, dimension: Dimension, since: int) -> Select[Any]:
-    """The sums over the buckets that end after `since`."""
+    """Return the query for the sums over the buckets that end after `since`."""
     return _of(_SUMS, tenant_id, dimension).where(tallies.c.bucket >= since // BUCKETS[dimension])
 
 

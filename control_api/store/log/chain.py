@@ -1,12 +1,10 @@
-"""The end of one tenant's log, and the steps that append records to it.
+"""Appends records behind the end of one tenant's log. The head row of a log says where it ends.
 
     chain = LogChain.load(connection, tenant_id)  the head row, locked until the transaction ends
     appended = chain.add(record, now)             numbered, chained and hashed, in memory
     chain.save(connection)                        entries, openings, counts and the new head
 
 INVARIANT: entries and head change in one transaction, so a crash leaves both or neither.
-
-The head row of each tenant's log: where the log ends.
 
 Loading a head locks it until the transaction ends, and creates it for a tenant's first record.
 """
@@ -38,8 +36,9 @@ from policies.trail.spool_chain import LogPosition, Spooled
 
 
 class LogEnd(NamedTuple):
-    """A head row without the tenant, in the order of the table's columns. `last_ts` is in
-    microseconds since 1970 UTC. `candidates` is as in the table: see `listed`."""
+    """The end of a log: its head row without the tenant, in the order of the table's columns.
+    `last_ts` is in microseconds since 1970 UTC. `candidates` is the text of the table's column,
+    which `listed` reads."""
 
     log: str
     size: int
@@ -59,16 +58,17 @@ def listed(candidates: str | None) -> tuple[Candidate, ...]:
 def list_candidates(
     connection: Connection, tenant_id: str, candidates: Iterable[Candidate]
 ) -> None:
-    """Names the tenant's candidates in its head, for all entries after this transaction. The caller
-    must hold the head's lock, and append an entry: cached ends of the log are then out of date."""
+    """Store the tenant's candidates in the log's head, to be counted for all entries after this
+    transaction. The caller must hold the head's lock, and append an entry: cached ends of the log
+    are then out of date."""
     text = encode([list(each) for each in candidates]).decode()
     named = {"tenant": tenant_id, "named": None if text == "[]" else text}
     connection.execute(_LIST, named)
 
 
 def load(connection: Connection, tenant_id: str) -> LogEnd:
-    """Locks and reads the head. Raises `NotFound` if there is no such tenant, and `UnknownState` if
-    a log has entries but no head."""
+    """Lock and read the head. Raises `NotFound` if there is no such tenant, and `UnknownState` if a
+    log has entries but no head."""
     wanted = {"tenant": tenant_id}
     row = connection.execute(_HEAD, wanted).one_or_none()
     if row is None:
@@ -78,13 +78,13 @@ def load(connection: Connection, tenant_id: str) -> LogEnd:
 
 
 def move(connection: Connection, tenant_id: str, loaded_size: int, end: LogEnd) -> bool:
-    """Moves the head to `end`. Returns False if it no longer has the size that was loaded."""
+    """Move the head to `end`. Returns False if the head no longer has the size that was loaded."""
     moved = dict(zip(_MOVE_PARAMETERS, (tenant_id, loaded_size, *end[1:5]), strict=True))
     return connection.execute(_MOVE, moved).rowcount == 1
 
 
 def _create(connection: Connection, tenant_id: str) -> None:
-    """Creates the head of an empty log. The log's name contains the installation's epoch and the
+    """Create the head of an empty log. The log's name contains the installation's epoch and the
     tenant, so that a log from another database is recognised as foreign."""
     wanted = {"tenant": tenant_id}
     if connection.execute(_TENANT, wanted).first() is None:
@@ -149,11 +149,11 @@ class Appended(NamedTuple):
 
 
 class LogChain:
-    """The end of a log, and the entries added behind it. Do not use it after an exception or after
-    `save`."""
+    """The end of a log, and the entries added behind it in memory, which `save` writes. Do not use
+    it after an exception or after `save`."""
 
     def __init__(self, tenant_id: str, end: LogEnd) -> None:
-        """Raises `UnknownState` if `end` is not a valid head."""
+        """Continue the log from `end`. Raises `UnknownState` if `end` is not a valid head."""
         self.tenant_id = tenant_id
         self.log = end.log
         self._log = encode(end.log)
@@ -173,12 +173,14 @@ class LogChain:
 
     @classmethod
     def load(cls, connection: Connection, tenant_id: str) -> "LogChain":
-        """Locks and reads the head, and creates it for a tenant's first record. Raises `NotFound`
-        if there is no such tenant, and `UnknownState` if the head is missing or invalid."""
+        """Lock and read the head, or create it for a tenant's first record, and return a chain that
+        continues from it. Raises `NotFound` if there is no such tenant, and `UnknownState` if the
+        head is missing or invalid."""
         return cls(tenant_id, load(connection, tenant_id))
 
     def add(self, record: Record, now: int) -> Appended:
-        """Adds a record of this service. Raises `Invalid`, and adds nothing, if it is too large."""
+        """Add a record that this service made, and return its position. Raises `Invalid`, and adds
+        nothing, if it is too large."""
         # A log's times never run backwards, even if the clock does.
         ts = max(now, self._last_ts)
         text = rfc3339(ts)
@@ -188,8 +190,8 @@ class LogChain:
         return self._add_entry(entry, index, source_type, opened, ts, record.pub)
 
     def add_spooled(self, spooled: Spooled, now: int) -> Appended:
-        """Adds a record of an enforcement point. Raises `Invalid`, and adds nothing, if it is too
-        large."""
+        """Add a record that a sidecar delivered, and return its position. Raises `Invalid`, and
+        adds nothing, if it is too large."""
         ts = max(now, self._last_ts)
         prev, text = b64(self._last_leaf).encode(), rfc3339(ts).encode()
         entry = spooled.entry(LogPosition(self._log, self._tree.size, prev, text))
@@ -232,20 +234,20 @@ class LogChain:
         return Appended(seq, index.eid, leaf, ts)
 
     def move_spool(self, move: SpoolMove) -> None:
-        """Moves the spool of the added entries with the head, on PostgreSQL. Nothing is written
-        unless the log holds the record that `move` begins behind."""
+        """Have the row of the entries' spool moved together with the head, on PostgreSQL. Nothing
+        is written unless the log holds the record after which `move` begins."""
         self._spool = move
 
     def save(self, connection: Connection) -> None:
-        """Writes the added entries. Raises `IntegrityError` if the log already has an entry with
-        one of their ids."""
+        """Write the added entries and the new head. Raises `IntegrityError` if the log already has
+        an entry with one of their ids."""
         if self._entries and not self.save_unless_moved(connection):
             # `load` locked the row, so this transaction alone may change it.
             raise UnknownState(f"the head of log `{self.log}` changed although it is locked")
 
     def save_unless_moved(self, connection: Connection) -> bool:
-        """Like `save`, for a head that was not loaded in this transaction. Returns False, and
-        writes no entry, if the head is not where this chain began."""
+        """Write the entries like `save`, for a head that was not loaded in this transaction.
+        Returns False, and writes no entry, if the head is not where this chain began."""
         if connection.dialect.name == "postgresql":
             self._entries = postgresql_batch.write_excess(
                 connection, self.tenant_id, log_entries, self._entries
@@ -274,11 +276,12 @@ class LogChain:
 
     @property
     def fits_one_statement(self) -> bool:
-        """Whether saving on PostgreSQL takes only one statement."""
+        """True if saving on PostgreSQL takes only one statement, because no block of the index has
+        to be written."""
         return not log_index.due(self._loaded.size, self._tree.size)
 
     def statement(self) -> tuple[str, tuple[Any, ...]]:
-        """The statement that saves these entries on PostgreSQL, and its parameters."""
+        """Return the statement that saves these entries on PostgreSQL, and its parameters."""
         head = (self._loaded.size, self._loaded.last_leaf, *self.end[1:5])
         rows = [self._entries, self._openings, *self._counts.rows()]
         if self._candidates is not None:
@@ -286,7 +289,7 @@ class LogChain:
         return postgresql_batch.statement(self.tenant_id, head, self._spool, rows)
 
     def _write(self, connection: Connection) -> bool:
-        """Writes the rows and the head with one statement per table. Returns whether the head
+        """Write the rows and the head with one statement per table. Returns whether the head
         moved."""
         for table, rows in ((log_entries, self._entries), (openings, self._openings)):
             if rows:
@@ -299,7 +302,7 @@ class LogChain:
 
 
 def find_appended(connection: Connection, tenant_id: str, eids: list[str]) -> dict[str, Appended]:
-    """Maps those of the ids `eids` that the log already holds to their positions."""
+    """Return the positions of those of the ids `eids` that the log already holds."""
     rows = connection.execute(_BY_EID, {"tenant": tenant_id, "eids": eids})
     return {
         eid: Appended(seq, eid, leaf, micros(orjson.loads(entry)["ts"]))
@@ -308,7 +311,8 @@ def find_appended(connection: Connection, tenant_id: str, eids: list[str]) -> di
 
 
 def _indexed(record: Record, ts: int, text: str) -> tuple[Index, str | None, str | None]:
-    """The columns of a record at `ts`, which `text` spells; a decision's source type; the user."""
+    """Return a record's index columns, the source type if it is a decision, and the user id. `text`
+    is the time `ts` in the record's format."""
     if record.decided is None:
         pub = orjson.loads(record.pub)
         index = index_of({"eid": record.eid, "kind": record.kind, "pub": pub, "ts": text})
@@ -333,14 +337,16 @@ def _indexed(record: Record, ts: int, text: str) -> tuple[Index, str | None, str
 
 
 def user_id_of(opened: bytes) -> str | None:
-    """The user id in a record's openings, for the table's `user_id` column."""
+    """Return the user id in a record's openings, for the table's `user_id` column; None if they
+    have none."""
     opening = orjson.loads(opened).get("user_id")
     return None if opening is None else opening[1]
 
 
 @lru_cache(maxsize=16)
 def _insertion(table: Table, dialect: Dialect) -> str:
-    """An `INSERT` that takes tuples of all columns, in order. One for dicts costs twice as much."""
+    """Return an `INSERT` that takes tuples of all columns, in order. One that takes dicts costs
+    twice as much."""
     return str(insert(table).compile(dialect=dialect))
 
 

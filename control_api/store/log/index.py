@@ -1,9 +1,10 @@
-"""Writes the search index over log entries, late and in bulk, finds the entries that its rows name,
-and removes some.
+"""Writes the search index over log entries, late and in bulk; finds the entries that the index's
+rows name, and removes some.
 
 An ordinary index writes a page for nearly every value of every entry; seven such indexes cost four
 times as much as the entries themselves. This index is written for a whole block of entries at a
-time, sorted, so that one page write serves many entries.
+time, sorted, so that one page write serves many entries. A facet is a column of the entries that
+can be searched.
 
 INVARIANT: in a log of `size` entries, the index of facet `place` holds exactly the entries below
 `indexed_size(place, size)`. This depends on the size alone, because the index grows in the
@@ -47,26 +48,31 @@ from control_api.store.schema.statements import in_span, of_tenant
 
 BLOCK = 4096
 FACETS = ("agent_role", "agent_id", "source_id", "decision", "policy_name", "session_id", "user_id")
-"""INVARIANT: the table stores a facet's place in this tuple. Only append: never move or remove
-one."""
+"""The facets: the columns of entries and openings that the index covers.
+
+INVARIANT: the table stores a facet's place in this tuple. Only append: never move or remove one.
+"""
 SPAN = len(FACETS)
-"""The place of the time spans: `log_spans` is written as if it were one more facet."""
+"""The place of the time spans among the facets: `log_spans` is written as if it were one more
+facet."""
 STEP = BLOCK // (SPAN + 1)
-"""The entries that one row may name are within this many. INVARIANT: never less than before."""
+"""All entries that one index row names lie within a range of this many entries. INVARIANT: never
+less than before."""
 ARRAYS_SINCE = "readable since 0019"
-"""The mark of the oldest schema whose versions read rows that name several entries."""
+"""The schema's mark from which on index rows may name several entries: all versions that may use
+such a database can read them."""
 
 
 def indexed_size(place: int, size: int) -> int:
-    """The number of entries, from the first on, that the index of the facet at `place` holds in a
-    log of `size`."""
+    """Return the number of entries, from the first on, that the index of the facet at `place` holds
+    in a log of `size`."""
     # Each facet's blocks end `STEP` entries after those of the facet before it.
     beyond = size - place * STEP
     return 0 if beyond < 0 else size - beyond % BLOCK
 
 
 def block_end(place: int, first: int) -> int:
-    """The end (exclusive) of the block that begins at `first`."""
+    """Return the end (exclusive) of the block that begins at `first`."""
     return indexed_size(place, first + BLOCK)
 
 
@@ -75,7 +81,7 @@ def due(old_size: int, new_size: int) -> bool:
 
 
 def extend(connection: Connection, tenant_id: str, old_size: int, new_size: int) -> None:
-    """Writes the blocks that the log's growth completed, in the transaction that appends. One large
+    """Write the blocks that the log's growth completed, in the transaction that appends. One large
     batch may complete several."""
     for place in range(SPAN + 1):
         first, until = indexed_size(place, old_size), indexed_size(place, new_size)
@@ -91,8 +97,9 @@ def extend(connection: Connection, tenant_id: str, old_size: int, new_size: int)
 
 
 def rewrite(connection: Connection, tenant_id: str, first: int, size: int) -> None:
-    """Writes anew what the index of a log of `size` holds of the `STEP` entries from `first` on, a
-    multiple of `STEP`. Rows for values that none of them has stay: they show no wrong entry."""
+    """Write the index rows for the `STEP` entries from `first` on (a multiple of `STEP`) anew, as
+    far as the index of a log of `size` reaches. Rows for values that none of these entries has
+    stay: they show no wrong entry."""
     for place in range(SPAN):
         until = min(first + STEP, indexed_size(place, size))
         if first < until:
@@ -102,7 +109,7 @@ def rewrite(connection: Connection, tenant_id: str, first: int, size: int) -> No
 
 
 def rewrite_span(connection: Connection, tenant_id: str, first: int) -> None:
-    """Writes the times of the complete block that begins at `first` anew."""
+    """Write the times of the complete block that begins at `first` anew."""
     block = {"tenant": tenant_id, "first": first, "until": block_end(SPAN, first)}
     connection.execute(_DELETE_SPAN, block)
     connection.execute(_INSERT_SPAN, block)
@@ -119,8 +126,8 @@ def _insert_facet(connection: Connection, place: int, part: dict[str, Any]) -> N
 
 
 def block_rows(name: str, until: str = "until") -> Select[Any]:
-    """The index rows of facet `name` for the entries from `:first` up to, not including, the
-    parameter named by `until`."""
+    """Return a query for the index rows of facet `name` for the entries from `:first` up to the
+    parameter named by `until` (exclusive)."""
     column = _column_of(name)
     return select(
         column.table.c.tenant_id,
@@ -143,8 +150,8 @@ ROW_OF_SEQS = (
     "seqs[1], CASE WHEN cardinality(seqs) > 1 THEN"
     " (SELECT array_agg((seq - seqs[1])::smallint) FROM unnest(seqs[2:]) AS seq) END"
 )
-"""The columns `seq` and `more` of a row that names the entries of the array `seqs`, on
-PostgreSQL."""
+"""The SQL for the columns `seq` and `more` of an index row on PostgreSQL that names the entries of
+the array `seqs`."""
 
 
 def _insertion_of_arrays(name: str) -> TextClause:
@@ -199,8 +206,8 @@ class FacetValue(NamedTuple):
 def find_entries(
     dialect: Dialect, named: FacetValue, part: range, wanted: Select[Any], *, ascending: bool = True
 ) -> Select[Any]:
-    """`wanted`, a query over `log_entries`, for the entries within `part` that the index names, in
-    order. With a limit, it reads hardly more of them than the limit."""
+    """Return `wanted`, a query over `log_entries`, restricted to the entries within `part` that the
+    index names, in order. With a limit, the query reads hardly more entries than the limit."""
     if dialect.name == "sqlite":
         query = wanted.where(*_rows(named, part.start, part.stop))
         query = query.where(log_index.c.seq == log_entries.c.seq)
@@ -220,8 +227,8 @@ def first_entry(dialect: Dialect, named: FacetValue, part: range) -> Select[Any]
 
 
 def _indexed(named: FacetValue, part: range, ascending: bool) -> Subquery:
-    """On PostgreSQL, the entries `seq` of the rows `row` that may name entries within `part`, in
-    the order of the rows."""
+    """Return a PostgreSQL subquery for the entries `seq` of the index rows `row` that may name
+    entries within `part`, in the order of the rows."""
     row = log_index.c.seq
     # The first of them may begin before the part.
     query = select(row.label("row"), (row + func.unnest(_DISTANCES)).label("seq"))
@@ -252,8 +259,9 @@ def _ordered(column: ColumnElement[int], ascending: bool) -> ColumnElement[int]:
 
 
 def removal_of_range(dialect: Dialect) -> str:
-    """A statement that removes the entries of one value between two seqs, inclusive. It takes
-    tenant, facet, value and both seqs. On PostgreSQL, hold the lock of the log's head."""
+    """Return a statement that removes the entries of one value between two seqs (inclusive) from
+    the index. It takes tenant, facet, value and both seqs. On PostgreSQL, hold the lock of the
+    log's head."""
     if dialect.name == "sqlite":
         return (
             "DELETE FROM log_index WHERE tenant_id = ? AND facet = ? AND value = ?"
@@ -265,7 +273,8 @@ def removal_of_range(dialect: Dialect) -> str:
 async def remove_entries(
     connection: AsyncConnection, tenant_id: str, facet: str, value: str, seqs: list[int]
 ) -> None:
-    """Removes entries of one value. On PostgreSQL, hold the lock of the log's head."""
+    """Remove entries of one value from the index. On PostgreSQL, hold the lock of the log's
+    head."""
     place = FACETS.index(facet)
     if connection.dialect.name == "sqlite":
         which = {"tenant": tenant_id, "facet": place, "value": value, "seqs": seqs}
@@ -279,8 +288,8 @@ async def remove_entries(
 
 
 def _without(removed: str, concerned: str) -> str:
-    """A statement for PostgreSQL that replaces the rows between two seqs by what is left of
-    them."""
+    """Return a PostgreSQL statement that removes entries from the index rows between two seqs, and
+    keeps the other entries of these rows."""
     return (
         "WITH gone AS (DELETE FROM log_index"  # noqa: S608  # constants only
         " WHERE tenant_id = $1 AND facet = $2 AND value = $3"
@@ -295,7 +304,8 @@ def _without(removed: str, concerned: str) -> str:
 
 _DISTANCES = func.array_prepend(literal_column("0::smallint"), log_index.c.more)
 _FENCE: ColumnElement[int] = literal_column("0")
-"""`OFFSET 0` keeps PostgreSQL from rearranging what a subquery does."""
+"""The value for `OFFSET`. An `OFFSET 0` keeps PostgreSQL from merging a subquery into its
+surroundings."""
 _DELETE = delete(log_index).where(
     of_tenant(log_index),
     log_index.c.facet == bindparam("facet"),

@@ -32,8 +32,9 @@ _SEPARATOR, _NULL = "\x1e", "\x1d"
 
 
 class SpoolMove(NamedTuple):
-    """The spool whose records a batch holds: the last one that the log held before, and the last
-    one of the batch. `time` is in microseconds since 1970 UTC."""
+    """The move of a spool's row when a batch of its records is written: from the last record that
+    the log held before (`held_n`, `held_hash`) to the last one of the batch. `time` is in
+    microseconds since 1970 UTC."""
 
     source: str
     instance: str
@@ -48,16 +49,16 @@ _NO_SPOOL = (None,) * len(SpoolMove._fields)
 
 
 def write(connection: Connection, statement: str, values: tuple[Any, ...]) -> bool:
-    """Writes the batch. Returns False, and writes nothing, if the head or the spool is not where
-    the batch began."""
+    """Run the batch's statement. Returns False, having written nothing, if the head or the spool is
+    not where the batch began."""
     return connection.exec_driver_sql(statement, values).rowcount == 1
 
 
 def write_excess(
     connection: Connection, tenant_id: str, table: Table, rows: list[tuple[Any, ...]]
 ) -> list[tuple[Any, ...]]:
-    """Writes the first rows, and returns the last `MAX_ROWS` or fewer, which are left for `write`.
-    Use it only within a transaction."""
+    """Write the first rows of a table, and return the last `MAX_ROWS` or fewer, which are left for
+    `write`. Use it only within a transaction."""
     while len(rows) > MAX_ROWS:
         columns = (tenant_id, *_columns(table, rows[:MAX_ROWS]))
         connection.exec_driver_sql(_insertion(table, 2, "SELECT $1::text AS tenant_id"), columns)
@@ -68,8 +69,8 @@ def write_excess(
 def statement(
     tenant_id: str, head: tuple[Any, ...], spool: SpoolMove | None, tables: Sequence[_Rows]
 ) -> tuple[str, tuple[Any, ...]]:
-    """The statement that writes the whole batch or nothing, and its parameters. Sent alone, it is a
-    transaction of its own.
+    """Return the statement that writes the whole batch or nothing, and its parameters. Sent alone,
+    it is a transaction of its own.
 
     `tables` are the rows of the entries, the openings, the counts and the first accesses, and of
     the candidates' counts if the tenant has candidates. Rows hold every column but the tenant, in
@@ -83,7 +84,7 @@ def statement(
 
 
 def _columns(table: Table, rows: _Rows) -> Iterable[Any]:
-    """One value per column, of the type that `_array` expects."""
+    """Return one value per column of the rows, of the type that `_array` expects."""
     columns: Iterable[Any] = zip(*rows, strict=True) if rows else [()] * (len(table.c) - 1)
     return map(_joined, _kinds(table), columns) if table in _ONE_ROW_PER_RECORD else columns
 
@@ -101,7 +102,7 @@ def _joined(kind: str, column: Sequence[Any]) -> Any:
 
 
 def _statement(tables: int) -> str:
-    """A statement that writes the first `tables` of `_TABLES`.
+    """Return a statement that writes the first `tables` of `_TABLES`.
 
     `$1` is the tenant, `$2` to `$7` the head, `$8` to `$14` the spool or NULL; then one array per
     column, table after table.
@@ -131,8 +132,8 @@ def _statement(tables: int) -> str:
 
 
 def _insertion(table: Table, at: int, tenant: str) -> str:
-    """A statement that inserts the arrays from parameter `at` on, for the tenant that the query
-    `tenant` selects."""
+    """Return a statement that inserts the arrays from parameter `at` on, for the tenant that the
+    query `tenant` selects."""
     wanted = [column for column in table.c if column.name != "tenant_id"]
     arrays = ", ".join(
         _array(table, str(column.type), place) for place, column in enumerate(wanted, at)

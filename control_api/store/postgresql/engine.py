@@ -1,5 +1,5 @@
-"""Opens PostgreSQL, with one lane per tenant, at the one of several hosts that serves; grants the
-privileges of the service's role, and checks that it has no dangerous ones.
+"""Opens PostgreSQL, with one lane per tenant. If the URL names several hosts, connects to the one
+that serves. Grants the privileges of the service's role, and checks that it has no dangerous ones.
 
 Within this process, a lane's writers queue on a lock here, without holding a connection. Between
 processes, they queue on the row that each locks first (`control_api.store.transaction`). Every
@@ -82,7 +82,7 @@ change."""
 
 
 async def require_row_security(connection: AsyncConnection) -> None:
-    """Raises `UnusableDatabase` if this role, or one that it can become, bypasses row-level
+    """Raise `UnusableDatabase` if this role, or one that it can become, bypasses row-level
     security."""
     exempt = (await connection.execute(_EXEMPT)).scalar()
     if exempt is not None:
@@ -95,7 +95,7 @@ async def require_row_security(connection: AsyncConnection) -> None:
 
 
 async def require_grants(connection: AsyncConnection) -> None:
-    """Raises `UnusableDatabase` if this role lacks a privilege on an existing table."""
+    """Raise `UnusableDatabase` if this role lacks a privilege on an existing table."""
     # Check at the start: a missing privilege would otherwise show up later, as a 500 on some route.
     # For a missing table the check yields NULL, not false; `require_head` then reports the schema.
     wanted = [(table, verb) for table, verbs in GRANTS.items() for verb in verbs.split(", ")]
@@ -110,7 +110,7 @@ async def require_grants(connection: AsyncConnection) -> None:
 
 
 def grant_privileges(connection: Connection, role: str) -> None:
-    """Grants `role` the privileges that the service needs, and revokes all others. Run it as the
+    """Grant `role` the privileges that the service needs, and revoke all others. Run it as the
     owner."""
     owner = connection.execute(text("SELECT current_user")).scalar_one()
     if role == owner:
@@ -152,7 +152,7 @@ _UNUSABLE = (
 
 
 def connect_to_hosts(engine: AsyncEngine, url: URL) -> None:
-    """Makes the engine connect as above, if `url` has several hosts."""
+    """Make the engine try the hosts one by one as described above, if `url` has several."""
     if isinstance(url.query.get("host"), tuple):
         event.listen(engine.sync_engine, "do_connect", Hosts().connect)
 
@@ -164,8 +164,8 @@ class Hosts:
     def connect(
         self, dialect: Dialect, _record: object, cargs: Sequence[Any], cparams: dict[str, Any]
     ) -> DBAPIConnection:
-        """A connection to the first host that can be used. Raises the last host's error, a fault
-        that may pass (`control_api.store.errors`)."""
+        """Return a connection to the first host that can be used. Raises the last host's error, a
+        fault that may pass (`control_api.store.errors`)."""
         hosts = list(zip(cparams["host"], cparams["port"], strict=True))
         hosts.sort(key=lambda each: each != self._last)
         seconds = cparams["timeout"] / len(hosts)
@@ -190,8 +190,8 @@ T = TypeVar("T")
 
 @asynccontextmanager
 async def connected(engine: AsyncEngine) -> AsyncIterator[AsyncConnection]:
-    """The engine's first connection. Raises `UnusableDatabase` if the driver rejects the host name
-    or a parameter of the URL."""
+    """Open the engine's first connection. Raises `UnusableDatabase` if the driver rejects the host
+    name or a parameter of the URL."""
     try:
         connection = await engine.connect().start()
     except (TypeError, ValueError) as error:

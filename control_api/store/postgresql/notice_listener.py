@@ -34,9 +34,10 @@ from policies.ground.errors import Unavailable
 PROBE_INTERVAL = 20.0
 """Seconds between two probes."""
 PROBE_SECONDS = 5.0
-"""How long a probe may take."""
+"""Seconds within which a probe must arrive."""
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 10.0
-"""Seconds between two attempts to connect: the pause doubles each time."""
+"""The first and the longest pause (seconds) between two attempts to connect. The pause doubles each
+time."""
 _SESSION = {"application_name": "sluice notices"}
 _log = logging.getLogger("sluice.store")
 
@@ -46,10 +47,11 @@ class NoticesLost(Exception):
 
 
 class NoticeListener:
-    """Calls `heard` with each notice, and `listening` with whether they arrive.
+    """Listens for notices. Calls `heard` with each notice, and `listening` with True or False when
+    notices begin or cease to arrive.
 
-    `url` is where to listen, `setting` the name of the setting that says so. `probe(channel)` sends
-    an empty notice through the connections that the service writes by.
+    `url` is the database to listen at, `setting` the name of the setting that gives it.
+    `probe(channel)` sends an empty notice through the connections that the service writes by.
     """
 
     def __init__(
@@ -75,8 +77,9 @@ class NoticeListener:
         listening(False)
 
     async def run(self) -> None:
-        """Runs forever, and connects again after every loss. Raises `UnusableDatabase` if the URL
-        can't be used; one that has worked is tried again, such as when its role lost a right."""
+        """Listen forever, and connect again after every loss. Raises `UnusableDatabase` if the URL
+        can't be used. A URL that has worked before is tried again instead, since its role may have
+        lost a right only for a while."""
         while True:
             try:
                 async with self._connection():

@@ -18,24 +18,24 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from control_api.database_limits import DatabaseLimits
 
 ALL_TENANTS = "*"
-"""Stands in for a tenant id: every tenant's rows become visible, in the few tables whose row-level
-policy allows it. No tenant id looks like this."""
+"""The value that makes every tenant's rows visible when it is set in place of a tenant id, in the
+few tables whose row-level policy allows it. No tenant has this id."""
 ROLLBACK_SECONDS = 5.0
 MAX_DEAD = 64
-"""The maximum number of dead connections to discard in search of a live one."""
+"""The maximum number of dead pooled connections to discard in search of a live one."""
 _TENANT = "sluice.tenant"
 
 
 class Begin(NamedTuple):
-    """How a transaction begins: its mode, and the settings that it makes, as statements."""
+    """The beginning of a transaction: its mode, and the statements that make its settings."""
 
     mode: str
     settings: str
 
 
 def reading(tenant_id: str, key_digest: bytes | None = None) -> Begin:
-    """A read-only transaction. Given an API key's SHA-256, the transaction also sees that key,
-    whichever tenant owns it."""
+    """Return the beginning of a read-only transaction. Given an API key's SHA-256, the transaction
+    also sees that key, whichever tenant owns it."""
     settings = _set(_TENANT, tenant_id)
     if key_digest is not None:
         settings += f"; {_set('sluice.key_digest', key_digest.hex())}"
@@ -43,14 +43,15 @@ def reading(tenant_id: str, key_digest: bytes | None = None) -> Begin:
 
 
 def snapshot(tenant_id: str) -> Begin:
-    """A read-only transaction whose reads all see the database as of the first one."""
+    """Return the beginning of a read-only transaction whose reads all see the database as of the
+    first one."""
     return Begin("BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY", _set(_TENANT, tenant_id))
 
 
 def writing(tenant_id: str, silent_seconds: float) -> Begin:
-    """A transaction that may write the tenant's rows. PostgreSQL aborts it after `silent_seconds`
-    without a statement, so that a stopped or disconnected process does not hold its locks for
-    long."""
+    """Return the beginning of a transaction that may write the tenant's rows. PostgreSQL aborts it
+    after `silent_seconds` without a statement, so that a stopped or disconnected process does not
+    hold its locks for long."""
     silent = f"SET LOCAL idle_in_transaction_session_timeout = {silent_seconds * 1000:.0f}"
     return Begin("BEGIN", f"{silent}; {_set(_TENANT, tenant_id)}")
 
@@ -65,7 +66,7 @@ def _set(name: str, value: str, how: str = "SET LOCAL") -> str:
 
 @asynccontextmanager
 async def all_tenants(connection: AsyncConnection, tenant_id: str) -> AsyncIterator[None]:
-    """Lets a transaction of `tenant_id` see all tenants' rows within the block. After an exception
+    """Let a transaction of `tenant_id` see all tenants' rows within the block. After an exception
     the tenant is not restored, because the transaction ends."""
     if connection.dialect.name != "postgresql":
         yield
@@ -93,7 +94,8 @@ class TransactionPool:
 
     @asynccontextmanager
     async def transaction(self, begin: Begin) -> AsyncIterator[AsyncConnection]:
-        """Commits at the end, rolls back on an exception."""
+        """Run the block in a transaction, which commits at the end and rolls back on an
+        exception."""
         connection = await self._begin(begin)
         try:
             yield connection
@@ -131,7 +133,7 @@ class TransactionPool:
 
     @contextmanager
     def _given_up(self, connection: AsyncConnection) -> Iterator[None]:
-        """Ends the connection if a commit is not answered in time.
+        """End the connection if a commit is not answered in time.
 
         The driver would also ask the server to cancel the commit, which a server with synchronous
         standbys does by showing it to everyone before any standby has it. A reader could answer by
@@ -145,8 +147,8 @@ class TransactionPool:
             timer.cancel()
 
     async def _begin(self, begin: Begin) -> AsyncConnection:
-        """A connection with a transaction. Dead connections are replaced. That is safe, because
-        none of the transaction's statements has been sent yet."""
+        """Return a connection on which the transaction has begun. Dead connections are replaced.
+        That is safe, because none of the transaction's statements has been sent yet."""
         statements = f"{begin.mode}; {self._settings}{begin.settings}"
         for left in reversed(range(MAX_DEAD)):
             connection = await self._engine.connect()
@@ -172,8 +174,8 @@ class TransactionPool:
         record.info["generation"] = self._generation
 
     def _on_checkout(self, dbapi_connection: Any, record: Any, _: object) -> None:
-        """Replaces a connection that must not be used again: SQLAlchemy reconnects on
-        `DisconnectionError`."""
+        """Close a connection that must not be used again, and raise `DisconnectionError`, on which
+        SQLAlchemy connects anew."""
         driver = dbapi_connection.driver_connection
         if record.info.get("generation", 0) != self._generation or driver.is_in_transaction():
             driver.terminate()
@@ -196,7 +198,8 @@ async def _commit(connection: AsyncConnection) -> None:
 
 
 async def _roll_back(connection: AsyncConnection, error: BaseException) -> None:
-    """Rolls back, so that the pool can reuse the connection. If that can't be done, ends it."""
+    """Roll back, so that the pool can reuse the connection. If that can't be done, end the
+    connection."""
     if connection.invalidated:
         return  # SQLAlchemy has already noticed that it died
     driver = _driver(connection)
@@ -221,7 +224,8 @@ async def _roll_back(connection: AsyncConnection, error: BaseException) -> None:
 
 
 async def _execute(connection: AsyncConnection, statements: str) -> str:
-    """Sends statements and returns the server's answer. Errors are raised as SQLAlchemy's."""
+    """Send statements and return the server's answer. The driver's errors are raised as
+    SQLAlchemy's."""
     driver = _driver(connection)
     try:
         status: str = await driver.execute(statements)

@@ -2,8 +2,8 @@
 
 INVARIANT: a row is added only after the checkpoint store has the note.
 
-Nothing is verified here. Of a checkpoint's row, `note` is what counts, and the other columns repeat
-it; an incarnation is verified by a proof of its entry.
+Nothing is verified here. In a checkpoint's row, only the signed `note` is evidence, and the other
+columns repeat it; an incarnation is verified by a proof of its entry.
 """
 
 from dataclasses import dataclass, replace
@@ -29,13 +29,14 @@ from policies.trail.checkpoint import is_origin_of
 
 HOUR = 3_600_000_000
 KEPT = 24 * HOUR
-"""For how long every checkpoint is kept; after that, the last of each hour."""
+"""How long (microseconds) every checkpoint is kept. After that, only the last of each hour is."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredCheckpoint:
-    """A row: the tree of `origin` at `size`, and the note about it. `number` counts the tenant's
-    checkpoints, and `add` assigns it. `signed_at` is in microseconds."""
+    """A published checkpoint: the tree of `origin` at `size`, and the signed note about it.
+    `number` counts the tenant's checkpoints, and `add` assigns it. `signed_at` is in
+    microseconds."""
 
     origin: str
     size: int
@@ -49,8 +50,9 @@ class StoredCheckpoint:
 
 @dataclass(frozen=True, slots=True)
 class StoredIncarnation:
-    """Since the entry `seq` the log's checkpoints have the origin `origin`. `cited_note` is the
-    last one of the origin before."""
+    """An incarnation of a log, which an operator accepted after the log diverged from its
+    checkpoints. From the entry `seq` on, the log's checkpoints have the origin `origin`.
+    `cited_note` is the last note of the origin before."""
 
     number: int
     origin: str
@@ -62,8 +64,8 @@ class StoredIncarnation:
 async def add(
     connection: AsyncConnection, tenant_id: str, made: StoredCheckpoint
 ) -> StoredCheckpoint:
-    """Adds a checkpoint behind the others, and returns it; the stored one if another process has
-    added one of this origin and size, or a larger one: the latest checkpoint never gets smaller.
+    """Add a checkpoint behind the others, and return it. If another process has added one of this
+    origin and size, or a larger one, return that instead: the latest checkpoint never gets smaller.
     Lock the tenant first."""
     last = await latest(connection, tenant_id)
     if last is not None and last.origin == made.origin and last.size > made.size:
@@ -84,8 +86,9 @@ async def add(
 async def cosigned(
     connection: AsyncConnection, tenant_id: str, number: int, note: str, witnesses: int
 ) -> None:
-    """Replaces a checkpoint's note by the same one with more cosignatures, `witnesses` of them by
-    configured keys. Lock the tenant first: two may arrive at once."""
+    """Replace a checkpoint's note by the same note with more cosignatures. `witnesses` is the
+    number of cosignatures by configured keys. Lock the tenant first, since two may arrive at
+    once."""
     wanted = {"tenant": tenant_id, "at": number, "cosigned": note, "count": witnesses}
     await connection.execute(_COSIGNED, wanted)
 
@@ -95,13 +98,14 @@ async def latest(connection: AsyncConnection, tenant_id: str) -> StoredCheckpoin
 
 
 def read_latest(connection: Connection, tenant_id: str) -> StoredCheckpoint | None:
-    """`latest` for work that awaits nothing."""
+    """Return the latest checkpoint like `latest`, without awaiting anything."""
     row = connection.execute(_LATEST, {"tenant": tenant_id}).one_or_none()
     return None if row is None else _checkpoint(row)
 
 
 async def readable_latest(connection: AsyncConnection, tenant_id: str) -> StoredCheckpoint | None:
-    """The checkpoint that was published last; None also if its row was edited to be no such."""
+    """Return the checkpoint that was published last; None also if its row was edited so that it is
+    no valid checkpoint."""
     try:
         return await latest(connection, tenant_id)
     except (ValueError, TypeError):
@@ -109,12 +113,12 @@ async def readable_latest(connection: AsyncConnection, tenant_id: str) -> Stored
 
 
 async def at(connection: AsyncConnection, tenant_id: str, size: int) -> StoredCheckpoint | None:
-    """The checkpoint of `size` entries that was published last."""
+    """Return the checkpoint of `size` entries that was published last; None if there is none."""
     return await connection.run_sync(read_at, tenant_id, size)
 
 
 def read_at(connection: Connection, tenant_id: str, size: int) -> StoredCheckpoint | None:
-    """`at` for work that awaits nothing."""
+    """Return a checkpoint like `at`, without awaiting anything."""
     row = connection.execute(_AT, {"tenant": tenant_id, "size": size}).one_or_none()
     return None if row is None else _checkpoint(row)
 
@@ -122,7 +126,8 @@ def read_at(connection: Connection, tenant_id: str, size: int) -> StoredCheckpoi
 async def upto(
     connection: AsyncConnection, tenant_id: str, origin: str, size: int
 ) -> StoredCheckpoint | None:
-    """The largest checkpoint of this origin with at most `size` entries."""
+    """Return the largest checkpoint of this origin with at most `size` entries; None if there is
+    none."""
     wanted = {"tenant": tenant_id, "origin": origin, "size": size}
     row = (await connection.execute(_UPTO, wanted)).one_or_none()
     return None if row is None else _checkpoint(row)
@@ -131,7 +136,7 @@ async def upto(
 async def page(
     connection: AsyncConnection, tenant_id: str, before: int | None, limit: int
 ) -> list[StoredCheckpoint]:
-    """The checkpoints before the number `before`, newest first."""
+    """Return up to `limit` checkpoints with a number below `before` (None: all), newest first."""
     query = select(*COLUMNS).where(of_tenant(checkpoints, tenant_id))
     if before is not None:
         query = query.where(checkpoints.c.number < before)
@@ -142,13 +147,14 @@ async def page(
 async def latest_incarnation(
     connection: AsyncConnection, tenant_id: str
 ) -> StoredIncarnation | None:
-    """The log's current incarnation; None for its first, which has no row."""
+    """Return the log's current incarnation; None for its first, which has no row."""
     row = (await connection.execute(_INCARNATION, {"tenant": tenant_id})).one_or_none()
     return None if row is None else StoredIncarnation(*row)
 
 
 async def current_origin(connection: AsyncConnection, tenant_id: str, log: str) -> str:
-    """The origin of the checkpoints of this log: its name, unless an incarnation has its own."""
+    """Return the origin of the log's checkpoints: the log's name, unless an incarnation has its own
+    origin."""
     row = await latest_incarnation(connection, tenant_id)
     return row.origin if row is not None and is_origin_of(row.origin, log) else log
 
@@ -206,7 +212,8 @@ _INCARNATION = (
 
 
 def beside(rows: FromClause, tenant: ColumnElement[str]) -> FromClause:
-    """Each of these rows, with the columns `COLUMNS` of its tenant's latest checkpoint."""
+    """Return the given rows joined with the columns `COLUMNS` of their tenant's latest
+    checkpoint."""
     every = checkpoints.alias()
     newest = select(func.max(every.c.number)).where(of_tenant(every, tenant)).scalar_subquery()
     latest = of_tenant(checkpoints, tenant) & (checkpoints.c.number == newest)
@@ -214,14 +221,14 @@ def beside(rows: FromClause, tenant: ColumnElement[str]) -> FromClause:
 
 
 def from_row(row: Row[Any]) -> StoredCheckpoint | None:
-    """The checkpoint of a row with `COLUMNS`; None if the log has none. Raises `ValueError` or
-    `TypeError` if it was edited to be no such."""
+    """Return the checkpoint of a row with `COLUMNS`; None if the log has none. Raises `ValueError`
+    or `TypeError` if the row was edited so that it is no valid checkpoint."""
     return None if row.number is None else _checkpoint(row)
 
 
 def _checkpoint(row: Row[Any]) -> StoredCheckpoint:
-    """The row's checkpoint. SQLite does not enforce column types, so what was put there by hand may
-    be of another: `bytes` and `int` refuse it."""
+    """Return the row's checkpoint. SQLite does not enforce column types, so `bytes` and `int`
+    refuse a value of another type that somebody put there."""
     return StoredCheckpoint(
         str(row.origin),
         int(row.size),
@@ -237,8 +244,8 @@ def _checkpoint(row: Row[Any]) -> StoredCheckpoint:
 async def current(
     connection: AsyncConnection, tenant_id: str
 ) -> tuple[StoredIncarnation, str] | None:
-    """The incarnation and the id of its entry; None for a log's first, and after its entry was
-    purged."""
+    """Return the log's current incarnation and the id of its entry; None for a log's first
+    incarnation, and after the entry was purged."""
     row = (await connection.execute(_WITH_ENTRY, {"tenant": tenant_id})).one_or_none()
     return None if row is None else (StoredIncarnation(*row[:-1]), row.eid)
 

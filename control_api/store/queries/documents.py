@@ -1,5 +1,5 @@
-"""Queries the documents of a tenant's policy set, which `Transaction.publish` writes, and when they
-changed."""
+"""Queries the documents of a tenant's policy set, which `Transaction.publish` writes, and the
+revisions at which they changed."""
 
 from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import Any, NamedTuple
@@ -13,7 +13,7 @@ from policies.ground.errors import NotFound
 
 
 class StoredDocument(NamedTuple):
-    """A document's row. `digest` and `body` are None if it was removed."""
+    """A document of a policy set as stored. `digest` and `body` are None if it was removed."""
 
     name: str
     revision: int
@@ -22,9 +22,9 @@ class StoredDocument(NamedTuple):
 
 
 class ChangePage(NamedTuple):
-    """Consecutive changes in order of revision. `revision` is the tenant's revision when they were
-    read; `more` is whether the page ends before it. A caller whose own revision is below
-    `reset_below` has to reload the policy set."""
+    """A page of consecutive changes to a policy set, in order of revision. `revision` is the
+    tenant's revision when they were read; `more` is True if the page ends before it. A caller whose
+    own revision is below `reset_below` has to reload the policy set."""
 
     revision: int
     documents: list[StoredDocument]
@@ -35,8 +35,9 @@ class ChangePage(NamedTuple):
 async def since(
     connection: AsyncConnection, tenant_id: str, revision: int, *, limit: int, max_bytes: int
 ) -> ChangePage:
-    """The changes after `revision`: at most `limit` documents, with bodies of at most `max_bytes`
-    together unless the first alone has more. Raises `NotFound` if there is no such tenant."""
+    """Return the changes after `revision`: at most `limit` documents, with bodies of at most
+    `max_bytes` together unless the first alone has more. Raises `NotFound` if there is no such
+    tenant."""
     present, reset_below = await revisions(connection, tenant_id)
     # Read the sizes first, so that only the bodies of this page are read.
     # On PostgreSQL each statement sees newer commits, so stay within the revision that was read.
@@ -78,9 +79,9 @@ async def since(
 async def by_name(
     connection: AsyncConnection, tenant_id: str, names: Sequence[str], *, max_bytes: int
 ) -> ChangePage:
-    """The documents of these names, all at one revision. A missing document looks like a removed
-    one. The bodies have at most `max_bytes` together unless the first alone has more; `more` is
-    whether names were left out. Raises `NotFound` if there is no such tenant."""
+    """Return the documents of these names, all at one revision. A missing document looks like a
+    removed one. The bodies have at most `max_bytes` together unless the first alone has more; the
+    page's `more` is True if names were left out. Raises `NotFound` if there is no such tenant."""
     wanted = {"tenant": tenant_id, "names": sorted(set(names))}
     # Read the sizes first, so that only the bodies that fit are read.
     chosen, room = list[str](), max_bytes
@@ -102,8 +103,8 @@ async def by_name(
 async def bodies(
     connection: AsyncConnection, tenant_id: str, names: Sequence[str], *, small: int
 ) -> AsyncIterator[tuple[str, bytes]]:
-    """Streams the existing documents of these names. Documents of up to `small` bytes are read many
-    at a time; of the larger ones, at most one is in memory."""
+    """Yield name and body of the existing documents among these names. Documents of up to `small`
+    bytes are read many at a time; of the larger ones, at most one is in memory."""
     for chunk in chunks(names):
         wanted = {"tenant": tenant_id, "names": chunk, "small": small}
         found = {row.name: row.body for row in await connection.execute(_SMALL, wanted)}
@@ -117,7 +118,7 @@ async def bodies(
 
 
 def json_array(bodies: Iterable[bytes]) -> bytes:
-    """Documents as a JSON array. They are not decoded."""
+    """Return the documents as a JSON array, without decoding them."""
     return b"[" + b",".join(bodies) + b"]"
 
 
@@ -130,8 +131,9 @@ async def array_of(
 async def all_of(
     connection: AsyncConnection, tenant_id: str, names: str, *, exactly: bool = False
 ) -> list[bytes]:
-    """The bodies of the existing documents whose names begin with `names`, or of the one of this
-    name. They are not decoded. Call it in a snapshot: they are read some at a time."""
+    """Return the bodies of the existing documents whose names begin with `names`, or of the one
+    document of exactly that name. They are not decoded. Call it in a snapshot: they are read some
+    at a time."""
     named = documents.c.name == names if exactly else documents.c.name.startswith(names)
     found: list[bytes] = []
     last = 0
@@ -158,8 +160,8 @@ async def all_of(
 async def names_after(
     connection: AsyncConnection, tenant_id: str, prefix: str, after: str | None, limit: int
 ) -> list[str]:
-    """The names of existing documents that begin with `prefix`, such as `role/`, after `after`, in
-    the database's order."""
+    """Return up to `limit` names of existing documents that begin with `prefix`, such as `role/`,
+    after the name `after`, in the database's order."""
     # The last letter's successor: whatever the collation does with a `/`, it sorts these before.
     beyond = prefix[:-2] + chr(ord(prefix[-2]) + 1)
     rows = await connection.execute(
@@ -178,13 +180,13 @@ async def names_after(
 
 
 async def current(connection: AsyncConnection, tenant_id: str) -> int:
-    """The tenant's revision. Raises `NotFound` if there is no such tenant."""
+    """Return the tenant's revision. Raises `NotFound` if there is no such tenant."""
     return (await revisions(connection, tenant_id))[0]
 
 
 async def revisions(connection: AsyncConnection, tenant_id: str) -> tuple[int, int]:
-    """The tenant's revision, and that below which a sidecar has to reload the policy set. Raises
-    `NotFound` if there is no such tenant."""
+    """Return the tenant's revision, and the revision below which a sidecar has to reload the policy
+    set. Raises `NotFound` if there is no such tenant."""
     row = select(tenants.c.revision, tenants.c.reset_below).where(of_tenant(tenants, tenant_id))
     found = (await connection.execute(row)).one_or_none()
     if found is None:
@@ -193,8 +195,8 @@ async def revisions(connection: AsyncConnection, tenant_id: str) -> tuple[int, i
 
 
 async def load(connection: AsyncConnection, tenant_id: str) -> tuple[int, dict[str, bytes]]:
-    """The revision and every existing document, for a policy set in memory. Raises `NotFound` if
-    there is no such tenant."""
+    """Return the tenant's revision and every existing document by name, for a policy set in memory.
+    Raises `NotFound` if there is no such tenant."""
     # One statement, so that the documents are those of the revision.
     rows = await connection.execute(
         select(tenants.c.revision, documents.c.name, documents.c.body)
@@ -242,7 +244,7 @@ _NAMED = (
 async def changed_names(
     connection: AsyncConnection, tenant_id: str, prefix: str, after: int, limit: int
 ) -> list[str]:
-    """The names that begin with `prefix` of documents that changed or were removed after this
+    """Return the names of documents that begin with `prefix` and changed or were removed after this
     revision, the latest change first."""
     rows = await connection.execute(
         _changes(tenant_id, prefix, documents.c.name)
@@ -254,8 +256,8 @@ async def changed_names(
 
 
 async def last_change(connection: AsyncConnection, tenant_id: str, prefix: str) -> int:
-    """The revision of the last change of a document whose name begins with `prefix`; 0 without
-    one."""
+    """Return the revision of the last change of a document whose name begins with `prefix`; 0 if
+    there is none."""
     rows = await connection.execute(_changes(tenant_id, prefix, func.max(documents.c.revision)))
     return rows.scalar_one() or 0
 

@@ -1,7 +1,8 @@
-"""Queries over legal holds, and the first entry that one keeps. Knows nothing of erasure or purge.
+"""Queries over legal holds, and the first entry that a hold keeps. Knows nothing of erasure or
+purge.
 
 A hold covers the entries of a session or an agent, or those whose opening names a user. With
-masking, a user is recorded as its mask, which many users share: such a hold covers all of them,
+masking, a user is recorded as a mask, which many users share: such a hold covers all of them,
 because keeping too much loses no evidence.
 """
 
@@ -28,7 +29,8 @@ _FACETS = {"session": "session_id", "agent": "agent_id", "user": "user_id"}
 
 @dataclass(frozen=True, slots=True)
 class StoredHold:
-    """A hold's row. `seq` is the entry that placed it. Times in microseconds since 1970 UTC."""
+    """A legal hold as stored. `seq` is the entry of the log that recorded its placement. Times in
+    microseconds since 1970 UTC."""
 
     hold_id: str
     object_type: str
@@ -41,12 +43,13 @@ class StoredHold:
     released_at: int | None = None
 
     def recorded(self) -> Hold:
-        """The hold as entries of the log know it: without its `seq`."""
+        """Return the hold in the form that entries of the log have, without its `seq`."""
         return Hold(**{name: getattr(self, name) for name in Hold._fields})
 
 
 class ActiveHolds:
-    """The holds of a tenant that are not released, by what they cover."""
+    """The holds of a tenant that are not released, grouped by the session, agent or user that they
+    cover."""
 
     def __init__(self, active: list[StoredHold]) -> None:
         self.ids = [hold.hold_id for hold in active]
@@ -60,7 +63,7 @@ class ActiveHolds:
         return bool(self.ids)
 
     def over(self, session_id: str | None, agent_id: str | None, user_id: str | None) -> list[str]:
-        """The ids of the holds that cover an entry, or a session, with these values."""
+        """Return the ids of the holds that cover an entry or a session with these values."""
         found: list[str] = []
         for name, value in (
             ("session_id", session_id),
@@ -72,7 +75,7 @@ class ActiveHolds:
         return found
 
     def sessions(self) -> ColumnElement[bool]:
-        """A condition on `sessions`: the session is held."""
+        """Return the SQL condition that a row of `sessions` is covered by a hold."""
         # A comparison with a missing agent is neither true nor false, and so is its negation.
         columns = ((func.coalesce(sessions.c[name], ""), name) for name in self.covered)
         return or_(*(column.in_(sorted(self.covered[name])) for column, name in columns))
@@ -85,8 +88,8 @@ def _values(hold: StoredHold) -> set[str]:
 
 
 async def active(connection: AsyncConnection, tenant_id: str) -> ActiveHolds:
-    """The tenant's active holds. In a transaction that erases or purges, read them under the
-    tenant's lock: placing a hold takes it too."""
+    """Return the tenant's active holds. In a transaction that erases or purges, read them under the
+    tenant's lock, which placing a hold takes too."""
     rows = await connection.execute(_HOLDS.where(*_active(tenant_id)))
     return ActiveHolds([StoredHold(*row) for row in rows])
 
@@ -99,7 +102,7 @@ async def count_active(connection: AsyncConnection, tenant_id: str) -> int:
 async def first_held(
     connection: AsyncConnection, tenant_id: str, held: ActiveHolds, part: range, size: int
 ) -> int | None:
-    """The first entry within `part` that a hold covers, in a log of `size`; None if there is
+    """Return the first entry within `part` that a hold covers, in a log of `size`; None if there is
     none."""
     stop = part.stop
     for name, values in held.covered.items():
@@ -144,7 +147,7 @@ async def release(
 
 
 async def forget_user(connection: AsyncConnection, tenant_id: str, user_id: str) -> None:
-    """Empties `object_id` of the released holds on this user, for the user's erasure."""
+    """Empty `object_id` of the released holds on this user, because the user is being erased."""
     await connection.execute(
         update(holds)
         .where(
@@ -165,7 +168,8 @@ async def page(
     after: Position | None,
     limit: int,
 ) -> list[StoredHold]:
-    """The holds after `(placed_at, hold_id)`, newest first."""
+    """Return up to `limit` holds after the position `(placed_at, hold_id)`, newest first; only
+    active or only released ones if `is_active` is given."""
     query = _HOLDS.where(of_tenant(holds, tenant_id))
     if is_active is not None:
         none = holds.c.released_at.is_(None)

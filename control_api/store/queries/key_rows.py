@@ -23,7 +23,8 @@ from policies.ground.canonical import encode
 
 @dataclass(frozen=True, slots=True)
 class StoredKey:
-    """A key's row. Times are in microseconds; `expires_at` is None if the key never expires."""
+    """An API key as stored. Times are in microseconds; `expires_at` is None if the key never
+    expires."""
 
     key_id: str
     name: str
@@ -41,8 +42,8 @@ class StoredKey:
         return cls(**{**row, **{name: _tuple(row[name]) for name in _LISTS}})
 
     def shown_patterns(self, names: tuple[str, ...] | None) -> list[str] | None:
-        """`agent_ids` or `sidecar_ids`, as people see them. A sidecar's key from before keys had
-        agents speaks for all, as every sidecar."""
+        """Return `agent_ids` or `sidecar_ids` as people see them. A sidecar's key that is older
+        than these bindings speaks for all agents, and as every sidecar (`*`)."""
         if self.scope == "sidecar" and self.agent_ids is None:
             return ["*"]
         return None if names is None else list(names)
@@ -75,8 +76,8 @@ _COLUMNS = [column for column in api_keys.c if column.name not in _NOT_READ]
 
 
 async def tenant_of(connection: AsyncConnection, digest: bytes) -> str | None:
-    """The tenant that owns the key with this SHA-256, revoked or not. This is the only query that
-    runs before the tenant is known."""
+    """Return the tenant that owns the key with this SHA-256, revoked or not. This is the only query
+    that runs before the tenant is known."""
     for table in (api_keys, enrolled_keys):
         query = select(table.c.tenant_id).where(table.c.digest == digest)
         owner: str | None = (await connection.execute(query)).scalar_one_or_none()
@@ -97,8 +98,8 @@ async def page(
     limit: int,
     expires_before: int | None = None,
 ) -> list[StoredKey]:
-    """The keys that are not revoked, newest first, after `(created_at, key_id)`; of all, or of
-    those that expire before a time."""
+    """Return up to `limit` keys that are not revoked, newest first, after the position
+    `(created_at, key_id)`; only those that expire before `expires_before`, if it is given."""
     query = select(*_COLUMNS).where(of_tenant(api_keys, tenant_id), api_keys.c.revoked_at.is_(None))
     if expires_before is not None:
         query = query.where(api_keys.c.expires_at < expires_before)
@@ -107,7 +108,7 @@ async def page(
 
 
 async def get(connection: AsyncConnection, tenant_id: str, key_id: str) -> StoredKey | None:
-    """The key, or None if it is missing or revoked."""
+    """Return the key, or None if it is missing or revoked."""
     query = select(*_COLUMNS).where(
         of_tenant(api_keys, tenant_id), api_keys.c.key_id == key_id, api_keys.c.revoked_at.is_(None)
     )
@@ -116,12 +117,12 @@ async def get(connection: AsyncConnection, tenant_id: str, key_id: str) -> Store
 
 
 MAX_NAMED = 3
-"""The most agents of a key that one line of the log names."""
+"""The most agents of a key that one log line names."""
 
 
 class NamedKey(NamedTuple):
-    """A key as the log names it, without its digest. `agents` is the agent that it is bound to, or
-    those that a sidecar's key speaks for; empty without any."""
+    """A key as log lines name it, without its digest. `agents` is the agent that it is bound to, or
+    those that a sidecar's key speaks for; empty if there are none."""
 
     key_id: str
     name: str
@@ -149,7 +150,8 @@ _NAMED = [api_keys.c[name] for name in ("key_id", "name", "scope", "bound_agent_
 async def expiring(
     connection: AsyncConnection, tenant_id: str, now: int, limit: int
 ) -> list[tuple[NamedKey, int]]:
-    """The live keys that expire next, soonest first, each with the time (microseconds)."""
+    """Return up to `limit` valid keys that expire next, soonest first, each with the time of its
+    expiry (microseconds)."""
     query = select(*_NAMED, api_keys.c.expires_at).where(
         of_tenant(api_keys, tenant_id),
         api_keys.c.revoked_at.is_(None),
@@ -161,7 +163,7 @@ async def expiring(
 
 
 async def revoked(connection: AsyncConnection, tenant_id: str, digest: bytes) -> NamedKey | None:
-    """The revoked key with this SHA-256; None without one."""
+    """Return the revoked key with this SHA-256; None if there is none."""
     query = select(*_NAMED).where(
         of_tenant(api_keys, tenant_id),
         api_keys.c.digest == digest,
@@ -174,7 +176,7 @@ async def revoked(connection: AsyncConnection, tenant_id: str, digest: bytes) ->
 async def names(
     connection: AsyncConnection, tenant_id: str, key_ids: Collection[str]
 ) -> dict[str, str]:
-    """The names of those of these ids that are keys, revoked or not."""
+    """Return the names of the keys among these ids, revoked or not, by id."""
     query = select(api_keys.c.key_id, api_keys.c.name).where(
         of_tenant(api_keys, tenant_id), api_keys.c.key_id.in_(key_ids)
     )
@@ -182,7 +184,7 @@ async def names(
 
 
 async def known(connection: AsyncConnection, tenant_id: str, key_id: str) -> bool:
-    """Whether a key of this id exists, revoked or not."""
+    """Return whether a key of this id exists, revoked or not."""
     query = select(api_keys.c.key_id).where(
         of_tenant(api_keys, tenant_id), api_keys.c.key_id == key_id
     )
@@ -190,7 +192,7 @@ async def known(connection: AsyncConnection, tenant_id: str, key_id: str) -> boo
 
 
 async def bind(connection: AsyncConnection, tenant_id: str, key: StoredKey) -> None:
-    """Stores the key's bindings: its agent, its permitted roles, and for which agents and as which
+    """Store the key's bindings: its agent, its permitted roles, and for which agents and as which
     sidecars it speaks."""
     await connection.execute(
         update(api_keys)
@@ -203,8 +205,8 @@ async def bind(connection: AsyncConnection, tenant_id: str, key: StoredKey) -> N
 
 
 async def add_former_agent(connection: AsyncConnection, tenant_id: str, key: StoredKey) -> None:
-    """Notes that the key was bound to its agent, or to none, before another binding: sidecars that
-    were given it as such have to forget it."""
+    """Record the key's present agent, or that it has none, as a former binding. Sidecars that were
+    given the key with this binding have to forget it."""
     row = of_tenant(api_keys, tenant_id), api_keys.c.key_id == key.key_id
     stored = (await connection.execute(select(api_keys.c.former_agents).where(*row))).scalar_one()
     former: list[str | None] = [] if stored is None else orjson.loads(stored)
@@ -222,12 +224,13 @@ async def revoke(connection: AsyncConnection, tenant_id: str, key_id: str, now: 
 
 
 EXPIRED_AT_ONCE = 1000
-"""The most expired keys that one transaction deletes: on SQLite, evaluations wait for it."""
+"""The most expired keys that one transaction deletes. On SQLite, evaluations wait for that
+transaction."""
 
 
 @dataclass(frozen=True, slots=True)
 class EnrolledKey:
-    """An enrolled key's row. Times are in microseconds."""
+    """The key of an enrolled pod, as stored. Times are in microseconds."""
 
     key_id: str
     digest: bytes
@@ -240,7 +243,8 @@ class EnrolledKey:
     expires_at: int
 
     def key(self) -> Key:
-        """What the key may do. Both keys of a pod speak for its agent alone."""
+        """Return the key with its permissions. Both keys of a pod speak for the pod's agent
+        alone."""
         if self.scope == "sidecar":
             return Key(self.key_id, self.scope, None, (), self.expires_at, (self.agent_id,))
         return Key(self.key_id, self.scope, self.agent_id, (), self.expires_at)
@@ -275,8 +279,8 @@ async def page_of_enrolled(
     limit: int,
     expires_before: int | None = None,
 ) -> list[EnrolledKey]:
-    """The keys that have not expired at `now`, newest first, after `(created_at, key_id)`; of all,
-    or of those that expire before a time."""
+    """Return up to `limit` keys that have not expired at `now`, newest first, after the position
+    `(created_at, key_id)`; only those that expire before `expires_before`, if it is given."""
     query = select(*_ENROLLED_COLUMNS).where(
         of_tenant(enrolled_keys, tenant_id), enrolled_keys.c.expires_at > now
     )
@@ -290,8 +294,8 @@ async def page_of_enrolled(
 async def enrolled_of_live_agents(
     connection: AsyncConnection, tenant_id: str, now: int
 ) -> list[tuple[str, str]]:
-    """`(key_id, agent_id)` for each agent with a key of its own that is live: not expired at `now`,
-    and of the generation that the agent's document names."""
+    """Return `(key_id, agent_id)` for each agent with a valid enrolled key: one that has not
+    expired at `now`, and has the generation that the agent's document names."""
     its_document = and_(
         of_tenant(documents, enrolled_keys.c.tenant_id),
         documents.c.name == literal("enrolment/").concat(enrolled_keys.c.agent_id),
@@ -321,7 +325,7 @@ async def enrolled_of_live_agents(
 
 
 async def delete_expired_enrolled(connection: AsyncConnection, tenant_id: str, before: int) -> int:
-    """Deletes keys that expired before this time. Returns how many, at most `EXPIRED_AT_ONCE`."""
+    """Delete keys that expired before this time. Returns how many, at most `EXPIRED_AT_ONCE`."""
     expired = select(enrolled_keys.c.key_id).where(
         of_tenant(enrolled_keys, tenant_id), enrolled_keys.c.expires_at < before
     )

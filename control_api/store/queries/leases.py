@@ -11,18 +11,19 @@ from control_api.store.schema import log as tables
 from control_api.store.schema.statements import columns_of, insert_if_absent, of_tenant, values_of
 
 ASKED_FOR = 0
-"""In place of a lease: somebody asked for a step, and none has begun since."""
+"""The value of `leased_until` while somebody has asked for a step and none has begun since."""
 MOST_LEASED = 1_200_000_000
-"""Microseconds from now within which a lease of a verification may end: twice what one lasts, since
-clocks differ. One that ends later was made by a clock that ran ahead, or by hand, and counts for
-nothing."""
+"""The maximum time (microseconds) from now until a verification's lease ends. It is twice a lease's
+duration, since clocks differ. A lease that ends later was made by a clock that ran ahead, or by
+hand, and is ignored."""
 
 
 @dataclass(frozen=True, slots=True)
 class SelfCheck:
-    """How far a round over a log has come (`size`, with the tree's frontier and the last leaf), and
-    what it found last. `verified_at` is when the round began that last came to the end: all that it
-    verified was right then or later. Times in microseconds since 1970 UTC."""
+    """The state of a log's scheduled verification: how far its round has come (`size`, with the
+    tree's frontier and the last leaf), and its latest finding. `verified_at` is when the last
+    completed round began: everything that the round verified was right then or later. Times in
+    microseconds since 1970 UTC."""
 
     size: int
     frontier: bytes
@@ -36,25 +37,26 @@ class SelfCheck:
     verified_at: int | None = None
 
     def is_leased(self, now: int) -> bool:
-        """Whether a process takes a step now, or died in one."""
+        """Return whether a process takes a step now, or died in one."""
         return self.leased_until is not None and now < self.leased_until <= now + MOST_LEASED
 
 
 @dataclass(frozen=True, slots=True)
 class CountCheck:
-    """When the counts of a log were last compared with its entries (microseconds since 1970 UTC),
-    and how they differed; None if they were never compared, or did not differ."""
+    """The result of the last comparison of a log's counts with its entries. `checked_at`
+    (microseconds since 1970 UTC) is None if they were never compared; `reason` says how they
+    differed, None if they did not."""
 
     checked_at: int | None = None
     reason: str | None = None
     leased_until: int | None = None
 
     def is_running(self, now: int) -> bool:
-        """Whether a comparison is under way, or was asked for."""
+        """Return whether a comparison is under way, or was asked for."""
         return self.is_leased(now) or self.leased_until == ASKED_FOR
 
     def is_leased(self, now: int) -> bool:
-        """Whether a process compares now, or died while it did."""
+        """Return whether a process compares now, or died while it did."""
         return self.leased_until is not None and self.leased_until > now
 
 
@@ -63,8 +65,9 @@ A = TypeVar("A")
 
 
 class Leases(Generic[S, A]):
-    """The rows of one table. `absent` is the state of a log without a row, and `most` how long from
-    now a lease may last in microseconds; None is without a limit."""
+    """The rows of one table, which hold a state for each log and the lease on it. `absent` is the
+    state of a log without a row, and `most` the longest time from now that a lease may last, in
+    microseconds (None: no limit)."""
 
     def __init__(self, table: Table, kind: type[S], absent: A, most: int | None = None) -> None:
         self._table, self._kind, self._absent, self._most = table, kind, absent, most
@@ -77,8 +80,8 @@ class Leases(Generic[S, A]):
     async def claim(
         self, connection: AsyncConnection, tenant_id: str, first: S, now: int, until: int
     ) -> S | A | None:
-        """The state, leased to the caller until `until`; None while another process has the lease.
-        `first` is the state of a log that has none."""
+        """Take the lease until `until`, and return the log's state; None while another process has
+        the lease. `first` is the state that a log without a row gets."""
         await self._create(connection, tenant_id, first)
         held = self._table.c.leased_until
         free = [held.is_(None), held <= now]
@@ -90,8 +93,8 @@ class Leases(Generic[S, A]):
         return await self.state(connection, tenant_id)
 
     async def ask(self, connection: AsyncConnection, tenant_id: str, **changed: int) -> None:
-        """Has a step begin at once, with these members `changed`. Without its lease, one under way
-        can't save what it finds."""
+        """Request that a step begins at once, with these members of the state `changed`. A step
+        under way loses its lease, and so can't save its result."""
         if self._absent is not None:
             await self._create(connection, tenant_id, self._absent)
         row = update(self._table).where(of_tenant(self._table, tenant_id))
@@ -100,16 +103,17 @@ class Leases(Generic[S, A]):
     async def renew(
         self, connection: AsyncConnection, tenant_id: str, lease: int, until: int
     ) -> bool:
-        """Moves the end of the caller's lease from `lease` to `until`; False if it was lost."""
+        """Move the end of the caller's lease from `lease` to `until`; return False if the lease was
+        lost."""
         return await self._change(connection, tenant_id, lease, {"leased_until": until})
 
     async def release(self, connection: AsyncConnection, tenant_id: str, lease: int) -> None:
-        """Ends the lease that ends at `lease`, unless it was lost: the step under it broke off, and
-        the next process to look takes it again."""
+        """End the lease that ends at `lease`, unless it was lost. The step under it was
+        interrupted, so the next process to look takes the lease again."""
         await self._change(connection, tenant_id, lease, {"leased_until": ASKED_FOR})
 
     async def put(self, connection: AsyncConnection, tenant_id: str, lease: int, after: S) -> None:
-        """Replaces the state, unless the lease that ends at `lease` was lost meanwhile."""
+        """Replace the state, unless the lease that ends at `lease` was lost meanwhile."""
         await self._change(connection, tenant_id, lease, values_of(after))
 
     async def _change(
@@ -129,7 +133,7 @@ count_checks = Leases(tables.count_checks, CountCheck, CountCheck())
 
 
 async def begin_round(connection: AsyncConnection, tenant_id: str, *, stopped: bool) -> None:
-    """Has the next step begin a round over the whole log. A walk that is `stopped` before what it
-    found goes on there instead, so that the finding stays until it is gone."""
+    """Request that the next step begins a round over the whole log. If the walk is `stopped` at a
+    finding, it continues there instead, so that the finding stays until it is repaired."""
     # `started_at` 0 makes the round due.
     await self_checks.ask(connection, tenant_id, **({} if stopped else {"started_at": 0}))

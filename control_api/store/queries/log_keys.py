@@ -1,5 +1,5 @@
-"""The public halves of the keys that signed the logs of this database, each endorsed by the key
-before it. Rows are added and never changed. Knows no file and no private key."""
+"""Queries the public halves of the keys that signed the logs of this database, each endorsed by the
+key before it. Rows are added and never changed. Knows no file and no private key."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -16,13 +16,13 @@ from policies.ground.signing import Endorsement, KeyRing
 
 
 async def current(connection: AsyncConnection) -> bytes | None:
-    """The key that signs now, or None if no service has registered one yet."""
+    """Return the public key that signs now, or None if no service has registered one yet."""
     last = await _last(connection)
     return None if last is None else bytes(last.public_key)
 
 
 async def endorsements(connection: AsyncConnection) -> list[Endorsement]:
-    """The stored endorsements, oldest first. They are not verified."""
+    """Return the stored endorsements, oldest first. They are not verified."""
     query = select(log_keys.c.public_key, log_keys.c.signature).where(of_tenant(log_keys, ""))
     rows = (await connection.execute(query.order_by(log_keys.c.place))).all()
     return [
@@ -33,20 +33,21 @@ async def endorsements(connection: AsyncConnection) -> list[Endorsement]:
 
 
 async def trusted(store: Store, ring: KeyRing) -> tuple[bytes, ...]:
-    """The keys that are trusted to sign this database's logs. Another process may already sign with
-    a successor of `ring`'s key."""
+    """Return the public keys that are trusted to sign this database's logs. Another process may
+    already sign with a successor of `ring`'s key."""
     async with store.reading_all_tenants() as connection:
         return ring.trusted(await endorsements(connection))
 
 
 async def continued(store: Store, ring: KeyRing) -> tuple[Endorsement, ...]:
-    """The endorsements that lead to the key that signs now: `ring`'s, or a successor of it."""
+    """Return the endorsements that lead to the key that signs now: `ring`'s, or a successor of
+    it."""
     async with store.reading_all_tenants() as connection:
         return ring.continued(await endorsements(connection))
 
 
 async def add(store: Store, first: bytes | None, chain: Sequence[Endorsement]) -> None:
-    """Adds `first` if there is no key yet, then each endorsement that follows the current key, in
+    """Add `first` if there is no key yet, then each endorsement that follows the current key, in
     one transaction. Of two processes that add at once, one succeeds and the other adds nothing."""
 
     async def work(tx: Transaction) -> None:

@@ -1,7 +1,7 @@
 """Queries over policies and their versions.
 
-Queries over a tenant's candidates: which there are, their documents, and what was counted of
-them.
+Also queries over a tenant's candidates (policy sets that are evaluated beside the active one and
+never decide): their list, their documents, and the counts of their decisions.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -45,9 +45,9 @@ PolicyChange = Literal["created", "added", "updated", "deleted", "removed", "res
 
 @dataclass(frozen=True, slots=True)
 class StoredPolicy:
-    """A policy's row. `body` holds every field of `CONTRACT.md`, Policies. `file` names the file
-    that defines the policy, and `file_body` is its body there; both are None if there is no such
-    file. Times are in microseconds."""
+    """A policy as stored. `body` holds every field of `CONTRACT.md`, Policies. `file` names the
+    file that defines the policy, and `file_body` is its body there; both are None if there is no
+    such file. Times are in microseconds."""
 
     policy_id: str
     name: str
@@ -71,7 +71,8 @@ class StoredPolicy:
 
 
 class StoredVersion(NamedTuple):
-    """A version of a policy: who made it, when (microseconds), and by what kind of change."""
+    """A version of a policy, with the key or person that made it, the time (microseconds), and the
+    kind of change."""
 
     version: int
     body: dict[str, Any]
@@ -84,13 +85,14 @@ _COLUMNS = columns_of(policies)
 
 
 async def get(connection: AsyncConnection, tenant_id: str, policy_id: str) -> StoredPolicy | None:
-    """The policy, or None if it never existed. A deleted policy is found; it has a `deleted_at`."""
+    """Return the policy, or None if it never existed. A deleted policy is found; it has a
+    `deleted_at`."""
     return next(iter(await by_ids(connection, tenant_id, (policy_id,))), None)
 
 
 class Filter(NamedTuple):
-    """Which active policies are wanted. `name` is a part of the name, in any case. `members` are
-    members of the body, each a text; `text` is a part of any text in the body."""
+    """A filter of active policies. `name` is a part of the name, in any case. `members` are members
+    of the body with their texts; `text` is a part of any text in the body."""
 
     agent_role: str | None = None
     name: str | None = None
@@ -101,7 +103,8 @@ class Filter(NamedTuple):
 async def page(
     connection: AsyncConnection, tenant_id: str, wanted: Filter, after: Position | None, limit: int
 ) -> list[StoredPolicy]:
-    """A page of active policies, newest first, after `(created_at, policy_id)`."""
+    """Return a page of active policies, newest first, after the position `(created_at,
+    policy_id)`."""
     query = _active(tenant_id)
     if wanted.agent_role is not None:
         query = query.where(policies.c.agent_role == wanted.agent_role)
@@ -123,7 +126,7 @@ async def page(
 async def authors(
     connection: AsyncConnection, tenant_id: str, rows: Sequence[StoredPolicy]
 ) -> dict[str, str]:
-    """Who made the current version of each policy, by the policy's id."""
+    """Return who made the current version of each policy, by the policy's id."""
     kept = policy_versions.c
     found: dict[str, str] = {}
     for part in chunks(rows):
@@ -143,8 +146,8 @@ async def of_roles(
 
 
 async def in_force(connection: AsyncConnection, tenant_id: str) -> Sequence[RowMapping]:
-    """All active policies, as raw rows: decoding many of them is slow, so the caller does it in a
-    thread."""
+    """Return all active policies, as raw rows: decoding many of them is slow, so the caller does it
+    in a thread."""
     return (await connection.execute(_active(tenant_id))).mappings().all()
 
 
@@ -155,13 +158,14 @@ async def any_active(connection: AsyncConnection, tenant_id: str) -> bool:
 
 
 async def taken(connection: AsyncConnection, tenant_id: str, names: Sequence[str]) -> set[str]:
-    """Those of `names` that active policies use. The name of a deleted policy is free again."""
+    """Return those of `names` that active policies use. The name of a deleted policy is free
+    again."""
     query = _active(tenant_id).with_only_columns(policies.c.name)
     return set((await connection.execute(query.where(policies.c.name.in_(names)))).scalars())
 
 
 async def roles_of(connection: AsyncConnection, tenant_id: str, names: Sequence[str]) -> set[str]:
-    """The roles of the active policies of these names."""
+    """Return the roles of the active policies of these names."""
     found: set[str] = set()
     query = _active(tenant_id).with_only_columns(policies.c.agent_role)
     for chunk in chunks(names):
@@ -170,8 +174,8 @@ async def roles_of(connection: AsyncConnection, tenant_id: str, names: Sequence[
 
 
 async def of_files(connection: AsyncConnection, tenant_id: str) -> Sequence[RowMapping]:
-    """The policies that files define, including deleted ones, as raw rows: decoding many of them
-    with `StoredPolicy.from_row` is slow, so the caller does it in steps."""
+    """Return the policies that files define, including deleted ones, as raw rows: decoding many of
+    them with `StoredPolicy.from_row` is slow, so the caller does it in steps."""
     found = await connection.execute(
         select(*_COLUMNS).where(of_tenant(policies, tenant_id), policies.c.file.is_not(None))
     )
@@ -181,7 +185,7 @@ async def of_files(connection: AsyncConnection, tenant_id: str) -> Sequence[RowM
 async def by_ids(
     connection: AsyncConnection, tenant_id: str, policy_ids: Sequence[str]
 ) -> list[StoredPolicy]:
-    """The existing policies of these ids, including deleted ones."""
+    """Return the existing policies of these ids, including deleted ones."""
     query = select(*_COLUMNS).where(of_tenant(policies, tenant_id))
     found = await connection.execute(query.where(policies.c.policy_id.in_(policy_ids)))
     return [StoredPolicy.from_row(row) for row in found.mappings()]
@@ -204,7 +208,7 @@ async def put(connection: AsyncConnection, tenant_id: str, policy: StoredPolicy)
 async def add_versions(
     connection: AsyncConnection, tenant_id: str, rows: Sequence[StoredPolicy], by: str, change: str
 ) -> None:
-    """Adds the current version of each policy to its history."""
+    """Add the current version of each policy to its history."""
     values = [
         {
             "tenant_id": tenant_id,
@@ -224,7 +228,8 @@ async def add_versions(
 async def versions(
     connection: AsyncConnection, tenant_id: str, policy_id: str, before: int | None, limit: int
 ) -> list[StoredVersion]:
-    """The versions before `before`, newest first."""
+    """Return up to `limit` versions of a policy with a number below `before` (None: all), newest
+    first."""
     kept = policy_versions.c
     query = select(kept.version, kept.body, kept.changed_by, kept.changed_at, kept.change).where(
         of_tenant(policy_versions, tenant_id), kept.policy_id == policy_id
@@ -245,11 +250,11 @@ def _values(policy: StoredPolicy) -> dict[str, Any]:
 
 
 MAX_GROUPS = 1000
-"""The groups that are read of a candidate: those with the most decisions."""
+"""The most groups of decisions that are read of a candidate: those with the most decisions."""
 
 
 class StoredCandidate(NamedTuple):
-    """A candidate as the column `tenants.candidates` lists it; `created_at` is in microseconds."""
+    """A candidate as the column `tenants.candidates` lists it. `created_at` is in microseconds."""
 
     name: str
     revision: int
@@ -261,7 +266,7 @@ class StoredCandidate(NamedTuple):
 
 
 class CandidateTotals(NamedTuple):
-    """How many decisions a candidate evaluated, and how many of them it decides otherwise or
+    """The number of decisions that a candidate evaluated, and of those that it decides otherwise or
     can't decide."""
 
     decided: int = 0
@@ -275,7 +280,8 @@ class CandidateTotals(NamedTuple):
 
 
 class CountedGroup(NamedTuple):
-    """Decisions that a candidate changes alike. Times are in microseconds."""
+    """A group of decisions on which a candidate has the same effect, with their number and
+    examples. Times are in microseconds."""
 
     outcome: str
     agent_role: str
@@ -289,7 +295,8 @@ class CountedGroup(NamedTuple):
 
 
 def read_candidates(column: str | None) -> tuple[StoredCandidate, ...]:
-    """The tenant's candidates, in order of name."""
+    """Return the tenant's candidates from the text of the column `tenants.candidates`, in order of
+    name."""
     found = [] if column is None else orjson.loads(column)
     return tuple(StoredCandidate(*each) for each in found)
 
@@ -305,7 +312,7 @@ async def document_names(connection: AsyncConnection, tenant_id: str, name: str)
 
 
 async def bodies(connection: AsyncConnection, tenant_id: str, name: str) -> list[bytes]:
-    """The documents of a candidate, one for each role that it has policies of."""
+    """Return the documents of a candidate, one for each role that it has policies for."""
     found = await connection.execute(_existing(tenant_id, name, documents.c.body))
     return list(found.scalars())
 
@@ -335,7 +342,8 @@ async def totals(
 async def groups(
     connection: AsyncConnection, tenant_id: str, candidate: Candidate
 ) -> list[CountedGroup]:
-    """The groups with the most decisions, at most `MAX_GROUPS`; of equals, in order of digest."""
+    """Return the candidate's groups with the most decisions, at most `MAX_GROUPS`; equal ones in
+    order of digest."""
     counted = candidate_counts.c
     rows = await connection.execute(
         select(*(counted[name] for name in CountedGroup._fields))
@@ -347,7 +355,7 @@ async def groups(
 
 
 async def forget(connection: AsyncConnection, tenant_id: str, name: str) -> None:
-    """Deletes what was counted of a candidate. The caller must hold the lock of the log's head."""
+    """Delete the counts of a candidate. The caller must hold the lock of the log's head."""
     await connection.execute(
         delete(candidate_counts).where(
             of_tenant(candidate_counts, tenant_id), candidate_counts.c.name == name

@@ -1,4 +1,5 @@
-"""The anchors of purged logs, and the removal of the purged rows in steps.
+"""Queries the anchors of purged logs (an anchor records where a purge cut the log), and removes the
+purged rows in steps.
 
     latest_anchor(connection, tenant_id)                the anchor, or None if nothing was purged
     add(...), cover(...)                                begin a purge
@@ -45,15 +46,15 @@ from policies.trail.removal import Anchor, Purged
 
 
 async def latest_anchor(connection: AsyncConnection, tenant_id: str) -> Anchor | None:
-    """The anchor of the last purge, or None if nothing was purged. Raises `ValueError` or
+    """Return the anchor of the last purge, or None if nothing was purged. Raises `ValueError` or
     `TypeError` if the row is not a valid anchor."""
     row = (await connection.execute(NEWEST, {"tenant": tenant_id})).one_or_none()
     return None if row is None else anchor_of(row)
 
 
 async def purged_size(connection: AsyncConnection, tenant_id: str) -> int:
-    """How many entries were purged; 0 also if the row is not a valid anchor, which a verification
-    finds by itself."""
+    """Return how many entries were purged. Returns 0 also if the row is not a valid anchor, which a
+    verification finds by itself."""
     try:
         anchor = await latest_anchor(connection, tenant_id)
     except (ValueError, TypeError):
@@ -62,13 +63,14 @@ async def purged_size(connection: AsyncConnection, tenant_id: str) -> int:
 
 
 def first_kept(tenant: str | ColumnElement[str]) -> ScalarSelect[int]:
-    """A subquery for the first seq that readers of the tenant's log may see."""
+    """Return a subquery for the first seq that readers of the tenant's log may see."""
     size = func.coalesce(func.max(purges.c.tree_size), 0)
     return select(size).where(of_tenant(purges, tenant)).scalar_subquery()
 
 
 async def add(connection: AsyncConnection, tenant_id: str, anchor: Anchor) -> None:
-    """Replaces the previous anchor. Nothing is lost: its `purge` entry in the log says the same."""
+    """Replace the previous anchor. Nothing is lost: its `purge` entry in the log has the same
+    content."""
     purged = anchor.purged
     await connection.execute(delete(purges).where(of_tenant(purges, tenant_id)))
     values = {
@@ -89,7 +91,8 @@ async def add(connection: AsyncConnection, tenant_id: str, anchor: Anchor) -> No
 
 
 async def cover(connection: AsyncConnection, tenant_id: str, seq: int, note: str) -> None:
-    """Stores the note that covers the `purge` entry at `seq`, unless one is stored already."""
+    """Store the note of a checkpoint that covers the `purge` entry at `seq`, unless one is stored
+    already."""
     await connection.execute(
         update(purges)
         .where(of_tenant(purges, tenant_id), purges.c.seq == seq, purges.c.cover_note.is_(None))
@@ -102,9 +105,9 @@ class RowsGone(Exception):
 
 
 class RemovalStep(NamedTuple):
-    """The removal of the oldest `entries` entries, all below `until`, and of their `counts`.
-    `indexed` holds the ranges of index rows to delete: tenant, facet, value, first and last seq.
-    `last` is whether nothing is left to remove afterwards."""
+    """One step of removing purged rows: the oldest `entries` entries, all below `until`, and their
+    `counts`. `indexed` holds the ranges of index rows to delete: tenant, facet, value, first and
+    last seq. `last` is True if nothing is left to remove afterwards."""
 
     until: int
     entries: int
@@ -116,7 +119,7 @@ class RemovalStep(NamedTuple):
 async def plan(
     connection: AsyncConnection, tenant_id: str, anchor: Anchor, limit: int
 ) -> RemovalStep:
-    """Plans the removal of the next `limit` entries below the anchor. Only reads, so that no writer
+    """Plan the removal of the next `limit` entries below the anchor. Only reads, so that no writer
     waits."""
     size = anchor.purged.size
     wanted = {"tenant": tenant_id, "until": size, "rows": limit}
@@ -143,8 +146,8 @@ async def plan(
 def remove(
     connection: Connection, tenant_id: str, anchor: Anchor, step: RemovalStep, now: int
 ) -> None:
-    """Removes a step's entries with all rows that belong to them, and subtracts their counts, in
-    one transaction. Raises `RowsGone` if some no longer exist; the transaction must then be rolled
+    """Remove a step's entries with all rows that belong to them, and subtract their counts, in one
+    transaction. Raises `RowsGone` if some no longer exist; the transaction must then be rolled
     back."""
     wanted = {"tenant": tenant_id}
     # Every change of the counts holds this lock. Of two replicas that plan the same step, one
@@ -170,13 +173,13 @@ def remove(
 
 
 def lock(connection: Connection, tenant_id: str) -> None:
-    """Locks the head of the tenant's log until the transaction ends."""
+    """Lock the head of the tenant's log until the transaction ends."""
     connection.execute(_LOCK, {"tenant": tenant_id})
 
 
 def anchor_of(row: Row[Any]) -> Anchor:
-    """The anchor in a row. SQLite does not enforce column types, so a value of the wrong type is
-    refused here."""
+    """Return the anchor in a row. SQLite does not enforce column types, so a value of the wrong
+    type is refused here, with `ValueError` or `TypeError`."""
     purged = Purged(
         index(row.tree_size),
         bytes(memoryview(row.root_hash)),

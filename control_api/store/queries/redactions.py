@@ -1,7 +1,8 @@
 """Queries the openings to erase, the `redact` entries that record erasures, and the users that
 sessions name.
 
-With an opening go the index rows derived from it: the facet `user_id` of `log_index`.
+Together with an opening, the index rows derived from it are erased: those of the facet `user_id` of
+`log_index`.
 """
 
 from collections.abc import Sequence
@@ -26,8 +27,8 @@ USER = FACETS.index("user_id")
 
 
 class ErasureTarget(NamedTuple):
-    """What to erase: the entries of these ids, or those whose `facet` (`user_id` or `session_id`)
-    has the value."""
+    """The entries whose openings are to be erased: those of these ids if `facet` is None, or those
+    whose `facet` (`user_id` or `session_id`) has the value."""
 
     facet: str | None
     value: str
@@ -35,8 +36,8 @@ class ErasureTarget(NamedTuple):
 
 
 class ErasableEntry(NamedTuple):
-    """An entry that an erasure concerns. `opened` is whether it still has an opening. Lineage that
-    was named by its own id has the session, agent and user of its event."""
+    """An entry that an erasure concerns. `opened` is True if it still has an opening. A lineage
+    entry that was named by its own id has the session, agent and user of its event."""
 
     seq: int
     eid: str
@@ -55,7 +56,7 @@ async def log_size(connection: AsyncConnection, tenant_id: str) -> int:
 async def entries_of(
     connection: AsyncConnection, tenant_id: str, target: ErasureTarget, part: range, limit: int
 ) -> list[ErasableEntry]:
-    """Up to `limit` of the target's entries within `part`, in order of `seq`."""
+    """Return up to `limit` of the target's entries within `part`, in order of `seq`."""
     if target.facet is None:
         found: list[Row[Any]] = []
         for ids in chunks(target.event_ids):
@@ -91,7 +92,8 @@ async def entries_of(
 async def lineage_of(
     connection: AsyncConnection, tenant_id: str, event_ids: Sequence[str], limit: int
 ) -> list[int]:
-    """Up to `limit` lineage entries of these events that still have an opening, in order."""
+    """Return the `seq`s of up to `limit` lineage entries of these events that still have an
+    opening, in order."""
     query = (
         select(log_entries.c.seq)
         .select_from(_OPENED)
@@ -107,7 +109,7 @@ async def lineage_of(
 
 
 async def erase(connection: AsyncConnection, tenant_id: str, seqs: Sequence[int]) -> list[int]:
-    """Deletes the openings of these entries, and the index rows derived from them. Returns the
+    """Delete the openings of these entries, and the index rows derived from them. Returns the
     entries that had openings, in order: another replica may have erased some already."""
     erased: list[int] = []
     # Rows of the index are written, divided and removed under this lock only.
@@ -133,8 +135,8 @@ async def page(
     after: int | None,
     limit: int,
 ) -> list[Row[Any]]:
-    """`redact` entries `(seq, entry, hash)`: newest first and before seq `before`, or, if `after`
-    is given, oldest first and after it."""
+    """Return `redact` entries `(seq, entry, hash)`: newest first and before seq `before`, or, if
+    `after` is given, oldest first and after that seq."""
     query = _REDACTIONS.where(
         of_tenant(log_entries, tenant_id), log_entries.c.seq >= first_kept(tenant_id)
     )
@@ -150,7 +152,7 @@ async def page(
 async def _events_of_lineage(
     connection: AsyncConnection, tenant_id: str, rows: Sequence[Row[Any]]
 ) -> dict[str, Row[Any]]:
-    """The events, by id, that the lineage among these entries belongs to."""
+    """Return the events that the lineage entries among these rows belong to, by id."""
     found: dict[str, Row[Any]] = {}
     for ids in chunks(sorted({row.ref for row in rows if row.kind == "lineage"})):
         query = _ENTRIES.where(of_tenant(log_entries, tenant_id), log_entries.c.eid.in_(ids))
@@ -159,7 +161,7 @@ async def _events_of_lineage(
 
 
 def _entry(row: Row[Any], event: Row[Any]) -> ErasableEntry:
-    """`event` is whose session, agent and user the entry has."""
+    """Return the entry of `row`, with the session, agent and user of `event`."""
     return ErasableEntry(
         row.seq, row.eid, row.kind, event.session_id, event.agent_id, event.user_id, row.opened
     )
@@ -199,7 +201,7 @@ async def sessions_of(
 async def sessions_by_id(
     connection: AsyncConnection, tenant_id: str, session_ids: Sequence[str]
 ) -> list[NamedSession]:
-    """Those of these sessions that still name their user."""
+    """Return those of these sessions that still name their user."""
     found: list[NamedSession] = []
     for part in chunks(session_ids):
         query = _SESSIONS.where(

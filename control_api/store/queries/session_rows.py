@@ -1,9 +1,9 @@
 """Queries sessions: claims them, many in one transaction, and purges those whose retention period
 has passed.
 
-The caller of the first claim owns the session that it creates; later claims only read it. Its
-`expires_at` never changes: an expired or revoked id can't be claimed again, not even after a purge,
-which deletes the row and keeps the id (`CONTRACT.md`, Sessions).
+The caller of the first claim owns the session that it creates; later claims only read it. A
+session's `expires_at` never changes: an expired or revoked id can't be claimed again, not even
+after a purge, which deletes the row and keeps the id (`CONTRACT.md`, Sessions).
 """
 
 from collections.abc import Callable, Sequence
@@ -41,16 +41,17 @@ from policies.definitions.model import Session, SessionState
 from policies.ground.errors import SluiceError
 
 MAX_CLOCK_LAG = DAY
-"""How far a sidecar's clock may be behind, in microseconds. A revoked session keeps its row and its
-revocation document for that long after it expires, because such a sidecar may still consider it
-active."""
+"""The time (microseconds) by which a sidecar's clock may be behind. A revoked session keeps its row
+and its revocation document for that long after it expires, because such a sidecar may still
+consider it active."""
 
 
 async def sessions_to_purge(
     connection: AsyncConnection, tenant_id: str, cutoff: int, now: int, after: str, limit: int
 ) -> list[str]:
-    """The ids, in order and after `after`, of sessions to purge because they ended before `cutoff`.
-    A revoked session must also have expired more than `MAX_CLOCK_LAG` ago. Some may be held."""
+    """Return up to `limit` ids, in order and after `after`, of sessions to purge because they ended
+    before `cutoff`. A revoked session must also have expired more than `MAX_CLOCK_LAG` ago. Legal
+    holds may cover some of them."""
     query = _due(tenant_id, cutoff, now).where(sessions.c.session_id > after)
     found = await connection.execute(query.order_by(sessions.c.session_id).limit(limit))
     return [row.session_id for row in found]
@@ -59,8 +60,9 @@ async def sessions_to_purge(
 async def purge_ended(
     connection: AsyncConnection, tenant_id: str, ids: Sequence[str], cutoff: int, now: int
 ) -> list[tuple[str, bool]]:
-    """Purges those of the sessions that are still due and not held, but keeps their ids. Returns
-    each id with whether the session was revoked. Call it under the tenant's lock."""
+    """Purge those of the sessions that are still due and not covered by a legal hold, but keep
+    their ids. Returns each purged id with whether the session was revoked. Call it under the
+    tenant's lock."""
     query = _due(tenant_id, cutoff, now).where(sessions.c.session_id.in_(ids))
     if held := await holds.active(connection, tenant_id):
         query = query.where(not_(held.sessions()))
@@ -90,8 +92,8 @@ async def purge_ended(
 async def add_revoked(
     connection: AsyncConnection, tenant_id: str, session_id: str, now: int
 ) -> None:
-    """Adds a session of which nothing is known except that it was revoked. Does nothing if it is
-    there already."""
+    """Add a revoked session of which nothing else is known: only its id and its end are stored.
+    Does nothing if its id is stored already."""
     values = {"tenant_id": tenant_id, "session_id": session_id, "ended_at": now, "revoked": True}
     await connection.execute(insert_if_absent(ended_sessions, connection.dialect), values)
 
@@ -99,8 +101,8 @@ async def add_revoked(
 def purged_among(
     connection: Connection, wanted: Sequence[tuple[str, str]]
 ) -> dict[tuple[str, str], tuple[int, bool]]:
-    """For each purged session among these `(tenant_id, session_id)`: when it ended, and whether it
-    was revoked."""
+    """Return for each purged session among these `(tenant_id, session_id)` when it ended, and
+    whether it was revoked."""
     return {
         (row[0], row[1]): (row[2], row[3]) for row in connection.execute(_ENDED, {"wanted": wanted})
     }
@@ -129,7 +131,7 @@ _UNDO = delete(sessions).where(_wanted(sessions))
 
 
 class SessionRow(NamedTuple):
-    """A session's row: the table's columns in order, without the tenant. Times in microseconds
+    """A session as stored: the table's columns in order, without the tenant. Times in microseconds
     since 1970 UTC."""
 
     session_id: str
@@ -167,8 +169,9 @@ class SessionClaimer:
         ttl_minutes: int,
         now: int,
     ) -> SessionRow:
-        """The session; creates it if the id is new. The session's `agent_role` and `agent_id` tell
-        whether the caller owns it. Raises `WriteFault` if the database fails."""
+        """Return the session; create it if the id is new. Compare the session's `agent_role` and
+        `agent_id` with the caller's to see whether the caller owns it. Raises `WriteFault` if the
+        database fails."""
         wanted = SessionRow(
             session_id, agent_role, agent_id, user_id, now, now + ttl_minutes * MINUTE
         )
@@ -206,7 +209,8 @@ def _claim(
 
 
 def _purged_row(session_id: str, ended_at: int, revoked: bool) -> SessionRow:
-    """A row for a purged session. Only the session's end is known, so the row has no owner."""
+    """Return a row for a purged session. Only the session's end is known, so the row has no
+    owner."""
     return SessionRow(
         session_id, "", None, "", ended_at, ended_at, ended_at if revoked else None, None
     )
@@ -215,7 +219,8 @@ def _purged_row(session_id: str, ended_at: int, revoked: bool) -> SessionRow:
 async def look_up(
     connection: AsyncConnection, tenant_id: str, session_id: str
 ) -> SessionRow | None:
-    """The session as a claim would find it, even if it is purged; None if it was never claimed."""
+    """Return the session as a claim would find it, even if it is purged; None if it was never
+    claimed."""
     row = await find(connection, tenant_id, session_id)
     if row is not None:
         return row
@@ -225,7 +230,7 @@ async def look_up(
 
 
 async def find(connection: AsyncConnection, tenant_id: str, session_id: str) -> SessionRow | None:
-    """The session of this id; None if it was never claimed or has been purged."""
+    """Return the session of this id; None if it was never claimed or has been purged."""
     wanted = {"wanted": [(tenant_id, session_id)]}
     row = (await connection.execute(_BY_ID, wanted)).one_or_none()
     return None if row is None else SessionRow(*row[1:])
@@ -241,7 +246,8 @@ async def page(
     after: Position | None,
     limit: int,
 ) -> list[SessionRow]:
-    """The sessions after `(created_at, session_id)`, newest first; `state` is that at `now`."""
+    """Return up to `limit` sessions after the position `(created_at, session_id)`, newest first.
+    `state` is compared with the sessions' state at `now`."""
     query = select(*columns_of(sessions)).where(of_tenant(sessions, tenant_id))
     if agent_role is not None:
         query = query.where(sessions.c.agent_role == agent_role)

@@ -1,9 +1,9 @@
-"""Queries what is known of each sidecar: its last report, the revision of the policy set that it
-has applied, and entries that say that its key named a foreign agent or sidecar.
+"""Queries the state of each sidecar: its last report, the revision of the policy set that it has
+applied, and the log entries that say that its key named a foreign agent or sidecar.
 
-Concurrent reports share a transaction. The revision applied is known by the sidecar's own
-hash-chained records: for each revision at which one advanced, the first entry that was decided, or
-beat, at it.
+Concurrent reports share a transaction. The applied revision follows from the sidecar's own
+hash-chained records: for each revision at which a sidecar advanced, the table has the first entry
+(a decision or a heartbeat) with that revision.
 
     newest_acknowledged(connection, tenant_id, source)        the newest revision acknowledged
     add_acknowledgements(connection, tenant_id, source, rows) rows of later revisions
@@ -46,16 +46,16 @@ from control_api.store.store import Store
 from policies.ground.errors import SluiceError
 
 LIVE = 15_000_000
-"""How long a sidecar counts as live after its last report, in microseconds: two reports may be
-lost."""
+"""The time (microseconds) for which a sidecar counts as live after its last report. It allows for
+two lost reports."""
 KEPT = 7 * DAY
-"""How long a silent sidecar stays listed, in microseconds."""
+"""The time (microseconds) for which a silent sidecar stays listed."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredSidecar:
-    """A sidecar's row. Times are in microseconds since 1970 UTC, ages in milliseconds as of
-    `last_seen`."""
+    """A sidecar as stored, with its last report. Times are in microseconds since 1970 UTC, ages in
+    milliseconds as of `last_seen`."""
 
     sidecar_id: str
     run_id: str
@@ -80,7 +80,7 @@ class StoredSidecar:
         return now - self.last_seen <= LIVE
 
     def duplicate(self, now: int) -> bool:
-        """Whether two processes currently report under this sidecar's id."""
+        """Return whether two processes currently report under this sidecar's id."""
         return self.duplicate_at is not None and now - self.duplicate_at <= LIVE
 
 
@@ -96,11 +96,11 @@ class FleetReports:
         )
 
     async def report(self, tenant_id: str, row: StoredSidecar) -> None:
-        """Stores a report. Raises `WriteFault` if the database fails."""
+        """Store a report. Raises `WriteFault` if the database fails."""
         await self._group_commit.submit(self._store.lane(tenant_id), (tenant_id, row))
 
     async def forget(self, tenant_id: str) -> None:
-        """Deletes the sidecars that have been silent for longer than `KEPT`."""
+        """Delete the sidecars that have been silent for longer than `KEPT`."""
         before = self._store.clock.now() - KEPT
         query = delete(sidecars).where(
             of_tenant(sidecars, tenant_id), sidecars.c.last_seen < before
@@ -127,7 +127,7 @@ def _save(connection: Connection, reports: Iterable[tuple[str, StoredSidecar]]) 
 async def page(
     connection: AsyncConnection, tenant_id: str, after: Position | None, limit: int
 ) -> list[StoredSidecar]:
-    """A page of sidecars, newest first, after `(first_seen, sidecar_id)`."""
+    """Return a page of sidecars, newest first, after the position `(first_seen, sidecar_id)`."""
     query = select(*(sidecars.c[name] for name in _FIELDS)).where(of_tenant(sidecars, tenant_id))
     query = newest_first(query, sidecars.c.first_seen, sidecars.c.sidecar_id, after, limit)
     return [StoredSidecar(*row) for row in await connection.execute(query)]
@@ -136,7 +136,8 @@ async def page(
 async def behind(
     connection: AsyncConnection, tenant_id: str, epoch: str, revision: int, now: int
 ) -> list[StoredSidecar]:
-    """The live sidecars that do not have this revision yet, in order of id."""
+    """Return the live sidecars that do not have this revision of the policy set yet, in order of
+    id."""
     query = (
         select(*(sidecars.c[name] for name in _FIELDS))
         .where(of_tenant(sidecars, tenant_id), sidecars.c.last_seen >= now - LIVE)
@@ -161,8 +162,8 @@ def _upsert(dialect: Dialect) -> Any:
 
 
 class Acknowledged(NamedTuple):
-    """The first entry of a source at `revision` or later than the one before. `time` is the
-    record's own, in microseconds."""
+    """An acknowledgement: the first entry of a source that shows `revision`, which is later than
+    that of the acknowledgement before. `time` is the record's own, in microseconds."""
 
     revision: int
     seq: int
@@ -170,9 +171,10 @@ class Acknowledged(NamedTuple):
 
 
 class LiveSidecar(NamedTuple):
-    """A live sidecar and, if it has acknowledged the wanted revision, the first entry that shows it
-    (else `seq` and `at` are None). `newest` is the newest revision that it has acknowledged. `hash`
-    is None too once retention has removed the entry. Times are in microseconds."""
+    """A live sidecar with its acknowledgement of the wanted revision: the number of the first entry
+    that shows it, that entry's time and hash. `seq` and `at` are None if it has not acknowledged
+    the revision; `hash` is None too once retention has removed the entry. `newest` is the newest
+    revision that it has acknowledged. Times are in microseconds."""
 
     sidecar_id: str
     last_seen: int
@@ -183,7 +185,8 @@ class LiveSidecar(NamedTuple):
 
 
 def newest_acknowledged_of() -> ScalarSelect[int]:
-    """A subquery for the newest revision of `:of_source` in `:tenant`; null if there is none."""
+    """Return a subquery for the newest revision that `:of_source` in `:tenant` has acknowledged;
+    null if there is none."""
     return (
         select(func.max(acknowledgements.c.revision))
         .where(of_tenant(acknowledgements), acknowledgements.c.source == bindparam("of_source"))
@@ -192,7 +195,7 @@ def newest_acknowledged_of() -> ScalarSelect[int]:
 
 
 def newest_acknowledged(connection: Connection, tenant_id: str, source: str) -> int | None:
-    """The newest revision that the source has acknowledged; None if it has none."""
+    """Return the newest revision that the source has acknowledged; None if there is none."""
     wanted = {"tenant": tenant_id, "of_source": source}
     found: int | None = connection.execute(_NEWEST, wanted).scalar_one()
     return found
@@ -201,7 +204,8 @@ def newest_acknowledged(connection: Connection, tenant_id: str, source: str) -> 
 def add_acknowledgements(
     connection: Connection, tenant_id: str, source: str, rows: Sequence[Acknowledged]
 ) -> None:
-    """Adds rows of revisions after the newest. The caller holds the lock on the log's head."""
+    """Add acknowledgements of revisions after the newest. The caller must hold the lock on the
+    log's head."""
     values = [
         {
             "tenant_id": tenant_id,
@@ -218,15 +222,15 @@ def add_acknowledgements(
 async def acknowledged_of_live(
     connection: AsyncConnection, tenant_id: str, revision: int, now: int, after: str, limit: int
 ) -> list[LiveSidecar]:
-    """Up to `limit` live sidecars after the id `after`, in order, with the first entry of each at
-    `revision` or later."""
+    """Return up to `limit` live sidecars after the id `after`, in order, each with its first entry
+    at `revision` or later."""
     wanted = {"tenant": tenant_id, "revision": revision, "since": now - LIVE}
     rows = await connection.execute(_OF_LIVE, {**wanted, "after": after, "rows": limit})
     return [LiveSidecar(*row) for row in rows]
 
 
 def forget_acknowledgements(connection: Connection, tenant_id: str, until: int) -> None:
-    """Deletes the rows of entries below `until`, except each source's newest."""
+    """Delete the acknowledgements by entries below `until`, except each source's newest."""
     connection.execute(_FORGET, {"tenant": tenant_id, "until": until})
 
 
@@ -283,15 +287,18 @@ _FORGET = delete(acknowledgements).where(
 
 
 VIOLATION = "key.isolation_violation"
-"""What such a `change` entry says."""
+"""The name of the `change` entry that is logged if a key named an agent or sidecar that it is not
+bound to."""
 MAX_VIOLATIONS_READ = 1000
-"""The most changes that are read to count them, newest first."""
+"""The most `change` entries that are read to count violations, newest first."""
 
 
 async def count_violations(
     connection: AsyncConnection, tenant_id: str, since: int, until: int
 ) -> int:
-    """How many were refused from `since` to `until` (microseconds), among the newest changes."""
+    """Return the number of isolation violations from `since` to `until` (microseconds), among the
+    newest `MAX_VIOLATIONS_READ` changes. It includes those that were suppressed instead of getting
+    an entry of their own."""
     query = (
         select(log_entries.c.ts, log_entries.c.entry)
         .where(

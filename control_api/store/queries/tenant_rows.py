@@ -22,9 +22,9 @@ from policies.ground.errors import NotFound
 
 @dataclass(frozen=True, slots=True)
 class StoredTenant:
-    """A tenant's row. `revision` grows by one with each document that the tenant publishes; a
-    sidecar below `reset_below` must reload its policy set. `candidates` is as in the table
-    (`control_api.store.queries.policy_rows`). Times in microseconds."""
+    """A tenant as stored. `revision` grows by one with each document that the tenant publishes; a
+    sidecar below `reset_below` must reload its policy set. `candidates` is the text of the table's
+    column (`control_api.store.queries.policy_rows`). Times in microseconds."""
 
     tenant_id: str
     name: str
@@ -43,7 +43,7 @@ class StoredTenant:
 
 @dataclass(frozen=True, slots=True)
 class Installation:
-    """The identity of this database, created together with it. `created_at` in microseconds."""
+    """The identity of this database, created together with it. `created_at` is in microseconds."""
 
     epoch: str
     created_at: int
@@ -57,14 +57,14 @@ async def get(connection: AsyncConnection, tenant_id: str) -> StoredTenant | Non
 
 
 async def ids(connection: AsyncConnection) -> list[str]:
-    """Every tenant's id, in order."""
+    """Return every tenant's id, in order."""
     found = await connection.execute(select(tenants.c.tenant_id).order_by(tenants.c.tenant_id))
     return list(found.scalars())
 
 
 async def chosen(connection: AsyncConnection, tenant_id: str | None) -> list[str]:
-    """The tenants that a command is for: this one, or all (None). Raises `NotFound` for an unknown
-    one."""
+    """Return the ids of the tenants that a command is for: only `tenant_id`, or all if that is
+    None. Raises `NotFound` for an unknown tenant."""
     every = await ids(connection)
     if tenant_id is None:
         return every
@@ -80,14 +80,14 @@ class KnownTenant(NamedTuple):
 
 
 async def known(connection: AsyncConnection) -> list[KnownTenant]:
-    """Every tenant, deactivated ones included, in order of id."""
+    """Return every tenant, deactivated ones included, in order of id."""
     query = select(tenants.c.tenant_id, tenants.c.name, tenants.c.active)
     found = await connection.execute(query.order_by(tenants.c.tenant_id))
     return [KnownTenant(*row) for row in found]
 
 
 async def states(connection: AsyncConnection, among: Sequence[str]) -> dict[str, tuple[int, bool]]:
-    """Each of these tenants' revision, and whether the tenant is active."""
+    """Return the revision of each of these tenants, and whether the tenant is active."""
     query = select(tenants.c.tenant_id, tenants.c.revision, tenants.c.active)
     found = await connection.execute(query.where(tenants.c.tenant_id.in_(among)))
     return {tenant_id: (revision, active) for tenant_id, revision, active in found}
@@ -96,8 +96,8 @@ async def states(connection: AsyncConnection, among: Sequence[str]) -> dict[str,
 async def bodies(
     connection: AsyncConnection, tenant_id: str, names: Sequence[str]
 ) -> dict[str, bytes | None]:
-    """The documents of these names; None for a removed document. A name that was never published is
-    absent."""
+    """Return the bodies of the documents of these names; None for a removed document. A name that
+    was never published is absent."""
     query = select(documents.c.name, documents.c.body).where(
         of_tenant(documents, tenant_id), documents.c.name.in_(names)
     )
@@ -111,15 +111,15 @@ async def add(connection: AsyncConnection, tenant: StoredTenant) -> None:
 async def page(
     connection: AsyncConnection, after: Position | None, limit: int
 ) -> list[StoredTenant]:
-    """The tenants after `(created_at, tenant_id)`, newest first."""
+    """Return up to `limit` tenants after the position `(created_at, tenant_id)`, newest first."""
     created_at, tenant_id = tenants.c.created_at, tenants.c.tenant_id
     query = newest_first(select(tenants), created_at, tenant_id, after, limit)
     return [StoredTenant(**row) for row in (await connection.execute(query)).mappings()]
 
 
 async def find_by_name(connection: AsyncConnection, tenant_id: str, name: str) -> str | None:
-    """The id of the tenant that has this name, or None. Call it in the transaction that gives the
-    name to `tenant_id`."""
+    """Return the id of the tenant that has this name, or None. Call it in the transaction that
+    gives the name to `tenant_id`."""
     # A unique index over the names of all tenants is impossible, because every unique key leads
     # with the tenant. So of two transactions that want a name, one waits here for the other's end.
     lock = select(installation.c.epoch).where(of_tenant(installation, "")).with_for_update()
@@ -132,7 +132,7 @@ async def find_by_name(connection: AsyncConnection, tenant_id: str, name: str) -
 
 
 async def put(connection: AsyncConnection, tenant: StoredTenant) -> None:
-    """Replaces the row, except for the revision, which only a publication changes."""
+    """Replace the tenant's row, except for the revision, which only a publication changes."""
     # This transaction may have published since `tenant` was read, so its revision may be old.
     kept = ("tenant_id", "revision")
     values = {name: value for name, value in values_of(tenant).items() if name not in kept}
@@ -142,15 +142,15 @@ async def put(connection: AsyncConnection, tenant: StoredTenant) -> None:
 
 
 async def installed(connection: AsyncConnection) -> Installation | None:
-    """The identity of this database, or None if the database is new."""
+    """Return the identity of this database, or None if the database is new."""
     query = select(*columns_of(installation)).where(of_tenant(installation, ""))
     row = (await connection.execute(query)).one_or_none()
     return None if row is None else Installation(*row)
 
 
 async def install(connection: AsyncConnection, made: Installation) -> bool:
-    """Stores the identity of a new database. Returns False if another process has just stored one,
-    which then counts."""
+    """Store the identity of a new database. Returns False if another process has just stored one,
+    which is then the valid one."""
     statement = insert_if_absent(installation, connection.dialect)
     done = await connection.execute(statement, {"tenant_id": "", **values_of(made)})
     return bool(done.rowcount == 1)

@@ -1,7 +1,7 @@
-"""Queries over the stored nodes of a log's tree, and over the leaves below them.
+"""Queries over the stored nodes of a log's Merkle tree, and over the leaves below them.
 
     extend(connection, tenant_id, nodes)            stores nodes as the tree grows
-    read(connection, tenant_id, wanted, known)      reads what the wanted nodes follow from
+    read(connection, tenant_id, wanted, known)      reads the rows from which wanted nodes follow
     stored(connection, tenant_id, nodes)            reads just these nodes, to compare them
     count(connection, tenant_id, places)            counts nodes of 256 leaves, to see what is lost
 
@@ -21,8 +21,8 @@ from control_api.store.schema.statements import chunks, insert_into, of_tenant
 from policies.trail.proofs.nodes import HASH, LEVELS, WIDTH, KnownNodes, Node, stored_below
 
 MAX_ROWS = 256 * WIDTH
-"""Rows that one `read` may take. A proof needs some 256 on each level; the rest is for nodes that
-are missing and have to be computed from the leaves."""
+"""The most rows that one `read` may take. A proof needs some 256 on each level; the rest is for
+nodes that are missing and have to be computed from the leaves."""
 
 
 class TooManyRows(Exception):
@@ -32,8 +32,8 @@ class TooManyRows(Exception):
 async def extend(
     connection: AsyncConnection, tenant_id: str, nodes: Iterable[tuple[Node, bytes]]
 ) -> None:
-    """Stores nodes, as `WideTree.append_all` yields them. They replace stored ones: these were
-    computed from entries that were just read back."""
+    """Store nodes, as `WideTree.append_all` yields them. They replace stored ones, because they
+    were computed from entries that were just read back."""
     rows = [
         {"tenant_id": tenant_id, "level": node.level // LEVELS, "place": node.place, "hash": hash_}
         for node, hash_ in nodes
@@ -49,8 +49,8 @@ async def extend(
 async def stored(
     connection: AsyncConnection, tenant_id: str, nodes: Iterable[Node]
 ) -> dict[Node, bytes]:
-    """Those of these nodes that are stored, with what is stored, even if that is no hash. Reads
-    the ranges between the first and last of each level."""
+    """Return those of these nodes that are stored, with the stored values, even if one is not a
+    hash. Reads the range between the first and the last node of each level."""
     places: dict[int, set[int]] = {}
     for node in nodes:
         places.setdefault(node.level, set()).add(node.place)
@@ -63,7 +63,7 @@ async def stored(
 
 
 async def count(connection: AsyncConnection, tenant_id: str, places: range) -> int:
-    """How many of the nodes of 256 leaves at these places are stored."""
+    """Return how many of the nodes of 256 leaves at these places are stored."""
     span = {"level": 1, "first": places.start, "until": places.stop}
     return int(await connection.scalar(_COUNT, {"tenant": tenant_id, **span}) or 0)
 
@@ -71,9 +71,9 @@ async def count(connection: AsyncConnection, tenant_id: str, places: range) -> i
 def read(
     connection: Connection, tenant_id: str, wanted: Collection[Node], known: KnownNodes
 ) -> None:
-    """Adds to `known` what the hashes of `wanted` follow from. Usually takes one range of at most
-    256 rows a level. A stored node that is missing is replaced by those below it, within
-    `MAX_ROWS`. Raises `NodeGap` if a leaf is gone, `TooManyRows` beyond the limit."""
+    """Add to `known` the stored nodes from which the hashes of `wanted` follow. Usually takes one
+    range of at most 256 rows a level. A stored node that is missing is replaced by those below it,
+    within `MAX_ROWS`. Raises `NodeGap` if a leaf is gone, `TooManyRows` beyond the limit."""
     reader = _Reader(connection, tenant_id, known)
     spans: dict[tuple[int, int], tuple[int, int]] = {}
     for node in wanted:
@@ -95,7 +95,7 @@ def read(
 
 
 class _Reader:
-    """Reads ranges of stored nodes or leaves into `known`, within the limit."""
+    """Reads ranges of stored nodes or leaves into `known`, at most `MAX_ROWS` rows in total."""
 
     def __init__(self, connection: Connection, tenant_id: str, known: KnownNodes) -> None:
         self._connection = connection
@@ -104,7 +104,7 @@ class _Reader:
         self._budget = MAX_ROWS
 
     def read(self, spans: list[tuple[int, int, int]]) -> None:
-        """Reads ranges of a level, from a first place up to an end, all in one statement."""
+        """Read ranges, each given by its level, first place and end, all in one statement."""
         if not spans:
             return
         self._budget -= sum(end - first for _, first, end in spans)
@@ -124,7 +124,8 @@ class _Reader:
 
 @cache
 def _query(leaves: tuple[bool, ...]) -> Any:
-    """Reads several ranges: for each, whether it is one of leaves."""
+    """Return a query that reads several ranges. `leaves` says of each range whether it is one of
+    leaves rather than of stored nodes."""
     return union_all(*[_range(at, each) for at, each in enumerate(leaves)])
 
 

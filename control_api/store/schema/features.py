@@ -56,8 +56,8 @@ alert_deliveries = table(
 
 
 SUPERADMIN_REALM = "superadmin"
-"""Stands where a tenant's id stands. No tenant has this id: the first tenant's is `default`, that
-of every other begins with `ten_`."""
+"""The value of `tenant_id` for the superadmin's rows. No tenant has this id: the first tenant's is
+`default`, and every other id begins with `ten_`."""
 
 # `digest` is the SHA-256 of the cookie's secret. `method` is how the person signed in, and `person`
 # the name in the audit trail. A session that began with a key has its SHA-256 in `key_digest`, and

@@ -1,8 +1,9 @@
 """Defines the tables of the audit trail (specified in `FORMAT.md`), of the counts that are kept in
 step with it, and of its proofs.
 
-Behind the proofs are signed checkpoints, nodes of the tree, and what else outlives the entries that
-it belongs to. All of it can be derived or checked; none of it is trusted by verification.
+The tables of proofs hold signed checkpoints, nodes of the tree, and other data that outlives the
+entries that it belongs to. All of it can be derived or checked; none of it is trusted by
+verification.
 """
 
 from sqlalchemy import Index

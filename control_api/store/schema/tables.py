@@ -38,7 +38,7 @@ metadata = MetaData(
 
 
 def table(name: str, *items: SchemaItem, key: tuple[str, ...] = (), **options: Any) -> Table:
-    """A table whose first column, and first part of the primary key, is the tenant."""
+    """Return a table whose first column, and first part of the primary key, is the tenant."""
     primary_key = PrimaryKeyConstraint("tenant_id", *key)
     return Table(name, metadata, *strings("tenant_id"), *items, primary_key, **options)
 
@@ -52,7 +52,7 @@ def partial_index(name: str, *columns: str, where: str, unique: bool = False) ->
 def _kind(
     type_: Any, *, nullable: bool = False, **options: Any
 ) -> Callable[..., list[Column[Any]]]:
-    """A function that makes columns of one kind by their names."""
+    """Return a function that makes columns of one kind, one for each name that it is given."""
     return lambda *names: [Column(name, type_, nullable=nullable, **options) for name in names]
 
 
@@ -68,12 +68,13 @@ binaries, binaries_or_null = _kind(LargeBinary), _kind(LargeBinary, nullable=Tru
 
 
 def integer_with_default(name: str, default: int) -> Column[int]:
-    """For a column that a later migration added: existing rows get the default."""
+    """Return a column that a later migration added: existing rows get the default."""
     return Column(name, BigInteger, nullable=False, server_default=str(default))
 
 
 def small_integers_or_null(name: str) -> Column[list[int]]:
-    """An array on PostgreSQL. SQLite has none: the column stays NULL there."""
+    """Return a column that is an array on PostgreSQL. SQLite has no arrays: the column stays NULL
+    there."""
     numbers = postgresql.ARRAY(SmallInteger).with_variant(LargeBinary(), "sqlite")
     return Column(name, numbers, nullable=True)
 

@@ -1,9 +1,9 @@
 """Checks and upgrades the schema of a database. Knows only alembic's own table, a mark beside it,
 and the folder of migrations.
 
-The mark names the oldest revision whose code works on these tables. By it, a version that does not
-know a newer schema still knows that it may run on it: so an upgrade can be rolled back, and a
-process that dies during one can start again.
+The mark names the oldest revision whose code works on these tables. It tells a version that does
+not know a newer schema whether it may run on it. So an upgrade can be rolled back, and a process
+that dies during one can start again.
 
 Alembic is imported only when there is something to migrate: the import would take a fifth of the
 start-up time, and hardly any start migrates.
@@ -19,7 +19,7 @@ from control_api.store.url import UnusableDatabase
 MIGRATIONS = Path(__file__).parents[1] / "migrations"
 READABLE_SINCE = "0007"
 """The oldest revision whose code reads and writes the tables of `head()`: the newest one of the
-minor version before this. Migrations since then only add (README.md, "Migrations while the service
+previous minor version. Migrations since then only add (README.md, "Migrations while the service
 runs"); a test compares the tables."""
 _MARK = "readable since "
 _LOCK = 0x51D1CE  # the key of an advisory lock: two replicas migrate one after the other
@@ -27,7 +27,8 @@ _LOCK = 0x51D1CE  # the key of an advisory lock: two replicas migrate one after 
 
 @dataclass(frozen=True, slots=True)
 class Migration:
-    """Holds the schema's revision before a migration, None without one, and after it."""
+    """The result of a migration: the schema's revision before it (None without a schema), and after
+    it."""
 
     before: str | None
     after: str
@@ -46,7 +47,8 @@ class Migration:
 
 
 def revisions() -> list[str]:
-    """The revisions that this version of Sluice knows, oldest first, from their files' names."""
+    """Return the revisions that this version of Sluice knows, oldest first, from the names of their
+    files."""
     return sorted(each.name.partition("_")[0] for each in MIGRATIONS.glob("versions/0*.py"))
 
 
@@ -55,7 +57,7 @@ def head() -> str:
 
 
 def require_head(connection: Connection) -> None:
-    """Raises `UnusableDatabase` if the schema is missing or older, or so much newer that this
+    """Raise `UnusableDatabase` if the schema is missing or older, or so much newer that this
     version can't use it."""
     present = _present(connection)
     if present is None or present < head():
@@ -66,9 +68,9 @@ def require_head(connection: Connection) -> None:
 
 
 def upgrade_to_head(connection: Connection, *, finish: bool = False) -> Migration:
-    """Applies every missing migration, in the caller's transaction. A newer schema stays as it is.
+    """Apply every missing migration, in the caller's transaction. A newer schema stays as it is.
     With `finish`, no older version can use the tables from now on. Raises `UnusableDatabase` if
-    this version must not write to it."""
+    this version must not write to them."""
     # On SQLite, the BEGIN IMMEDIATE of the caller is the lock.
     if connection.dialect.name == "postgresql":
         # Released when the transaction ends, so a process that dies in it blocks no other.
@@ -101,8 +103,9 @@ def _upgrade(connection: Connection) -> None:
 
 
 def _present(connection: Connection) -> str | None:
-    """The schema's revision; None without one. Raises `UnusableDatabase` if it is newer than this
-    version can use, or a step between two releases, which only development versions made."""
+    """Return the schema's revision; None if there is no schema. Raises `UnusableDatabase` if it is
+    newer than this version can use, or a step between two releases, which only development versions
+    made."""
     if not inspect(connection).has_table("alembic_version"):
         return None
     found = connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
@@ -124,7 +127,7 @@ def _present(connection: Connection) -> str | None:
 
 
 def _readable_since(connection: Connection) -> str | None:
-    """Reads the mark; None without one."""
+    """Read the mark of the oldest revision that can use the tables; None if there is no mark."""
     if connection.dialect.name == "sqlite":
         number = connection.execute(text("PRAGMA user_version")).scalar()
         return f"{number:04}" if number else None

@@ -122,7 +122,7 @@ def upgrade() -> None:
 
 
 def registry() -> None:
-    """Keys, agents, sessions."""
+    """Create the tables of keys, agents and sessions."""
     table(
         "api_keys",
         *texts("key_id", "name", "scope"),
@@ -171,7 +171,7 @@ def registry() -> None:
 
 
 def fleet() -> None:
-    """The sidecars, as they last reported."""
+    """Create the table of the sidecars' last reports."""
     table(
         "sidecars",
         *texts("sidecar_id", "run_id"),
@@ -191,7 +191,8 @@ def fleet() -> None:
 
 
 def decided_by() -> None:
-    """Policies, their history, the documents published from them, and the Merkle map over these."""
+    """Create the tables of policies, their history, the documents published from them, and the
+    Merkle map over these documents."""
     table(
         "policies",
         *texts("policy_id", "name", "agent_role"),
@@ -237,7 +238,7 @@ def decided_by() -> None:
 
 
 def log() -> None:
-    """The audit log, its index, and what retention removed of it."""
+    """Create the tables of the audit log, its index, and the anchors of purges."""
     table(
         "log_heads",
         *texts("log"),
@@ -309,7 +310,7 @@ def log() -> None:
 
 
 def counts() -> None:
-    """The decisions, counted."""
+    """Create the tables of counted decisions."""
     collated = sa.Text().with_variant(sa.Text(collation="C"), "postgresql")
     table(
         "tallies",
@@ -330,7 +331,7 @@ def counts() -> None:
 
 
 def alerts() -> None:
-    """Alert rules, and the deliveries of what fired."""
+    """Create the tables of alert rules, and of the deliveries of alerts that fired."""
     table(
         "alert_rules",
         *texts("rule_id", "name", "rule_type"),
@@ -367,7 +368,7 @@ def alerts() -> None:
 
 
 def secure_rows() -> None:
-    """Row-level security: a transaction sees and writes only the rows of its tenant."""
+    """Enable row-level security: a transaction sees and writes only the rows of its tenant."""
     for table in sa.inspect(op.get_bind()).get_table_names():
         if table == "alembic_version":
             continue

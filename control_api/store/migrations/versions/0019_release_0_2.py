@@ -1,4 +1,4 @@
-"""What release 0.2 adds to the schema of 0.1.
+"""Adds what release 0.2 needs to the schema of 0.1.
 
 The steps 0008 to 0018 were never in a release: `control_api.store.schema.version` refuses a
 database that a development version left at one of them.
@@ -98,8 +98,8 @@ def upgrade() -> None:
 
 
 def registry() -> None:
-    """Workloads of agents, the keys of enrolled pods, and for which agents and as which sidecars
-    the keys of sidecars may speak."""
+    """Add the workloads of agents, the keys of enrolled pods, and the bindings of sidecars' keys:
+    for which agents, and as which sidecars, they may speak."""
     for column in texts("workload", "enrolment", nullable=True):
         op.add_column("agents", column)
     workload = ["tenant_id", "workload"]
@@ -132,15 +132,16 @@ def registry() -> None:
 
 
 def fleet() -> None:
-    """Whose pods sidecars run in, which of them saw the log forked, and which apply the tenant's
-    levels of sources."""
+    """Add to the sidecars the workload whose pod each runs in, whether it saw the log forked, and
+    whether it applies the tenant's levels of sources."""
     for column in texts("workload", "enrolled_until", "forked", nullable=True):
         op.add_column("sidecars", column)
     op.add_column("sidecars", sa.Column("source_levels", sa.Boolean(), nullable=True))
 
 
 def proofs() -> None:
-    """Checkpoints, nodes of the tree, cited documents, holds, and what else the proofs need."""
+    """Add checkpoints, nodes of the tree, cited documents, holds, and the other tables that proofs
+    need."""
     table(
         "checkpoints",
         *numbers("number"),
@@ -211,8 +212,8 @@ def proofs() -> None:
 
 
 def log_index() -> None:
-    """An index of the entries that are neither decisions nor their lineage (changes, erasures,
-    purges), and rows of the log's index that name several entries."""
+    """Add an index of the entries that are neither decisions nor their lineage (changes, erasures,
+    purges), and the column for rows of the log's index that name several entries."""
     if op.get_bind().dialect.name == "sqlite":
         # On PostgreSQL, `control_api.store.migrate` builds it after the
         # migrations: in their transaction it would stop all appends.
@@ -229,7 +230,7 @@ def log_index() -> None:
 
 
 def policy_tools() -> None:
-    """Guardrails, impact runs, and candidates with what the log says of them."""
+    """Add guardrails, impact runs, and candidates with the counts of their decisions."""
     table(
         "guardrails",
         *texts("name"),
@@ -280,7 +281,7 @@ def policy_tools() -> None:
 
 
 def console() -> None:
-    """The console's sessions, and the one-time links that begin one."""
+    """Add the console's sessions, and the one-time links that begin one."""
     table(
         "console_sessions",
         *binaries("digest"),
