@@ -1,6 +1,5 @@
-"""Draws charts as SVG, made of numbers on the server. Colours are classes of the style sheet, in
-light and dark; a page puts the table behind each chart beside it.
-"""
+"""Draws charts as SVG on the server. Colours are classes of the style sheet, in light and dark; a
+page shows the numbers of each chart in a table beside it."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -19,15 +18,15 @@ _BAR = Markup('<rect class="b{}" x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{:
 
 
 class Series(NamedTuple):
-    """Gives a line its name, and a value for each place from left to right."""
+    """The name of a line in a chart, and its value for each place from left to right."""
 
     name: str
     values: Sequence[float]
 
 
 def line_chart(title: str, labels: Sequence[str], series: Sequence[Series]) -> Markup:
-    """Lines over the same places. `labels` are those of the places; the first, the middle and the
-    last are shown. Raises `ValueError` if a series has another number of values than there are
+    """Draw lines over the same places. `labels` are those of the places; the first, the middle and
+    the last are shown. Raises `ValueError` if a series has another number of values than there are
     labels."""
     if any(len(each.values) != len(labels) for each in series):
         raise ValueError("a series needs a value for each label")
@@ -39,7 +38,8 @@ def line_chart(title: str, labels: Sequence[str], series: Sequence[Series]) -> M
 
 
 def bar_chart(title: str, labels: Sequence[str], series: Sequence[Series]) -> Markup:
-    """Draw bars, those of one place stacked from the first series up. Raises like `line_chart`."""
+    """Draw bars. Those of one place are stacked, from the first series up. Raises like
+    `line_chart`."""
     if any(len(each.values) != len(labels) for each in series):
         raise ValueError("a series needs a value for each label")
     totals = [sum(values) for values in zip(*(each.values for each in series), strict=True)]

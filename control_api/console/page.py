@@ -1,5 +1,6 @@
-"""Defines a page of the console: the request that its view sees (who asks, the query, the form, and
-the way to the operations), the answers that the view may give, and the page's row in the table."""
+"""Defines a page of the console: the request that its view sees (the signed-in person, the query,
+the form, and the access to operations), the answers that the view may give, and the page's row in
+the table."""
 
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -35,8 +36,8 @@ _LIVE = Route("GET", f"{ROOT}/decisions/live", READ, follow_events, content_type
 
 @cache
 def route_of(operation: Operation) -> Route:
-    """The route of an operation, which says who may call it. Raises `LookupError` if no route
-    offers it: then neither may a page."""
+    """Return the API's route of an operation, which says who may call it. Raises `LookupError` if
+    no route offers the operation: then no page may offer it either."""
     for route in (*ROUTES, _LIVE):
         if route.operation is operation:
             return route
@@ -45,7 +46,8 @@ def route_of(operation: Operation) -> Route:
 
 @dataclass(frozen=True, slots=True)
 class Console:
-    """`address` says under which host the console answers."""
+    """The parts of the service that the console's views use, beside the operations' own. `address`
+    says under which host the console answers."""
 
     clock: Clock
     address: ConsoleAddress
@@ -61,12 +63,12 @@ _WHOLE = re.compile(r"-?[0-9]{1,15}")
 
 
 NULL = object()
-"""In `Visit.call`, a field that is sent as null, as opposed to left out."""
+"""The value for a field of `Visit.call` that is sent as null, rather than left out."""
 
 
 class SignedIn(NamedTuple):
-    """Who is signed in. `session_id` names the session in lists, and is no secret. `csrf` is what
-    each form of this session must contain."""
+    """The signed-in person and their session. `session_id` identifies the session in lists, and is
+    no secret. `csrf` is the token that each form of this session must contain."""
 
     caller: Caller | Superadmin
     session_id: str
@@ -79,12 +81,12 @@ class SignedIn(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Names the person in the audit trail."""
+        """The person's name as the audit trail records it."""
         return self.caller.by
 
     @property
     def tenant_id(self) -> str | None:
-        """None for the superadmin."""
+        """The tenant's id; None for the superadmin, who belongs to no tenant."""
         return None if isinstance(self.caller, Superadmin) else self.caller.tenant_id
 
 
@@ -99,8 +101,8 @@ class Sessions(Protocol):
 
 
 class Form(dict[str, str]):
-    """A form's fields. Of a field that came several times, such as a list of check boxes, this
-    holds the last value, and `all` has every one. Line ends are `\\n`."""
+    """The fields of a submitted form, by name. If a field came several times, such as a list of
+    check boxes, this holds the last value, and `all` returns every one. Line ends are `\\n`."""
 
     def __init__(self, pairs: list[tuple[str, str]]) -> None:
         super().__init__(pairs)
@@ -110,16 +112,17 @@ class Form(dict[str, str]):
         return [value for each, value in self._pairs if each == name]
 
     def lines(self, name: str) -> list[str]:
-        """Return the lines of the field that are not blank, as they are."""
+        """Return the lines of the field that are not blank, unchanged."""
         return [line for line in self.get(name, "").split("\n") if line.strip()]
 
     def require_sure(self) -> None:
-        """Raises `Invalid` unless the box is checked."""
+        """Raise `Invalid` unless the form's confirmation box (`sure`) is checked."""
         if self.get("sure") != "yes":
             raise invalid(["sure: check the box first"], "form")
 
     def require_confirmed(self, what: str) -> None:
-        """Raises `Invalid`, which says to confirm `what`, unless that is done."""
+        """Raise `Invalid`, with the request to confirm `what`, unless the form's box `confirm` is
+        checked."""
         if self.get("confirm") != "yes":
             raise Invalid(f"confirm {what}")
 
@@ -129,17 +132,17 @@ class Form(dict[str, str]):
         return value if value.strip() else None
 
     def number(self, name: str) -> int | str | None:
-        """The field as a whole number; None if it is blank. Anything else stays text, which the
-        operation's request model refuses."""
+        """Return the field as a whole number; None if it is blank. Any other text is returned as it
+        is, and the operation's request model refuses it."""
         value = self.text(name)
         return int(value) if value is not None and _WHOLE.fullmatch(value.strip()) else value
 
 
 @dataclass(frozen=True, slots=True)
 class Visit:
-    """One request. `bundles` has what each operation works with; `path` and `query` are decoded;
-    `form` is empty unless the method is POST; `headers` are the request's, and `cookies` all its
-    headers `Cookie`; `remote` is the peer's address."""
+    """One request to the console. `bundles` has the parts of the service that each operation works
+    with; `path` and `query` are decoded; `form` is empty unless the method is POST; `headers` are
+    the request's, and `cookies` all its headers `Cookie`; `remote` is the peer's address."""
 
     console: Console
     bundles: Bundles
@@ -150,38 +153,40 @@ class Visit:
     cookies: Sequence[str] = ()
     remote: str = ""
     secure: bool = False
-    """Whether the browser sees the console by HTTPS."""
+    """True if the browser sees the console by HTTPS."""
     who: SignedIn | None = None
     sessions: Sessions | None = None
-    """For the pages that begin and end a session."""
+    """Begins and ends sessions, for the pages that sign people in and out."""
 
     @property
     def browser(self) -> str:
-        """Labels the visitor's browser, such as `Firefox on Linux`."""
+        """A label for the visitor's browser, such as `Firefox on Linux`."""
         return browser_label(self.headers.get("User-Agent", ""))
 
     @property
     def signed_in(self) -> SignedIn:
-        """Raises `Unauthorized` without a sign-in."""
+        """The signed-in person. Raises `Unauthorized` if nobody is signed in."""
         if self.who is None:
             raise Unauthorized("sign in first")
         return self.who
 
     @property
     def revision(self) -> int:
-        """Numbers the revision of the tenant's policy set that is in force in this process."""
+        """The revision of the tenant's policy set that is in force in this process; 0 for the
+        superadmin."""
         caller = self.signed_in.caller
         return 0 if isinstance(caller, Superadmin) else caller.tenant.policy_set.revision
 
     def may(self, operation: Operation) -> bool:
-        """Return whether the visitor's scope may call this operation, by the API's routes."""
+        """Return whether the visitor's scope may call this operation, according to the API's
+        routes."""
         scopes = route_of(operation).scopes
         return scopes is None or (self.who is not None and self.who.caller.scope in scopes)
 
     async def call(self, operation: Operation, **fields: Any) -> Any:
-        """What the operation returns to this visitor. A field that is None counts as absent, and
-        one that is `NULL` is null. Fields of the query and the path may be text; those of a body
-        have the types of its JSON.
+        """Call an operation in the visitor's name, and return its result. A field that is None
+        counts as absent, and one that is `NULL` is null. Fields of the query and the path may be
+        text; those of a body have the types of its JSON.
 
         Raises `Forbidden` if the visitor's scope may not call it, `Invalid` if a field is wrong,
         and whatever the operation raises.
@@ -205,12 +210,14 @@ class Visit:
         return await operation(bundle, caller, route.request_type.read(values))
 
     def filled(self, *names: str) -> dict[str, str]:
-        """Return those of these query fields that are not empty, as a search form leaves them."""
+        """Return those of these query fields that are not empty. A search form sends fields that
+        were left empty too."""
         return {name: self.query[name] for name in names if self.query.get(name)}
 
     def times(self, *names: str) -> dict[str, str]:
-        """Those of these query fields that are not empty, each a time as people type it, in the
-        form that operations take. Raises `Invalid` with every field that is no time."""
+        """Return those of these query fields that are not empty, each a time as people type it,
+        converted to the form that operations take. Raises `Invalid` with every field that is not a
+        time."""
         found, faults = {}, []
         for name, text in self.filled(*names).items():
             try:
@@ -222,7 +229,7 @@ class Visit:
         return found
 
     def required(self, name: str) -> str:
-        """Return a field of the form, or else of the query. Raises `Invalid` without a value."""
+        """Return a field of the form, or else of the query. Raises `Invalid` if it has no value."""
         value = self.form.get(name) or self.query.get(name)
         if not value:
             raise Invalid(f"`{name}` is missing")
@@ -230,16 +237,17 @@ class Visit:
 
 
 def address(path: str, /, **query: str | int | None) -> str:
-    """The address of one of our pages, such as `address("/agent", id=agent_id)`. `path` is below
-    `/console`; fields that are None or empty are left out."""
+    """Return the address of one of our pages, such as `address("/agent", id=agent_id)`. `path` is
+    below `/console`; fields that are None or empty are left out."""
     fields = {name: value for name, value in query.items() if value not in (None, "")}
     return f"{ROOT}{path}" + (f"?{urlencode(fields)}" if fields else "")
 
 
 @dataclass(frozen=True, slots=True)
 class Html:
-    """A page: its template below `templates/`, and the values that the template shows beside the
-    `problem`, from which the status follows unless one is stated."""
+    """The answer of a view that shows a page: its template below `templates/`, and the values that
+    the template shows. If there is a `problem`, the page shows it, and its status is that of the
+    response unless `status` is given."""
 
     template: str
     values: Mapping[str, Any] = field(default_factory=dict)
@@ -250,7 +258,8 @@ class Html:
 
 @dataclass(frozen=True, slots=True)
 class See:
-    """Sends the browser to another of our pages (303), as after an action."""
+    """The answer of a view that sends the browser to another of our pages (303), as after an
+    action."""
 
     location: str
     headers: Mapping[str, str] = field(default_factory=dict)
@@ -258,7 +267,7 @@ class See:
 
 @dataclass(frozen=True, slots=True)
 class Data:
-    """Answers a module of ours with JSON."""
+    """The answer of a view that sends JSON to one of our scripts."""
 
     value: Any
     status: int = 200
@@ -267,7 +276,7 @@ class Data:
 Answer = Html | See | Data | Document | Stream
 View = Callable[[Visit], Awaitable[Answer]]
 Again = Callable[[Visit, SluiceError], Awaitable[Answer]]
-"""Shows a form again, with why it was refused."""
+"""A function that shows a form again, with the reason for which it was refused."""
 
 Audience = Operation | Literal["anyone", "signed in"]
 ANYONE: Literal["anyone"] = "anyone"
@@ -276,11 +285,12 @@ SIGNED_IN: Literal["signed in"] = "signed in"
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """One page, or one action. `path` is whole and has no parameters: an object's id is in the
-    query, or in the form, since ids are chosen by callers and may be `..` or contain `/`.
+    """One page, or one action, of the console. `path` is whole and has no parameters: an object's
+    id is in the query, or in the form, since ids are chosen by callers and may be `..` or contain
+    `/`.
 
-    `operation` is that of the API whose callers may open the page; `ANYONE` needs no sign-in, and
-    `SIGNED_IN` no scope. If the view raises an error, `again` answers. `max_body` is in bytes.
+    `operation` is the API's operation whose callers may open the page; `ANYONE` needs no sign-in,
+    and `SIGNED_IN` no scope. If the view raises an error, `again` answers. `max_body` is in bytes.
     """
 
     method: Literal["GET", "POST"]
@@ -292,7 +302,7 @@ class Page:
 
     @property
     def scopes(self) -> frozenset[Scope] | None:
-        """Says who may open the page; None if it needs no sign-in."""
+        """The scopes that may open the page; None if the page needs no sign-in."""
         if self.operation == ANYONE:
             return None
         if self.operation == SIGNED_IN:
@@ -302,17 +312,17 @@ class Page:
 
     @property
     def name(self) -> str:
-        """Names the page among the metrics' operations."""
+        """The page's name as the label `operation` of metrics."""
         return f"console_{getattr(self.view, '__name__', 'page')}"
 
 
 def get(path: str, operation: Audience, view: View, again: Again | None = None) -> Page:
-    """Make a page below `/console`."""
+    """Return a page below `/console` that shows something."""
     return Page("GET", f"{ROOT}{path}", operation, view, again)
 
 
 def post(
     path: str, operation: Audience, view: View, again: Again | None = None, max_body: int = MAX_BODY
 ) -> Page:
-    """Make an action below `/console`."""
+    """Return an action below `/console`, which a form calls."""
     return Page("POST", f"{ROOT}{path}", operation, view, again, max_body)

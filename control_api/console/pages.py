@@ -1,4 +1,5 @@
-"""The table of all pages and actions of the console. The pipeline and the tests derive from it."""
+"""The table of all pages and actions of the console, from which the pipeline and the tests are
+derived."""
 
 from control_api.console.page import Page
 from control_api.console.views import (

@@ -46,7 +46,7 @@ _TYPE = "application/x-www-form-urlencoded"
 
 
 def read_form(body: bytes, content_type: str | None) -> Form:
-    """Read the fields of a form. Raises `Malformed`."""
+    """Read the fields of a form. Raises `Malformed` if the body is not a form in UTF-8."""
     kind, _, parameters = (content_type or "").partition(";")
     if kind.strip().lower() != _TYPE:
         raise Malformed(f"a form of the console is sent as `{_TYPE}`")
@@ -68,16 +68,16 @@ def read_form(body: bytes, content_type: str | None) -> Form:
 
 
 def is_secure(request: web.BaseRequest, public: str | None) -> bool:
-    """Whether the browser sees the console by HTTPS. `public` is SLUICE_CONSOLE_URL; headers such
-    as `X-Forwarded-Proto` are not asked, since anyone may send them."""
+    """Return whether the browser sees the console by HTTPS. `public` is SLUICE_CONSOLE_URL. Headers
+    such as `X-Forwarded-Proto` are ignored, since anyone may send them."""
     return public.startswith("https:") if public is not None else request.secure
 
 
 def require_own_origin(request: web.BaseRequest, public: str | None) -> None:
-    """Refuses a form that another site sent in the visitor's name. Raises `Forbidden`.
+    """Refuse a form that another site sent in the visitor's name. Raises `Forbidden`.
 
     Every browser of today sends `Origin` with a form, and over HTTPS and on loopback also
-    `Sec-Fetch-Site`. Without either it is not known where the form was, and it is refused.
+    `Sec-Fetch-Site`. Without either header the form's site is unknown, and the form is refused.
     """
     site, origins = request.headers.get("Sec-Fetch-Site"), request.headers.getall("Origin", ())
     if site is None and not origins:
@@ -93,7 +93,8 @@ def require_own_origin(request: web.BaseRequest, public: str | None) -> None:
 
 
 def is_led_from_elsewhere(request: web.BaseRequest) -> bool:
-    """Return whether another site's link leads here: browsers then keep the strict cookie back."""
+    """Return whether a link on another site led here. In that case browsers do not send the
+    session's cookie, which is `SameSite=Strict`."""
     return request.headers.get("Sec-Fetch-Site") in ("cross-site", "same-site")
 
 
@@ -101,7 +102,7 @@ _HOST = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(?::[0-9]{1,5})?", re.IGNOREC
 
 
 def require_own_host(request: web.BaseRequest, own: str | None) -> None:
-    """Refuses a request for another host than `own`, and every one if that is None. Raises
+    """Refuse a request for another host than `own`, and every request if that is None. Raises
     `Forbidden`."""
     if own is None:
         raise Forbidden(
@@ -128,7 +129,7 @@ def _is_own(text: str, own: str) -> bool:
 
 
 def _canonical(host: str) -> str:
-    """Write a host in lower case without a final dot, and an address in its shortest form."""
+    """Return a host in lower case without a final dot, and an IP address in its shortest form."""
     name = host.lower().removesuffix(".").strip("[]").partition("%")[0]
     try:
         address = ip_address(name)
@@ -160,8 +161,8 @@ _FOREVER = {"Cache-Control": "public, max-age=31536000, immutable"}
 
 
 class ConsolePipeline:
-    """Serves the pages, and passes everything else on to `api`. `sessions` is given to the views
-    that begin and end one."""
+    """Serves the console's pages, and passes every other request on to `api`. `sessions` is given
+    to the views that begin and end one."""
 
     def __init__(
         self,
@@ -294,11 +295,11 @@ class ConsolePipeline:
 
 
 def _wants_page(request: web.BaseRequest) -> bool:
-    """Return whether a person waits for the answer, and not a module of ours."""
+    """Return whether a person waits for the answer, rather than one of our scripts."""
     return "text/html" in request.headers.get("Accept", "text/html")
 
 
 def _require_token(form: Form, who: SignedIn | None) -> None:
-    """Raises `Forbidden` if the form is not one that this session was shown."""
+    """Raise `Forbidden` if the form was not made for this session, according to its token."""
     if who is not None and not who.visitor.token.made_form(form.get("csrf", "")):
         raise Forbidden("this form belongs to another session: load the page again")

@@ -1,5 +1,5 @@
 """Begins, finds and ends the sessions of the console, with their cookies, and slows down repeated
-failures to sign in. All state is in the store, so that every worker and replica agrees.
+failures to sign in. The sessions are in the store, so that every worker and replica agrees.
 
 Only the answer to a failure is slowed: a valid key is never refused nor delayed, so that people
 behind one proxy, who share an address, can't be locked out by one of them.
@@ -17,18 +17,19 @@ from control_api.signin.operations import sign_in_with_key, sign_out, use_sign_i
 from policies.ground.errors import Forbidden, TooMany
 
 FREE = 3
-"""Failures of an address that are answered at once."""
+"""The number of failures from one address that are answered at once, before answers are delayed."""
 FIRST_SECONDS = 0.25
 MOST_SECONDS = 4.0
 FORGET_SECONDS = 600.0
-"""How long after its last failure an address is slowed."""
+"""Seconds after its last failure for which an address is remembered."""
 MAX_ADDRESSES = 4096
 MAX_WAITING = 64
-"""Failures that wait at a time in this process; any other is refused at once."""
+"""The most failures whose answers wait at a time in this process; any other is refused at once."""
 
 
 class FailedSignIns:
-    """Counts failures in this process. `monotonic` is in seconds."""
+    """Counts failures to sign in by address, in this process, and delays their answers. `monotonic`
+    is in seconds."""
 
     def __init__(
         self,
@@ -43,8 +44,8 @@ class FailedSignIns:
         self._waiting = 0
 
     async def wait(self, address: str) -> None:
-        """Note a failure, and wait the longer the more there were. Raises `TooMany` if too many
-        wait already."""
+        """Record a failure, and wait: the more failures of this address, the longer. Raises
+        `TooMany` if too many answers wait already."""
         now = self._now()
         count, last = self._failures.pop(address, (0, now))
         count = 1 if now - last > FORGET_SECONDS else count + 1
@@ -64,8 +65,9 @@ class FailedSignIns:
 
 
 class ConsoleSessions:
-    """`read` finds the visitor of a token, `authenticate` the caller of a key. If that is limited
-    in its rate, sessions are too."""
+    """Finds, begins and ends the console's sessions. `read` finds the visitor of a token,
+    `authenticate` the caller of a key. If `authenticate` has a rate limit, it applies to sessions
+    too."""
 
     def __init__(
         self, console: Console, read: SessionReader, authenticate: NextAuthenticator
@@ -77,7 +79,8 @@ class ConsoleSessions:
         self.failures = FailedSignIns(console.clock.monotonic, console.instruments)
 
     async def find(self, cookie: str | None) -> SignedIn | None:
-        """Find who is signed in by this cookie; None without a session. Raises `OverLimit`."""
+        """Return the person who is signed in by this cookie; None if there is no such session.
+        Raises `OverLimit` beyond the rate limit."""
         visitor = None if cookie is None else await self._read(cookie)
         if visitor is None:
             return None
@@ -86,7 +89,8 @@ class ConsoleSessions:
         return SignedIn.of(visitor)
 
     async def begin(self, key: str, browser: str, remote: str) -> str:
-        """Sign in with an API key. Returns the cookie's value. Raises as the API does."""
+        """Sign in with an API key, and return the cookie's value. Raises as the API does for a
+        key."""
         try:
             caller = await self._authenticate(key)
             return (await sign_in_with_key(self._console.signin, caller, browser)).token.write()
@@ -95,8 +99,8 @@ class ConsoleSessions:
             raise
 
     async def begin_by_link(self, code: str, browser: str, remote: str) -> str:
-        """Sign in with the code of a one-time link. Returns the cookie's value. Raises `Forbidden`
-        if the link does not work, or not any more."""
+        """Sign in with the code of a one-time link, and return the cookie's value. Raises
+        `Forbidden` if the link is unknown, used or expired."""
         try:
             return (await use_sign_in_link(self._console.signin, code, browser)).token.write()
         except Forbidden:
@@ -113,14 +117,16 @@ ATTEMPT = "sluice_console_oidc"
 
 
 def cookie_name(plain: str = SESSION, *, secure: bool) -> str:
-    """The cookie's whole name. Browsers accept `__Host-` by HTTPS alone, for the whole host, and
-    from no other host of the domain (RFC 6265bis, section 4.1.3)."""
+    """Return the cookie's whole name, with the prefix `__Host-` over HTTPS. Browsers accept that
+    prefix over HTTPS only, for the whole host, and from no other host of the domain (RFC 6265bis,
+    section 4.1.3)."""
     return f"__Host-{plain}" if secure else plain
 
 
 def presented_cookie(headers: Iterable[str], plain: str = SESSION, *, secure: bool) -> str | None:
-    """The value among these `Cookie` headers. None without one, or with several: then another
-    host of the domain, or an earlier path, has set one, and none of them can be trusted."""
+    """Return the cookie's value among these `Cookie` headers. None if there is none, or several:
+    then another host of the domain, or an earlier path, has set one, and none of them can be
+    trusted."""
     wanted = cookie_name(plain, secure=secure)
     found = []
     for header in headers:
@@ -132,20 +138,21 @@ def presented_cookie(headers: Iterable[str], plain: str = SESSION, *, secure: bo
 
 
 def session_cookie(value: str, *, secure: bool) -> str:
-    """The `Set-Cookie` header of a session that begins. It has no `Max-Age`: the server knows when
-    the session ends."""
+    """Return the `Set-Cookie` header of a session that begins. It has no `Max-Age`, since the
+    server knows when the session ends."""
     return f"{cookie_name(secure=secure)}={value}; {_attributes(secure=secure)}"
 
 
 def attempt_cookie(value: str, seconds: int, *, secure: bool) -> str:
-    """The `Set-Cookie` header of an attempt. `Lax`, since the identity provider is another site,
-    and its answer must come with this cookie."""
+    """Return the `Set-Cookie` header of an attempt to sign in at the identity provider. It is
+    `SameSite=Lax`, since the provider is another site, and its answer must come with this
+    cookie."""
     name, end = cookie_name(ATTEMPT, secure=secure), "; Secure" if secure else ""
     return f"{name}={value}; Max-Age={seconds}; Path=/; HttpOnly; SameSite=Lax{end}"
 
 
 def no_cookie(*, secure: bool) -> str:
-    """Return the `Set-Cookie` header of a session that ends."""
+    """Return the `Set-Cookie` header that removes the cookie of a session that ends."""
     return f"{cookie_name(secure=secure)}=; Max-Age=0; {_attributes(secure=secure)}"
 
 

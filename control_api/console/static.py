@@ -43,7 +43,7 @@ class StaticFile(NamedTuple):
 
 
 class StaticFiles:
-    """Reads the files of `static/` once."""
+    """The files of `static/`, read once at the start."""
 
     def __init__(self) -> None:
         found = sorted(files("control_api.console").joinpath("static").iterdir(), key=str)
@@ -56,13 +56,14 @@ class StaticFiles:
         self.prefix = f"{ROOT}/static/{digest[:16]}/"
 
     def address(self, name: str) -> str:
-        """Return where a page finds the file. Raises `KeyError` if there is no such file."""
+        """Return the address at which pages find the file. Raises `KeyError` if there is no such
+        file."""
         if name not in self._files:
             raise KeyError(name)
         return self.prefix + name
 
     def find(self, path: str) -> StaticFile:
-        """Raises `NotFound` if nothing is served at `path`."""
+        """Return the file that is served at `path`. Raises `NotFound` if there is none."""
         found = self._files.get(path.removeprefix(self.prefix))
         if not path.startswith(self.prefix) or found is None:
             raise NotFound("no such file")
@@ -70,8 +71,9 @@ class StaticFiles:
 
 
 class Area(NamedTuple):
-    """An area: its title, its first page, the operation that this page calls, and the key that
-    leads there after `g`. `current` is whether the page that is shown belongs to it."""
+    """An area of the console's navigation: its title, its first page, the operation that this page
+    calls, and the key that leads there after `g`. `current` is True if the page that is shown
+    belongs to the area."""
 
     title: str
     path: str
@@ -135,8 +137,9 @@ class Renderer:
         }
 
     def page(self, template: str, values: Mapping[str, Any], visit: Visit) -> bytes:
-        """The page as UTF-8. Beside its own values a template has `visit`, `who` (None without a
-        sign-in), `areas`, `here(**changes)`, `now` and what the globals are."""
+        """Return the page as UTF-8. Beside its own values a template has `visit`, `who` (the
+        signed-in person or None), `areas`, `here(**changes)`, `now` and the environment's
+        globals."""
         text = self._environment.get_template(template).render(
             values,
             visit=visit,
@@ -149,8 +152,8 @@ class Renderer:
 
 
 def here(visit: Visit, **changes: str | int | None) -> str:
-    """The address of the page that is shown, with these fields of the query changed; None removes
-    one."""
+    """Return the address of the page that is shown, with these fields of the query changed; None
+    removes a field."""
     fields: dict[str, Any] = {**visit.query, **changes}
     given = {name: value for name, value in fields.items() if value not in (None, "")}
     return visit.path + (f"?{urlencode(given)}" if given else "")
@@ -163,13 +166,14 @@ def _instant(value: str | int) -> datetime:
 
 
 def when(value: str | int) -> str:
-    """A time, as RFC 3339 text or microseconds since 1970, for people: `2026-01-31 12:00:00`, in
-    UTC."""
+    """Return a time for people, such as `2026-01-31 12:00:00`, in UTC. `value` is RFC 3339 text, or
+    microseconds since 1970."""
     return _instant(value).strftime("%Y-%m-%d %H:%M:%S")
 
 
 def ago(value: str | int, now: int) -> str:
-    """Say how long ago a time was, or how far ahead it is, in one unit: `5 min ago`, `in 3 d`."""
+    """Return how long ago a time was, or how far ahead it is, in one unit: `5 min ago`, `in 3
+    d`."""
     seconds = now / _SECOND - _instant(value).timestamp()
     if abs(seconds) < 1:
         return "now"
@@ -177,7 +181,7 @@ def ago(value: str | int, now: int) -> str:
 
 
 def span(seconds: float) -> str:
-    """Write a time in one unit: `45 s`, `5 min`, `3 h`, `12 d`."""
+    """Return a duration in one unit: `45 s`, `5 min`, `3 h`, `12 d`."""
     for size, name in _UNITS:
         if seconds >= size:
             return f"{int(seconds // size)} {name}"

@@ -1,5 +1,5 @@
-"""Puts into words for people what the analysis says about access, why calls were denied, and what
-is known of a decision."""
+"""Puts into words for people the results of the access analysis, the causes of denials, and the
+checks and actions of a decision."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,17 +16,17 @@ from policies.definitions.wildcard import matcher
 from policies.trail.findings import DERIVED, SENTENCES, Reason
 
 SHOWN_ROWS = 20
-"""How many names a sentence has before it says how many more there are."""
+"""The most names in a sentence, before it says how many more there are."""
 
 
 def number_of(count: int, what: str, *, more: bool = False) -> str:
-    """Count things in words: `1 key`, `2,000 keys`; `100+ keys` if there are more."""
+    """Return a number of things in words: `1 key`, `2,000 keys`; `100+ keys` if there are more."""
     return f"1 {what}" if count == 1 and not more else f"{count:,}{'+' if more else ''} {what}s"
 
 
 class AccessInWords(NamedTuple):
-    """A row: what a role may read, up to which level, by which agents, for which tasks, and by
-    which policies."""
+    """A row of the access analysis in words: the role, the sources that it may read and up to which
+    level, and the agents, tasks and policies that this holds for."""
 
     role: str
     sources: str
@@ -54,7 +54,8 @@ def in_words(row: Mapping[str, Any]) -> AccessInWords:
 
 
 def _callers(items: Sequence[Any], everything: str) -> str:
-    """Name agents or tasks, and say whether a call without one is meant too."""
+    """Return the names of agents or tasks in words, and whether they include calls that name
+    none."""
     named = [each for each in items if each != ABSENT]
     words = [names(named, everything)] if named else []
     if len(named) < len(items):
@@ -63,14 +64,15 @@ def _callers(items: Sequence[Any], everything: str) -> str:
 
 
 def names(items: Sequence[Any], everything: str) -> str:
-    """Join patterns and names."""
+    """Join patterns and names to a text, at most `SHOWN_ROWS` of them; `everything` stands for the
+    pattern that matches all."""
     words = [item_in_words(each, everything) for each in items[:SHOWN_ROWS]]
     more = len(items) - len(words)
     return ", ".join(words) + (f" and {more:,} more" if more else "")
 
 
 def item_in_words(item: Any, everything: str = EVERYTHING) -> str:
-    """Put an item of a row into words: a pattern, a name, or a pattern with exceptions."""
+    """Return an item of an access row in words: a pattern, a name, or a pattern with exceptions."""
     if isinstance(item, str):
         return everything if item == EVERYTHING else item
     if "name" in item:
@@ -81,7 +83,7 @@ def item_in_words(item: Any, everything: str = EVERYTHING) -> str:
 
 
 def covers(items: Iterable[Any], name: str) -> bool:
-    """Return whether one of a row's items matches this name."""
+    """Return whether one of an access row's items matches this name."""
     return any(_matches(item, name) for item in items)
 
 
@@ -98,7 +100,7 @@ SHOWN_CAUSES = 8
 
 
 class Cause(NamedTuple):
-    """Counts denials of one cause, and leads to those decisions."""
+    """A cause of denials, with their number and the address of the page that lists them."""
 
     check: str | None
     policy_name: str
@@ -108,7 +110,8 @@ class Cause(NamedTuple):
 
 
 def causes_of(denials: Iterable[AuditEvent], **fields: str) -> list[Cause]:
-    """Count the most frequent causes; `fields` are those of the search that found the denials."""
+    """Return the most frequent causes of these denials. `fields` are those of the search that found
+    them."""
     counted = Counter((each.check, each.policy_name, each.source_id) for each in denials)
     search = {"decision": "DENY", **fields}
     return [
@@ -149,14 +152,17 @@ _RELEASED = {
     "duration_ms": "milliseconds",
     "retries": "retries",
 }
-"""What a sidecar records of what it released, as the action `retrieval`."""
+"""The names, for people, of the values that a sidecar records in the action `retrieval` about the
+response that it released."""
 _CLOSED = ("allowed_sources", "denied_sources", "denied_tasks")
-"""Lists that name nothing when they are empty. Any other empty list allows everything."""
+"""The policy fields in which an empty list names nothing, and is shown as `none`. An empty list in
+any other field allows everything, and is shown as `any`."""
 _MOST_LISTED = 50
 
 
 class Rung(NamedTuple):
-    """Shows one check: its outcome, with a tone, and what was compared with what."""
+    """One check of a decision as the page shows it: its outcome, with a tone, and the facts that
+    were compared."""
 
     title: str
     outcome: str
@@ -165,8 +171,8 @@ class Rung(NamedTuple):
 
 
 class Fault(NamedTuple):
-    """What the service's own verification found at an entry. `of_log` is false if only deriving the
-    decision again found it: the log around it may verify as a whole."""
+    """A finding of the service's own verification at an entry. `of_log` is False if only deriving
+    the decision again found it: the log around it may verify as a whole."""
 
     sentence: str
     reason: str
@@ -174,7 +180,7 @@ class Fault(NamedTuple):
 
 
 def ladder(checks: Iterable[ExplainedCheck]) -> list[Rung]:
-    """Put the ten checks into words, in their order."""
+    """Return the ten checks in words, in their order."""
     return [
         Rung(
             _CHECKS.get(each.check, each.check),
@@ -186,7 +192,8 @@ def ladder(checks: Iterable[ExplainedCheck]) -> list[Rung]:
 
 
 def detail(action: LineageAction) -> list[tuple[str, str]]:
-    """List the members of a recorded action. An agent chose those of its own actions."""
+    """Return the members of a recorded action with their values in words. For an agent's own
+    actions, the agent chose the members."""
     names = _RELEASED if action.action_type == "retrieval" else {}
     members = action.detail or {}
     ordered = sorted(members, key=lambda name: [*names, name].index(name))
@@ -194,7 +201,8 @@ def detail(action: LineageAction) -> list[tuple[str, str]]:
 
 
 def fault(verification: Verification, event: AuditEvent) -> Fault | None:
-    """Return what the verification found last, if it is at this event's entry."""
+    """Return the latest finding of the verification, if it is at this event's entry; otherwise
+    None."""
     if verification.broken_at != event.event_id or verification.reason is None:
         return None
     code = Reason(verification.reason.partition(": ")[0])

@@ -45,8 +45,9 @@ async def read_anchor(
 async def check_purged_rows(
     connection: AsyncConnection, tenant_id: str, anchor: Anchor | None
 ) -> Finding | None:
-    """Checks the rows below the anchor: all must exist until a checkpoint covers the purge, and
-    none once it has finished. In between they are being removed, and no reader sees them."""
+    """Check the rows below the anchor: all must exist until a checkpoint covers the purge, and none
+    once it has finished. In between they are being removed, and no reader sees them. Returns a
+    finding if one is missing or left, otherwise None."""
     if anchor is None or (anchor.cover_note is not None and anchor.finished_at is None):
         return None
     purged = anchor.purged

@@ -148,14 +148,14 @@ async def ingest(  # noqa: PLR0913  # all of it belongs to one batch
     heads: LogHeadCache | None = None,
     judge: Judge | None = None,
 ) -> IngestReceipt:
-    """Appends decoded payloads, in order, and returns the last record that the log then holds.
+    """Append decoded payloads, in order, and return the last record that the log then holds.
 
     Records that the log already holds are skipped. Of the others, all are appended or none; those
-    that `judge` refuses are appended as refused. Raises `Conflict` (409) if one does not follow the
-    record before it, `Invalid` (422) if one has no place in a spool, or if there is no judge and
-    one is not a record of this source, `WriteFault` (503) if the database fails. `turn` is held
-    while the payloads are parsed, so that only one batch is parsed at a time. `heads` saves reading
-    the ends of the log and the spool.
+    that `judge` refuses are appended as refused. Raises `Conflict` (409) if a record does not
+    follow the one before it, `Invalid` (422) if a payload has no place in a spool, or if there is
+    no judge and a payload is not a record of this source, `WriteFault` (503) if the database fails.
+    `turn` is held while the payloads are parsed, so that only one batch is parsed at a time.
+    `heads` saves reading the ends of the log and the spool.
     """
     records: list[Spooled] = []
     async with turn or nullcontext():

@@ -47,7 +47,7 @@ VALUES = 50_000
 BATCH = 200
 """Counts changed in one transaction, which takes some milliseconds."""
 TRIES = 10
-"""How often the entries are counted again if a purge came between. Purges run hourly."""
+"""The number of times that the entries are counted if a purge comes between. Purges run hourly."""
 PAUSE = 5.0
 """Seconds to wait before the entries are counted again."""
 _Key = tuple[int, str, int]

@@ -25,8 +25,8 @@ from policies.trail.removal import Anchor
 from policies.trail.walk.gaps import Silences
 
 TRIES = 5
-"""How often a log is verified if a purge interferes. Purges run hourly; a verification that meets
-one in every try reports its last result."""
+"""The number of times that a log is verified if a purge interferes. Purges run hourly; a
+verification that meets one in every try reports its last result."""
 
 
 class LogSnapshot(NamedTuple):

@@ -99,7 +99,7 @@ class GroupCommit(Generic[T, R]):
 
 
 def start_task(group: asyncio.TaskGroup, task: Coroutine[Any, Any, object]) -> None:
-    """Starts a task in the group. Raises `WriteFault` if the service is stopping."""
+    """Start a task in the group. Raises `WriteFault` if the service is stopping."""
     try:
         group.create_task(task)
     except RuntimeError as error:  # the group is ending, and takes no further tasks

@@ -1,1 +1,2 @@
-"""What each page shows and does: one module per area, each with its part of the table, `PAGES`."""
+"""The views of the console's pages: one module per area, each with its part (`PAGES`) of the table
+of pages."""

@@ -1,4 +1,4 @@
-"""Shows who may read what, in a table, and why."""
+"""Shows in a table which role may read which source, and why."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ MAX_POLICIES = 200
 
 
 async def show_matrix(visit: Visit) -> Html:
-    """Show roles by sources; every cell leads to why."""
+    """Show a table of roles by sources. Each cell links to the reason for its answer."""
     given = visit.filled("agent_role", "source_id")
     values: dict[str, Any] = {"given": given, "matrix": None, "next": None}
     page = visit.filled("cursor", "source_after")

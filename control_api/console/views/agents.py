@@ -1,5 +1,6 @@
-"""Shows the console's pages of agents: all of them, those that wait for a decision, those that ask
-for data without being registered; one with what it is, does and may read, and its history."""
+"""Shows the console's pages of agents: a list of all, the agents that wait for a decision, and
+those that ask for data without being registered; and each agent's own page, with its activity, its
+access and its history."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -30,16 +31,18 @@ from policies.ground.canonical import rfc3339
 from policies.ground.errors import Invalid, NotFound, SluiceError
 
 NOT_REGISTERED = "agent_not_registered"
-"""The cause of the denials (`CONTRACT.md`, The ten checks)."""
+"""The policy name in the denials of agents that are not registered (`CONTRACT.md`, The ten
+checks)."""
 DENIALS = 200
 """The most denials among which unknown agents are looked for, newest first."""
 LOOKED_UP = 20
-"""The most ids that are looked up in the registry."""
+"""The most ids of unknown agents that are looked up in the registry."""
 
 
 class UnknownAgent(NamedTuple):
-    """An agent that is not registered: how often it asked among these denials, when last and in
-    which role, and the sources that it asked for, most frequent first."""
+    """An agent that is not registered but asked for data: how often it asked among the denials
+    examined, when last and in which role, and the sources that it asked for, most frequent
+    first."""
 
     agent_id: str
     asked: int
@@ -49,7 +52,8 @@ class UnknownAgent(NamedTuple):
 
 
 async def unknown_agents(visit: Visit) -> list[UnknownAgent]:
-    """Find those of the last 7 days, the last to ask first."""
+    """Return the agents that asked for data in the last 7 days without being registered, the last
+    to ask first."""
     since = rfc3339(visit.console.clock.now() - ACTIVITY_WINDOW)
     found = await visit.call(
         list_events, policy_name=NOT_REGISTERED, limit=str(DENIALS), **{"from": since}
@@ -82,13 +86,13 @@ async def _registered(visit: Visit, agent_id: str) -> bool:
 
 FILTERS = ("text", "status", "agent_role", "owner")
 QUEUE = 50
-"""The most agents of each status that the queue shows."""
+"""The most agents of each status that the queue of agents waiting for a decision shows."""
 FIELDS = ("display_name", "description", "owner", "framework", "workload", "bound_key_id")
 """The fields of an agent that are text, beside its id and role."""
 
 
 async def show_agents(visit: Visit) -> Html:
-    """Show the agents that wait or are unknown, then all of them, newest first."""
+    """Show the agents that wait for a decision or are unknown, then all agents, newest first."""
     given = visit.filled(*FILTERS)
     values: dict[str, Any] = {
         "given": given,
@@ -121,7 +125,8 @@ async def _waiting(visit: Visit) -> tuple[list[Any], bool]:
 
 
 async def new_agent(visit: Visit, problem: SluiceError | None = None) -> Html:
-    """Show the form; the query may say what an unknown agent calls itself."""
+    """Show the form for a new agent. The query may prefill it with the id and role that an unknown
+    agent states."""
     return _form(None, visit.form or visit.filled("agent_id", "agent_role"), problem)
 
 
@@ -194,7 +199,7 @@ ACTIONS = {
 
 
 async def show_agent(visit: Visit, problem: SluiceError | None = None) -> Html:
-    """Show what the agent is, what it did in the last 7 days, and what it may read."""
+    """Show one agent: its registration, what it did in the last 7 days, and what it may read."""
     agent_id = visit.required("id")
     agent: AgentDetail = await visit.call(get_agent, agent_id=agent_id)
     rows, faults = await _access(visit, agent)
@@ -217,8 +222,8 @@ async def show_agent(visit: Visit, problem: SluiceError | None = None) -> Html:
 
 
 async def _access(visit: Visit, agent: AgentDetail) -> tuple[list[Any], list[str]]:
-    """What the policies of its roles allow it, whether or not it is approved, and what of that
-    can't be analysed."""
+    """Return the sources that the policies of its roles allow the agent, whether or not it is
+    approved, and the roles that can't be analysed, with the reason."""
     rows: list[Any] = []
     faults = []
     for role in agent.permitted_roles[:MAX_ROLES]:
@@ -261,7 +266,7 @@ def _activity(agent: AgentDetail) -> dict[str, Any]:
 
 
 async def _runs_as(visit: Visit, agent: AgentDetail) -> dict[str, Any]:
-    """Find the keys and the sidecars that are the agent's own."""
+    """Return the keys that are bound to the agent, and the sidecars that report it as theirs."""
     own, limit = agent.agent_id, str(MAX_LISTED)
     keys = []
     for enrolled in ("false", "true"):

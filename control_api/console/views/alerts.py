@@ -1,8 +1,8 @@
 """Shows the pages of alerts, of the rules that fire them, and of the emergency freeze.
 
-A webhook's secret stands in the answer to the form that makes it, and nowhere else. The form of a
-new rule carries a random text (`Idempotency-Key`), and that of a change the time of the rule's last
-one: so a page that is loaded again makes no second rule, and no second secret.
+A webhook's secret is shown in the answer to the form that creates it, and nowhere else. The form of
+a new rule carries a random text (`Idempotency-Key`), and that of a change the time of the rule's
+last change. So a page that is loaded again creates no second rule, and no second secret.
 """
 
 from typing import Any
@@ -114,7 +114,7 @@ async def make_secret(visit: Visit) -> Html | See:
 
 
 async def delete_rule(visit: Visit) -> See:
-    """Delete the rule. What it fired is still delivered."""
+    """Delete the rule. Alerts that it has fired already are still delivered."""
     visit.form.require_sure()
     await visit.call(delete_alert_rule, rule_id=visit.required("id"))
     return See(address("/alerts/rules", done="deleted"))
@@ -140,14 +140,14 @@ def _fields(visit: Visit) -> dict[str, Any]:
 
 
 def _form_of(rule: AlertRule) -> dict[str, str]:
-    """Fill the form with the rule."""
+    """Return the form's fields, filled in from the rule."""
     names = ("name", "webhook_url", "email", *NUMBERS)
     given = {name: str(value) for name in names if (value := getattr(rule, name)) is not None}
     return {**given, **({"enabled": "yes"} if rule.enabled else {})}
 
 
 async def _seen_rule(visit: Visit) -> AlertRule:
-    """Find the rule. Raises `Conflict` if it is not as the form's page showed it."""
+    """Return the rule. Raises `Conflict` if it has changed since the form's page showed it."""
     rule: AlertRule = await visit.call(get_alert_rule, rule_id=visit.required("id"))
     if visit.form.get("updated_at") != rule.updated_at:
         raise Conflict(
@@ -176,7 +176,8 @@ async def show_freeze_page(visit: Visit, problem: SluiceError | None = None) -> 
 
 
 async def _who_froze(visit: Visit, frozen_at: str) -> str | None:
-    """Find who did it in the audit trail; None if its entry is not kept any more."""
+    """Return who froze the tenant, from the audit trail; None if that entry is not kept any
+    more."""
     # The entry is written within the transaction, which waits for others of the tenant.
     begin = micros(frozen_at)
     times = {"from": rfc3339(begin - _SECOND), "to": rfc3339(begin + 60 * _SECOND)}

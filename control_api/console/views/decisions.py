@@ -1,6 +1,6 @@
-"""Shows the console's pages of decisions: search, the live tail, export of what matches; one with
-its reasons, its lineage, and the proof for the reader's browser.
-"""
+"""Shows the console's pages of decisions: the search, the live tail, and the export of matching
+decisions; and each decision's own page, with its reasons, its lineage, and the proof that the
+reader's browser verifies."""
 
 from http import HTTPStatus
 from typing import Any
@@ -34,10 +34,10 @@ from policies.trail.proofs.tree_proofs import TlogProof
 VALUES = (
     "decision", "agent_role", "agent_id", "user_id", "source_id", "session_id", "policy_name",
 )  # fmt: skip
-"""What an event may be searched by, beside its time."""
+"""The fields of an event that it may be searched by, beside its time."""
 TIMES = ("from", "to")
 EXPORT_NAMES = {"from": "since", "to": "before"}
-"""How the export of decisions calls these times."""
+"""The names of the query fields for these times in the export of decisions."""
 FORMS = {
     "csv": "CSV",
     "ocsf": "OCSF",
@@ -49,7 +49,8 @@ _HOUR, _DAY = 3_600_000_000, 86_400_000_000  # microseconds
 
 
 async def show_decisions(visit: Visit) -> Html | See:
-    """Show the events that match the query, newest first; of an event's id, its page."""
+    """Show the events that match the query, newest first. If the query has an event's id, lead to
+    that event's page."""
     if event_id := visit.query.get("event_id", "").strip():
         return See(address("/decision", id=event_id))
     given = visit.filled(*VALUES, *TIMES)
@@ -113,7 +114,8 @@ def _preset(*, since: int, **values: str) -> str:
 
 
 async def show_decision(visit: Visit) -> Html:
-    """Show the decision, its ladder of checks, and what its browser can prove."""
+    """Show the decision, its checks in their order, and the data that the reader's browser
+    verifies."""
     event_id = visit.required("id")
     try:
         found = await visit.call(show_event, event_id=event_id)
@@ -169,7 +171,7 @@ async def send_proof(visit: Visit) -> Data:
 
 
 async def send_growth(visit: Visit) -> Data:
-    """Prove that the log only grew between two checkpoints."""
+    """Send the proof that the log only grew between two checkpoints."""
     given = visit.filled("from", "to")
     proven = await visit.call(prove_consistency, **given)
     return Data(proven.to_wire())
@@ -181,8 +183,8 @@ async def download_proof(visit: Visit) -> Document:
 
 
 async def download_evidence(visit: Visit) -> Document:
-    """A report on this decision alone, as `sluice report` writes it: the entry, its openings, its
-    proof, and the keys that the service claims. `sluice verify` checks it offline."""
+    """Return a report on this decision alone, as `sluice report` writes it: the entry, its
+    openings, its proof, and the keys that the service claims. `sluice verify` checks it offline."""
     event_id = visit.required("id")
     text: Document = await visit.call(prove_event, event_id=event_id)
     proven = await visit.call(prove_event, event_id=event_id, accept="application/json")
@@ -211,7 +213,8 @@ async def download_evidence(visit: Visit) -> Document:
 
 
 async def _incarnation(visit: Visit, keys: LogKeys) -> str | None:
-    """Prove the entry by which an operator let the log go on as this incarnation."""
+    """Return the proof of the `incarnation` entry by which an operator let the log go on after it
+    diverged from its checkpoints; None if there is none."""
     if keys.incarnation is None:
         return None
     text: Document = await visit.call(prove_event, event_id=keys.incarnation.event_id)
@@ -219,7 +222,7 @@ async def _incarnation(visit: Visit, keys: LogKeys) -> str | None:
 
 
 def _claimed(origin: str, keys: LogKeys) -> list[dict[str, Any]]:
-    """List the keys as the header of an export has them, the oldest first."""
+    """Return the keys in the form of an export's header, the oldest first."""
     chain = keys.log_key_history
     publics = [chain[0]["from"], *(each["to"] for each in chain)] if chain else [keys.log_key]
     return [
@@ -231,7 +234,8 @@ def _claimed(origin: str, keys: LogKeys) -> list[dict[str, Any]]:
 async def _neighbours(
     visit: Visit, event: AuditEvent
 ) -> tuple[AuditEvent | None, AuditEvent | None]:
-    """Find the session's decisions before and after this one, if it is part of a session."""
+    """Return the session's decisions before and after this one; None where there is none, or
+    without a session."""
     if event.session_id is None:
         return None, None
     # From this decision on: a session may have many thousands.
@@ -242,8 +246,8 @@ async def _neighbours(
 
 
 async def _today(visit: Visit, event: AuditEvent) -> Simulated | None:
-    """What the policies in force now say to the same request; None if its user was erased, or a
-    field is no longer valid. Without the session, which has gone on since."""
+    """Return how the policies in force now would decide the same request; None if its user was
+    erased, or a field is no longer valid. The session is left out, since it has gone on since."""
     names = ("agent_role", "user_id", "source_id", "sensitivity_level", "task_type", "agent_id")
     if event.user_id is None:
         return None
@@ -256,7 +260,8 @@ async def _today(visit: Visit, event: AuditEvent) -> Simulated | None:
 
 
 async def _policy_id(visit: Visit, event: AuditEvent) -> str | None:
-    """Find the policy that decided, if one did and it still exists: names are unique."""
+    """Return the id of the policy that decided, if one did and still exists. It is found by its
+    name, since names are unique."""
     if event.policy_version is None:
         return None
     try:

@@ -1,4 +1,4 @@
-"""Shows every sidecar, those with troubles first."""
+"""Shows every sidecar, those with problems first."""
 
 from typing import Any, NamedTuple
 
@@ -13,13 +13,13 @@ from control_api.policy.source_operations import list_sources
 from policies import __version__
 
 READ = 1000
-"""The most sidecars that one page looks at, to sort them."""
+"""The most sidecars that one page reads in order to sort them."""
 SHOWN = 100
-"""The most that it shows."""
+"""The most sidecars that one page shows."""
 
 
 class Trouble(NamedTuple):
-    """Says what is wrong with a sidecar. The `rank` sorts: 0 is the worst."""
+    """A problem of a sidecar. Problems are sorted by `rank`: 0 is the worst."""
 
     rank: int
     tone: str
@@ -32,11 +32,13 @@ class Row(NamedTuple):
     troubles: list[Trouble]
     behind: int
     applied: Any
-    """Where its own records show the tenant's revision (`Applied`); None if they do not."""
+    """The record of the sidecar that shows the tenant's present revision (`Applied`); None if there
+    is none."""
 
 
 async def show_fleet(visit: Visit) -> Html:
-    """Show each sidecar with its troubles, and where the newest change is not in force."""
+    """Show each sidecar with its problems, and say which do not have the newest change in force
+    yet."""
     page = await visit.call(list_sidecars, limit=str(READ), **visit.filled("cursor"))
     found = await visit.call(show_acknowledgements, limit=str(READ))
     acknowledged = found.response
@@ -71,8 +73,8 @@ async def show_fleet(visit: Visit) -> Html:
 
 
 def troubles(sidecar: SidecarResponse, revision: int, *, levels: bool = False) -> list[Trouble]:
-    """What is wrong with a sidecar, the worst first. `levels` is whether the tenant states levels
-    of sources."""
+    """Return the problems of a sidecar, the worst first. `levels` is True if the tenant states
+    levels of sources."""
     found = []
     if sidecar.forked:
         text = f"The log contradicts the checkpoint that it has pinned: {sidecar.forked}"

@@ -1,6 +1,6 @@
 """Shows the console's pages of keys: list, create, bind, rotate, revoke.
 
-A secret stands in the answer to the form that creates it, and nowhere else. That form carries a
+A secret is shown in the answer to the form that creates it, and nowhere else. That form carries a
 random text (`Idempotency-Key`), so a page that is loaded again creates no second key.
 """
 
@@ -112,14 +112,15 @@ async def revoke(visit: Visit) -> See:
 
 
 def state_of(key: ListedKey, now: int) -> tuple[str, str]:
-    """Return a word for the key's state at `now` (microseconds), and its tone."""
+    """Return a word for the key's state at `now` (microseconds), and the tone in which it is
+    shown."""
     if key.expires_at is None or (left := micros(key.expires_at) - now) >= _SOON:
         return "live", "good"
     return ("expires soon", "warn") if left > 0 else ("expired", "bad")
 
 
 def key_fields(visit: Visit) -> dict[str, Any]:
-    """Read the fields of a new key from the form. Raises `Invalid`."""
+    """Read the fields of a new key from the form. Raises `Invalid` if one is wrong."""
     form = visit.form
     days = form.number("expires_days")
     named = {name: lines(form.get(name, "")) for name in ("agent_ids", "sidecar_ids")}
@@ -134,7 +135,7 @@ def key_fields(visit: Visit) -> dict[str, Any]:
 
 
 def new_idempotency_key(visit: Visit) -> str:
-    """Make a random text, for a form that creates something with a secret."""
+    """Return a random text, for a form that creates something with a secret."""
     return visit.console.signin.entropy(16).hex()
 
 

@@ -1,6 +1,6 @@
-"""The console's first page: what goes on, and what needs a person, each with the page where it is
-settled, the worst first. It asks each operation that this visitor may call for the first page of
-what matters, so it costs the same however much there is."""
+"""The console's first page: the tenant's activity, and the matters that need a person (needs), the
+worst first. Each need links to the page where it can be settled. The page asks each operation that
+this visitor may call for a first page of rows only, so it costs the same however many there are."""
 
 from typing import Any, NamedTuple
 
@@ -24,23 +24,25 @@ from control_api.tenants.operations import show_freeze
 from policies.ground.canonical import micros, rfc3339
 
 DENIALS = 100
-"""The most denials that the causes are counted of."""
+"""The most denials whose causes are counted."""
 _TITLES = {"hour": "Last hour", "day": "Last day", "week": "Last week"}
 DAY = 86_400_000_000  # microseconds
 SOON = 14 * DAY
-"""How long before a key expires a person should replace it."""
+"""The time (microseconds) before a key expires from which on the page asks to replace it."""
 LATE_MS = 10_000
-"""How old an unshipped record may be."""
+"""Milliseconds after which a record that a sidecar has not shipped yet counts as late."""
 STALE_MS = 25_000
-"""How old a policy set may be. Without Redis a sidecar asks anew every 10 seconds at most, and its
-age counts from when it asked: so up to 20 are usual."""
+"""Milliseconds after which a sidecar's policy set counts as stale. Without Redis a sidecar asks
+anew every 10 seconds at most, and its set's age counts from when it asked: so up to 20 seconds are
+usual."""
 COMPARED = 100
-"""From so many decisions on, a candidate has shown what it would change."""
+"""The number of decisions after which a candidate has shown enough of what it would change."""
 _TONES = ("bad", "warn", "info")
 
 
 async def show_overview(visit: Visit) -> Html | See:
-    """Show what goes on in the tenant. The superadmin, who belongs to none, sees the tenants."""
+    """Show the tenant's activity and needs. The superadmin, who belongs to no tenant, is led to the
+    list of tenants."""
     if visit.signed_in.tenant_id is None:
         return See(f"{ROOT}/tenants")
     window = visit.query.get("window", "day")
@@ -97,7 +99,7 @@ async def _causes(visit: Visit, over_time: OverTime) -> list[Cause]:
 
 
 class Need(NamedTuple):
-    """Says what needs a person. `tone` is one of `bad`, `warn` and `info`."""
+    """A matter that needs a person's attention. `tone` is one of `bad`, `warn` and `info`."""
 
     text: str
     href: str
@@ -107,7 +109,8 @@ class Need(NamedTuple):
 async def needs_of(
     visit: Visit, sidecars: Page[SidecarResponse], verification: Verification
 ) -> list[Need]:
-    """Find all needs. `sidecars` and `verification` are what the page has read."""
+    """Return all needs, the worst first. `sidecars` and `verification` are those that the page has
+    read already."""
     found = [
         *await _freeze(visit),
         *_log(verification),

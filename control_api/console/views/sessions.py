@@ -1,4 +1,4 @@
-"""Shows the sessions and one with its trail, and ends one or many."""
+"""Shows the list of sessions and each session with its trail, and revokes one or many."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ from policies.ground.errors import Invalid, SluiceError
 
 FILTERS = ("status", "agent_role")
 WHOSE = ("agent_role", "agent_id", "user_id")
-"""Whose sessions are revoked together."""
+"""The fields of a session by which many sessions can be revoked together."""
 DONE = {"revoked": "Revoked. Every further call in it is denied."}
 
 
@@ -45,7 +45,7 @@ def _done(visit: Visit) -> str | None:
 
 
 async def show_session(visit: Visit, problem: SluiceError | None = None) -> Html:
-    """Show a session: its owner, its state, and what was decided in it, in order."""
+    """Show a session: its owner, its state, and the decisions made in it, in order."""
     session_id = visit.required("id")
     session = await visit.call(get_session, session_id=session_id)
     trail = await visit.call(
@@ -69,7 +69,7 @@ async def revoke_one(visit: Visit) -> See:
 
 
 async def preview_revocation(visit: Visit, problem: SluiceError | None = None) -> Html:
-    """Show how many sessions would be revoked, and the form that does it."""
+    """Show how many sessions would be revoked, and the form that revokes them."""
     given = {name: visit.form.get(name) or visit.query.get(name) or "" for name in WHOSE}
     wanted = {name: value for name, value in given.items() if value}
     count = None

@@ -1,4 +1,5 @@
-"""Signs people in (by an API key, a one-time link, or OpenID Connect) and out, and shows who is."""
+"""Signs people in (by an API key, a one-time link, or OpenID Connect) and out, and shows their
+account and sessions."""
 
 import re
 
@@ -38,7 +39,7 @@ async def show_account(visit: Visit, problem: SluiceError | None = None) -> Html
 
 
 async def end_session(visit: Visit) -> See:
-    """End a session, one's own or another's."""
+    """End a session of the console: the visitor's own or another one."""
     session_id = visit.form.get("session_id", "")
     await visit.call(revoke_console_session, session_id=session_id)
     if session_id == visit.signed_in.session_id:
@@ -47,12 +48,13 @@ async def end_session(visit: Visit) -> See:
 
 
 SMALL = 16 * 1024
-"""Bytes: anyone may send these forms."""
+"""The most bytes of the forms that need no sign-in, since anyone may send them."""
 _PAGE = re.compile(rf"{ROOT}(/[a-z][a-z0-9.-]*)*\Z")
 
 
 async def show_sign_in(visit: Visit) -> Html | See:
-    """Show the form for a key. Who is signed in already is led on to where a link led."""
+    """Show the form for a key. A visitor who is signed in already is sent on to the page in
+    `to`."""
     if visit.who is not None and visit.query.get("to"):
         return See(own_page(visit.query["to"]))
     return _form(visit)
@@ -95,8 +97,8 @@ async def enter(visit: Visit, cookie: str) -> See:
 
 
 def own_page(to: str) -> str:
-    """`to` if it is an address of ours, otherwise the first page: a link with another target would
-    lead people elsewhere."""
+    """Return `to` if it is the address of one of our pages, otherwise that of the first page. A
+    link with another target would lead people to a foreign site."""
     path = to.partition("?")[0]
     # Browsers take `\` for `/` and `%2e` for `.`, and skip line breaks and tabs.
     plain = to.isascii() and to.isprintable() and "\\" not in to and " " not in to
@@ -115,7 +117,8 @@ _FOREIGN = ("cross-site", "same-site")
 
 
 async def begin_single_sign_on(visit: Visit) -> Html | See:
-    """Send the browser to the identity provider."""
+    """Begin an attempt to sign in by OpenID Connect: send the browser to the identity provider,
+    with a cookie that holds the attempt."""
     to = own_page(visit.query.get("to", ""))
     if visit.headers.get("Sec-Fetch-Site") in _FOREIGN:
         # A link on another site must not change who, or in which tenant, the visitor is.
@@ -130,10 +133,10 @@ async def begin_single_sign_on(visit: Visit) -> Html | See:
 
 
 async def end_single_sign_on(visit: Visit) -> Html:
-    """Begin the session of the person that the provider sent back.
+    """Begin the session of the person whom the identity provider sent back.
 
     Answers with a page that goes on by itself, not with a redirect: after a redirect that another
-    site began, the browser keeps the session's cookie back.
+    site began, the browser does not send the session's cookie.
     """
     attempt = Attempt.from_cookie(presented_cookie(visit.cookies, ATTEMPT, secure=visit.secure))
     to = own_page("" if attempt is None else attempt.to)
@@ -152,7 +155,8 @@ async def end_single_sign_on(visit: Visit) -> Html:
 
 
 async def sign_out_at_provider(visit: Visit) -> See:
-    """End the browser's session at the identity provider too, where it has a page for that."""
+    """End the browser's session at the identity provider too, if it has a page for that; otherwise
+    lead to the sign-in page."""
     return See(await sign_out_address(visit.console.signin) or f"{ROOT}/sign-in")
 
 

@@ -1,6 +1,6 @@
 """Shows the superadmin's pages of tenants: list, create, settings, keys, deactivate, reactivate.
 
-The secret of a tenant's key stands in the answer to the form that creates it, and nowhere else. A
+The secret of a tenant's key is shown in the answer to the form that creates it, and nowhere else. A
 page that is loaded again creates nothing: a tenant's name is unique, and the form of a key carries
 a random text (`Idempotency-Key`).
 """
@@ -79,7 +79,7 @@ async def create_key_for(visit: Visit) -> Html:
 
 
 async def deactivate(visit: Visit) -> See:
-    """Deactivate the tenant, whose name must have been typed."""
+    """Deactivate the tenant. The form must contain the tenant's name, typed as a confirmation."""
     tenant_id = visit.required("id")
     tenant = await visit.call(get_tenant, tenant_id=tenant_id)
     if visit.form.get("confirm") != tenant.name:

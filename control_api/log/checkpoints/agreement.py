@@ -34,7 +34,7 @@ from policies.trail.removal import Anchor
 
 
 class Level(StrEnum):
-    """How strongly a checkpoint's signatures protect the log against being rewritten."""
+    """The protection that a checkpoint's signatures give against a rewritten log."""
 
     unsigned = "unsigned"
     """There is no checkpoint, or the log's key has not signed it."""
@@ -199,8 +199,8 @@ _PAGE: Select[Any] = (
 
 
 TRIES = 5
-"""How often a log is read back if a purge interferes. Purges run hourly, so after this many tries
-the check gives up with `Unavailable`."""
+"""The number of times that a log is read back if a purge interferes. Purges run hourly, so after
+this many tries the check gives up with `Unavailable`."""
 
 
 async def read_agreeing(store: Store, tenant_id: str, expected: Expected) -> list[StoredNode]:

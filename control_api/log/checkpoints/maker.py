@@ -26,12 +26,12 @@ from policies.trail.findings import Finding
 from policies.trail.proofs import signed_note
 
 TRIES = 10
-"""How often a new note is made and put into the checkpoint store: each time, another replica may
-put its note first."""
+"""The number of times that a new note is made and put into the checkpoint store. Each time, another
+replica may put its note there first."""
 REREAD_SECONDS = 600.0
 """Seconds until the rows of a log that contradicted its checkpoints are read again."""
 APART_SECONDS = 7200.0
-"""How many seconds `is_apart` stays true after the store lacked a published checkpoint. Every log
+"""Seconds for which `is_apart` stays true after the store lacked a published checkpoint. Every log
 is compared once an hour, so it does not lapse between two comparisons."""
 _log = logging.getLogger("sluice.checkpoints")
 

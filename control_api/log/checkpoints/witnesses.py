@@ -249,8 +249,8 @@ class WitnessQueue:
 
 
 TRIES = 3
-"""How often a checkpoint is submitted with another proof: in between, another replica may submit to
-the same witness."""
+"""The number of times that a checkpoint is submitted, each with a proof from another size, because
+another replica may submit to the same witness in between."""
 _log = logging.getLogger("sluice.witnesses")
 
 

@@ -45,8 +45,8 @@ from policies.trail.walk.gaps import Silences
 
 NOTES_PAGE = 5000
 TRIES = 5
-"""How often entries are read if a purge interferes. Purges run hourly, so after this many tries the
-reading gives up."""
+"""The number of times that entries are read if a purge interferes. Purges run hourly, so after this
+many tries the reading gives up."""
 
 
 async def published_notes(connection: AsyncConnection, tenant: str) -> tuple[str, str, list[str]]:

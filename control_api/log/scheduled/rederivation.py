@@ -154,7 +154,8 @@ class Derivations:
     """The derivations of one store's logs. Those used last stay in memory."""
 
     def __init__(self, store: Store, pause: float) -> None:
-        """`pause` is the time in seconds that other tasks get after each page of changes."""
+        """Keep the derivations of `store`'s logs. `pause` is the time in seconds that other tasks
+        get after each page of changes."""
         self._store, self._pause = store, pause
         self._held: OrderedDict[str, Rederivation] = OrderedDict()
 

@@ -67,7 +67,7 @@ BUCKETS = {dimension: length for dimension, (length, _) in _TIMED.items()}
 """The length of each dimension's time buckets, in microseconds. A dimension that is not listed has
 one bucket for all time."""
 KEPT = {dimension: kept for dimension, (_, kept) in _TIMED.items()}
-"""How long each dimension's time buckets can be queried, in microseconds. Older ones are
+"""The time in microseconds for which each dimension's time buckets can be queried. Older ones are
 dropped."""
 
 

@@ -109,7 +109,7 @@ class TransactionPool:
             await connection.close()
 
     async def autocommit(self, tenant_id: str, statement: str, values: tuple[Any, ...]) -> bool:
-        """Runs one statement as a transaction of its own, in one round trip. Returns whether the
+        """Run one statement as a transaction of its own, in one round trip. Returns whether the
         statement returned a row.
 
         The session keeps acting for the tenant afterwards. That is safe, because every transaction

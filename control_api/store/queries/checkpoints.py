@@ -29,7 +29,8 @@ from policies.trail.checkpoint import is_origin_of
 
 HOUR = 3_600_000_000
 KEPT = 24 * HOUR
-"""How long (microseconds) every checkpoint is kept. After that, only the last of each hour is."""
+"""The time in microseconds for which every checkpoint is kept. After that, only the last of each
+hour is kept."""
 
 
 @dataclass(frozen=True, slots=True)

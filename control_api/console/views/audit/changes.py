@@ -18,11 +18,12 @@ from policies.ground.errors import SluiceError
 VALUES = ("object_type", "object_id", "action", "actor")
 TIMES = ("from", "to")
 _MOST = 2000
-"""Characters of a value that are shown."""
+"""The most characters of a changed value that are shown."""
 
 
 class Member(NamedTuple):
-    """Shows a member that differs, as JSON; None where the object does not have it."""
+    """A member of an object that a change made different, with its values before and after as JSON.
+    A value is None where the object does not have the member."""
 
     name: str
     before: str | None
@@ -77,17 +78,18 @@ WORDS = {
     "foreign_event": "It follows from a decision that is not this sidecar's own.",
     "unknown_event": "It follows from a decision that was not delivered before it.",
 }
-"""What each reason says, as in `control_api/log/README.md`."""
+"""The sentence that explains each reason for refusing a record, as in
+`control_api/log/README.md`."""
 _TAKEN = "duplicate_id"
 _MOST_REFUSED = 4000
-"""Characters of a record that are shown."""
+"""The most characters of a refused record that are shown."""
 
 
 class Row(NamedTuple):
-    """A refused record. `person` is the name of the key that delivered it, None if it is no key in
-    use; `words` says why it was refused; `text` is what it said, None if that was not kept.
-    `decision` is the decision that it says was made, None if it says none; `event_id` its id, if
-    another entry has that."""
+    """A refused record as a row of the page. `person` is the name of the key that delivered it,
+    None if that is not a key in use; `words` says why it was refused; `text` is its content, None
+    if that was not kept. `decision` is the decision that it claims, None if it claims none;
+    `event_id` is its id, if another entry has the same id."""
 
     record: RejectedRecord
     person: str | None
@@ -120,7 +122,8 @@ def _row(refused: RejectedRecord, person: str | None) -> Row:
 
 
 def _decision(record: dict[str, Any] | None) -> str | None:
-    """Say what a record decided, and about what; None if it can't be read as a decision."""
+    """Return the decision that a record claims, with its agent and source; None if the record can't
+    be read as a decision."""
     try:
         pub = (record or {})["pub"]
         request, answer = pub["request"], pub["response"]["decision"]

@@ -1,6 +1,6 @@
 """Shows the console's pages of the log's state, its verification, and the signed checkpoints.
 
-INVARIANT: damage stands before anything else, and nothing is shown as checked that was not.
+INVARIANT: damage is shown before anything else, and nothing is shown as checked that was not.
 """
 
 from collections.abc import Collection
@@ -25,12 +25,13 @@ from policies.trail.proofs.signed_note import ED25519, VerifierKey
 UNSIGNED_FOR = 300_000_000
 """Microseconds that new entries may wait for a checkpoint, which follows within seconds."""
 STALE = 86_400_000_000
-"""Microseconds after which a verification that found nothing is told as old."""
+"""Microseconds after which a verification without findings is shown as old."""
 _WORST_FIRST = ("bad", "warn", "info", "good")
 
 
 class Verdict(NamedTuple):
-    """Judges the log's state, for a person. `tone` is that of a notice."""
+    """A statement about the log's state, for a person. `tone` is the kind of notice that shows
+    it."""
 
     tone: str
     title: str
@@ -38,8 +39,9 @@ class Verdict(NamedTuple):
 
 
 class Signed(NamedTuple):
-    """A checkpoint: what its note says, its level by its signatures as they verify now, and when
-    each witness cosigned it, in microseconds. `signed_at` is None if only the note is known."""
+    """A checkpoint with the content of its note, its level according to its signatures, which are
+    verified again, and the time of each witness's cosignature in microseconds. `signed_at` is None
+    if only the note is known."""
 
     origin: str
     size: int
@@ -57,7 +59,8 @@ def read_signed(
     quorum: int,
     signed_at: str | None = None,
 ) -> Signed:
-    """Find what a checkpoint's signatures prove. Raises `BadNote` if it can't be read."""
+    """Read a checkpoint's note and verify its signatures. Raises `BadNote` if the note can't be
+    read."""
     found = checkpoint.unverified(note)
     level, _ = level_of(note, found.origin, publics, witnesses, quorum)
     by = cosigned(note, witnesses)
@@ -65,8 +68,8 @@ def read_signed(
 
 
 def cosigned(note: str, witnesses: Collection[VerifierKey]) -> dict[VerifierKey, int]:
-    """When each witness cosigned the note, in microseconds; only those whose cosignature
-    verifies."""
+    """Return when each witness cosigned the note, in microseconds. Only cosignatures that verify
+    are included."""
     try:
         found = signed_note.verified_cosignatures(signed_note.parse(note), witnesses)
     except BadNote:
@@ -77,8 +80,9 @@ def cosigned(note: str, witnesses: Collection[VerifierKey]) -> dict[VerifierKey,
 def verdicts(
     found: Verification | None, signed: Signed | None, unread: SluiceError | None, now: int
 ) -> list[Verdict]:
-    """What a person must know of the log, the worst first. `found` and `signed` are None if they
-    could not be read, for the reason `unread`, or if there is no checkpoint."""
+    """Return the statements that a person must see about the log, the worst first. `found` and
+    `signed` are None if they could not be read, for the reason `unread`, or if there is no
+    checkpoint."""
     rows = []
     if unread is not None:
         text = f"{unread.message}. What is missing on this page was not looked at."
@@ -169,7 +173,8 @@ async def download_checkpoint(visit: Visit) -> Document:
 
 
 async def latest(visit: Visit) -> Signed | None:
-    """Return the latest checkpoint with what its signatures prove; None before the first one."""
+    """Return the latest checkpoint with what its signatures prove; None if there is no checkpoint
+    yet."""
     page = await visit.call(list_checkpoints, limit="1")
     if not page.rows:
         return None
@@ -191,24 +196,27 @@ async def _signed(visit: Visit, note: Document, signed_at: str | None = None) ->
 
 
 def installing() -> dict[str, str]:
-    """Name the wheel's file, its SHA-256 and the command for the template's `installing`."""
+    """Return the values for the template's section `installing`: the wheel's file, its SHA-256 and
+    the command that installs it."""
     return {"wheel": WHEEL, "digest": wheel_digest(), "install": install_command()}
 
 
 async def key_text(visit: Visit, origin: str) -> str:
-    """Return the verifier key of the log `origin` now, as the service claims it."""
+    """Return the verifier key (C2SP) of the log `origin`, as the service states it now. It is not
+    proven by anything else."""
     keys: LogKeys = await visit.call(show_log_keys)
     return VerifierKey(origin, ED25519, unb64(keys.log_key)).text()
 
 
 DONE = {"begun": "The verification has begun."}
 LOOKED_BACK = 20
-"""Kept checkpoints that are searched for the last cosignature of a witness that is behind."""
+"""The number of newest checkpoints that are searched for the last cosignature of a witness that
+lacks the latest."""
 
 
 class WitnessResponse(NamedTuple):
-    """A witness that is asked, and the newest kept checkpoint that it cosigned, if there is one
-    among those that were looked at. `log_size` is that of the newest."""
+    """A configured witness, and the newest checkpoint that it cosigned, None if there is none among
+    those that were searched. `log_size` is the size of the newest checkpoint."""
 
     name: str
     key: str
@@ -218,7 +226,8 @@ class WitnessResponse(NamedTuple):
 
 
 async def show_audit(visit: Visit, problem: SluiceError | None = None) -> Html:
-    """Show what is known of the log. What can't be read is said, and hides nothing else."""
+    """Show the state of the log. If a part of it can't be read, the page says so and still shows
+    the rest."""
     unread: SluiceError | None = None
     found: Verification | None = None
     signed: Signed | None = None
@@ -262,7 +271,8 @@ async def verify(visit: Visit) -> See:
 
 
 async def _broken(visit: Visit, found: Verification | None) -> dict[str, Any] | None:
-    """Find the entry that fails, with the page of its decision if it is one."""
+    """Return the entry at which verification fails, with the address of its decision's page if it
+    is a decision."""
     if found is None or found.broken_at is None:
         return None
     page: str | None = address("/decision", id=found.broken_at)
@@ -288,7 +298,8 @@ async def _witnesses(visit: Visit, signed: Signed) -> list[WitnessResponse]:
 
 
 async def _looked_back(visit: Visit, keys: list[VerifierKey]) -> dict[VerifierKey, tuple[int, int]]:
-    """Find the size and the time of each one's last cosignature among the newest checkpoints."""
+    """Return the size and the time of each witness's last cosignature among the newest
+    checkpoints."""
     newest: dict[VerifierKey, tuple[int, int]] = {}
     kept = await visit.call(list_checkpoints, limit=str(LOOKED_BACK))
     for size in dict.fromkeys(each.size for each in kept.rows):

@@ -26,7 +26,7 @@ from policies.ground.errors import Conflict, Invalid, SluiceError, TooLarge, Una
 PLACES, TIMES = ("from", "to"), ("since", "before")
 REST = ("openings", "limit", "format", *VALUES)
 FIELDS = (*PLACES, *TIMES, *REST)
-"""What a download may be asked by: all fields of the export, but none twice."""
+"""The query fields of a download: those of the export, each once."""
 
 
 async def show_downloads(visit: Visit, problem: SluiceError | None = None) -> Html:
@@ -47,7 +47,8 @@ async def show_downloads(visit: Visit, problem: SluiceError | None = None) -> Ht
 
 
 async def download_log(visit: Visit) -> Answer:
-    """Send the log, or a part of it; or the decisions that match, if a format is given."""
+    """Send the log, or a part of it. If a format is given, send the decisions that match
+    instead."""
     # `from` and `to` may be the number of an entry, which is no time.
     times = [name for name in PLACES if not _is_entry(visit.query.get(name, ""))]
     fields = visit.filled(*FIELDS) | visit.times(*times, *TIMES)
@@ -61,22 +62,22 @@ def _is_entry(text: str) -> bool:
 
 MODULE = "deploy.commands.report"
 SECONDS = 60.0
-"""How long the export and the report may take together."""
+"""Seconds that the export and the report may take together."""
 MAX_EXPORT = 256 * 1024 * 1024
-"""How many bytes of an export are written."""
+"""The most bytes of an export that a report is made from."""
 MAX_REPORT = 64 * 1024 * 1024
-"""How many bytes a report may have."""
+"""The most bytes that a report may have."""
 NICE = 10
 NAMES = ("report.html", "report.json")
 _FAILED = 1
-"""The exit code if the export does not hold."""
+"""The exit code of `sluice report` if the export does not verify."""
 _MAX_OUTPUT = 4000
 _PIECE = 1024 * 1024
 
 
 async def make_report(export: Stream, by: str, name: str, seconds: float = SECONDS) -> Stream:
-    """A ZIP of the report on the event or session (`by`) with this id. Raises `Conflict` if the
-    export does not hold or can't be proven yet, `TooLarge`, and `Unavailable` if it takes too
+    """Return a ZIP of the report on the event or session (`by`) with this id. Raises `Conflict` if
+    the export does not verify or can't be proven yet, `TooLarge`, and `Unavailable` if it takes too
     long."""
     with tempfile.TemporaryDirectory(prefix="sluice-report-") as made:
         folder = Path(made)
@@ -189,7 +190,8 @@ async def _report(visit: Visit) -> Stream:
 
 
 async def _part_of_event(visit: Visit, event_id: str) -> dict[str, str]:
-    """Find the part of the log with the event and the actions that were recorded on it."""
+    """Return the export's fields for the part of the log that holds the event and the actions that
+    were recorded on it."""
     page = await visit.call(show_lineage, event_id=event_id, limit="1000")
     first = last = page.response.event.seq
     if page.response.actions:
@@ -200,7 +202,7 @@ async def _part_of_event(visit: Visit, event_id: str) -> dict[str, str]:
 
 
 async def _part_of_session(visit: Visit, session_id: str) -> dict[str, str]:
-    """Find the part of the log from the session's first event on, with what followed from it."""
+    """Return the export's fields for the part of the log from the session's first event on."""
     trail = await visit.call(show_session_trail, session_id=session_id, limit="1")
     if not trail.rows:
         raise Invalid(f"session `{session_id}` has no event")

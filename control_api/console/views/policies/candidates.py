@@ -1,6 +1,5 @@
-"""Shows the console's pages of candidates, of policy tests, and of what recorded decisions would be
-under other policies.
-"""
+"""Shows the console's pages of candidates (policy sets that are evaluated beside the active one),
+of policy tests, and of the effect that other policies would have on recorded decisions."""
 
 from typing import Any
 
@@ -24,11 +23,11 @@ from policies.ground.canonical import rfc3339
 from policies.ground.errors import Conflict, SluiceError
 
 GROUPS = 50
-"""Groups of decisions that are shown at first."""
+"""The number of groups of decisions that are shown at first."""
 ROWS = 200
-"""Rows of what changes that are shown of each direction."""
+"""The most rows of newly allowed access that are shown, and of newly denied access."""
 NAMES = 100
-"""Names of policies that are shown of each kind."""
+"""The most names of policies of each kind that are shown."""
 DONE = {
     "created": "The candidate is evaluated from now on. Its counts begin with the next decision."
 }
@@ -72,7 +71,7 @@ async def review(visit: Visit, problem: SluiceError | None = None) -> Html:
 
 
 async def promote(visit: Visit) -> See:
-    """Put a candidate's policies in force, as they were reviewed."""
+    """Put a candidate's policies in force, in the version that was reviewed."""
     name = visit.required("id")
     visit.form.require_confirmed("that you have read what it changes")
     reviewed = visit.required("reviewed")
@@ -111,7 +110,7 @@ async def show_new_candidate(visit: Visit, problem: SluiceError | None = None) -
 
 
 async def create_candidate(visit: Visit) -> Html | See:
-    """Create a candidate. Without a name the form is shown, with the text in it."""
+    """Create a candidate. If the form has no name yet, show it again with the text in it."""
     form = visit.form
     name = form.text("name")
     if name is None:
@@ -141,7 +140,7 @@ IMPACT_DONE = {
 
 
 async def show_impact_page(visit: Visit, problem: SluiceError | None = None) -> Html:
-    """Show a run with its result so far, and the form for another."""
+    """Show an impact run with its result so far, and the form that starts another."""
     impact_id = visit.query.get("id") or visit.form.get("id")
     run = await visit.call(show_impact, impact_id=impact_id) if impact_id else None
     values = {
@@ -188,7 +187,7 @@ def _result(visit: Visit, run: Any) -> dict[str, Any]:
 
 
 FAILURES = 100
-"""Failed cases that are shown."""
+"""The most failed cases that are shown."""
 
 
 async def show_tests(visit: Visit, problem: SluiceError | None = None) -> Html:
@@ -196,7 +195,7 @@ async def show_tests(visit: Visit, problem: SluiceError | None = None) -> Html:
 
 
 async def run_tests(visit: Visit) -> Html:
-    """Decide the cases of a file of tests, by the policies in force or by a change of them."""
+    """Run the cases of a test file against the policies in force, or against a change of them."""
     fields = whole_or_part(visit.form)
     text = visit.form.text("policies")
     fields["policies"] = [] if text is None else await read_policies(text)

@@ -1,8 +1,8 @@
 """Shows the console's pages that write a policy, review what it would do, save it, and restore it
 from its file.
 
-What was typed is never lost: every refusal shows it again. What is saved is the text that was
-reviewed, in place of the version that it was reviewed against.
+Typed text is never lost: every refusal shows it again. The text that is saved is exactly the text
+that was reviewed, and it replaces exactly the version that it was compared with.
 """
 
 from dataclasses import dataclass, field, replace
@@ -38,7 +38,7 @@ from policies.definitions.policy_form import POLICY_FILE
 from policies.ground.errors import Conflict, NotFound, PreconditionFailed, SluiceError
 
 FAILURES = 50
-"""Failed tests that are shown."""
+"""The most failed tests that are shown."""
 NEW = "name:\nagent_role:\nallowed_sources: []\ndenied_sources: []\nmax_sensitivity: low\n"
 _ITEM = POLICY_FILE.schema()["properties"]["policies"]["items"]
 SCHEMA = orjson.dumps(
@@ -52,13 +52,15 @@ SCHEMA = orjson.dumps(
         for key, each in _ITEM["properties"].items()
     }
 ).decode()
-"""What the editor's completion knows of each key: the JSON Schema of policy files."""
+"""The data for the editor's completion, as JSON. For each key of a policy: its description, whether
+it is required, whether it is a list, and its allowed values. It is made from the JSON Schema of
+policy files."""
 
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """What is being written. `policy_id` is empty for a new policy; `version` is the one that the
-    text is to replace."""
+    """A policy text that is being written. `policy_id` is empty for a new policy; `version` is the
+    version that the text is to replace."""
 
     text: str
     policy_id: str = ""
@@ -67,7 +69,7 @@ class Draft:
 
     @classmethod
     def of(cls, visit: Visit) -> "Draft":
-        """As the form has it."""
+        """Return the draft that the form contains."""
         form, version = visit.form, read_version(visit.form.get("version") or "0")
         return cls(form.get("text", ""), form.get("id", ""), version, form.get("tests", ""))
 
@@ -77,13 +79,13 @@ class Reviewed:
     draft: Draft
     body: dict[str, Any]
     before: PolicyResponse | None = None
-    """What is in force, which the draft would replace."""
+    """The policy in force, which the draft would replace; None for a new policy."""
     base: PolicyVersion | None = None
-    """What the draft was made from, if that is not in force any more."""
+    """The version that the draft was made from, if it is not in force any more."""
     left_out: str = ""
-    """The name in force, if the draft has another."""
+    """The name of the policy in force, if the draft has another name."""
     found: dict[str, Any] = field(default_factory=dict)
-    """The answer of the review."""
+    """The answer of the operation that reviews the draft."""
 
 
 async def show_new(_: Visit) -> Html:
@@ -97,7 +99,8 @@ async def show_editor(visit: Visit) -> Html:
 
 
 async def review(visit: Visit) -> Html | Data:
-    """Show what a draft would do; the faults alone, for the editor's script, with `as=faults`."""
+    """Show what a draft would do. With `as=faults`, send only the faults of its text, for the
+    editor's script."""
     draft = Draft.of(visit)
     body, faults = read(draft.text)
     if visit.form.get("as") == "faults":
@@ -128,7 +131,8 @@ async def save(visit: Visit) -> Html | See:
 
 
 async def _review(visit: Visit, reviewed: Reviewed, problem: SluiceError | None = None) -> Html:
-    """Show the review, with why it was not saved. If it can't be reviewed, show the editor."""
+    """Show the review, with the reason for which the draft was not saved, if any. If it can't be
+    reviewed, show the editor."""
     try:
         await _find_out(visit, reviewed)
     except SluiceError as error:
@@ -139,7 +143,7 @@ async def _review(visit: Visit, reviewed: Reviewed, problem: SluiceError | None 
 
 
 async def _find_out(visit: Visit, reviewed: Reviewed) -> None:
-    """Fill in what is known of the draft, by what is in force now."""
+    """Fill in the review's fields by comparing the draft with the policies in force."""
     draft, body = reviewed.draft, reviewed.body
     if draft.policy_id:
         before = await visit.call(get_policy, policy_id=draft.policy_id)
@@ -160,7 +164,8 @@ async def _find_out(visit: Visit, reviewed: Reviewed) -> None:
 
 
 async def _require_free(visit: Visit, name: str) -> None:
-    """Refuse a taken name: a review would take its policy for the one to replace."""
+    """Raise `Conflict` if an active policy has this name, since the review would take that policy
+    for the one to replace."""
     page = await visit.call(list_policies, name=name, limit="1000")
     if name in (each.name for each in page.rows):
         raise Conflict(f"an active policy named `{name}` already exists")
@@ -198,7 +203,7 @@ def _editor(
     problem: SluiceError | None = None,
     name: str = "",
 ) -> Html:
-    """Show the editor, with the faults of the text at their lines."""
+    """Return the editor's page, with the faults of the text at their lines."""
     at_line: dict[int, list[DefinitionFault]] = {}
     for each in faults or ():
         at_line.setdefault(each.line, []).append(each)
@@ -248,7 +253,8 @@ async def restore(visit: Visit) -> See:
 
 
 def broken_guardrail(error: SluiceError | None) -> dict[str, Any] | None:
-    """`{guardrail, counterexample}` if a guardrail refused the change (`TOOLS.md`, Guardrails)."""
+    """Return the `guardrail` that refused the change, with a `counterexample`; None if the error
+    has another cause (`TOOLS.md`, Guardrails)."""
     if not isinstance(error, Conflict) or not (error.details or "").startswith("{"):
         return None
     found: dict[str, Any] = orjson.loads(error.details or "")

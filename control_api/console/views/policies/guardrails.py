@@ -16,7 +16,7 @@ from policies.definitions.model import SENSITIVITIES
 from policies.ground.errors import Invalid, SluiceError
 
 LISTS = ("roles", "except_roles", "sources", "agents", "tasks")
-"""Members that are lists of names, one a line of a form."""
+"""The members of a rule that are lists of names. A form has one name in each line."""
 DONE = {
     "created": "The guardrail holds from now on.",
     "replaced": "The guardrail was changed.",
@@ -74,7 +74,7 @@ def _rule(form: Form) -> dict[str, Any]:
 
 
 def _given(guardrail: Any) -> dict[str, Any]:
-    """Fill the form with the guardrail."""
+    """Return the form's fields, filled in from the guardrail."""
     kind = "never" if guardrail.never is not None else "always"
     about = getattr(guardrail, kind)
     lists = {name: "\n".join(getattr(about, name) or ()) for name in LISTS}

@@ -1,5 +1,5 @@
-"""Shows the console's pages of policies: all of them, one, its versions and their differences, its
-deletion."""
+"""Shows the console's pages of policies: the list, one policy, its versions and their differences,
+and its deletion."""
 
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -30,7 +30,7 @@ from policies.ground.errors import Invalid, NotFound, SluiceError
 
 FILTERS = ("name", "source", "agent_role", "industry", "process_group")
 SOURCES = 4
-"""Sources of a policy that the list names."""
+"""The most sources of a policy that the list names."""
 
 
 async def show_policies(visit: Visit, problem: SluiceError | None = None) -> Html:
@@ -57,19 +57,19 @@ async def reload_files(visit: Visit) -> See:
 
 
 def body_of(policy: PolicyResponse | PolicyFields) -> dict[str, Any]:
-    """Return what an author writes of a policy."""
+    """Return the fields of a policy that its author writes."""
     return {name: getattr(policy, name) for name in FIELDS}
 
 
 def read_version(text: str) -> int:
-    """Read the number of a version. Raises `Invalid`."""
+    """Read the number of a version. Raises `Invalid` if the text is no number."""
     if not (text.isascii() and text.isdecimal() and len(text) < 10):
         raise Invalid("a version is a number")
     return int(text)
 
 
 async def version_of(visit: Visit, policy_id: str, number: int) -> PolicyVersion:
-    """Find a version. Raises `NotFound` if the policy has no such version."""
+    """Return a version of a policy. Raises `NotFound` if the policy has no such version."""
     found = await newest_before(visit, policy_id, number + 1)
     if found is None or found.version != number:
         raise NotFound(f"the policy has no version {number}")
@@ -77,19 +77,19 @@ async def version_of(visit: Visit, policy_id: str, number: int) -> PolicyVersion
 
 
 async def newest_before(visit: Visit, policy_id: str, number: int) -> PolicyVersion | None:
-    """Return the newest version below `number`."""
+    """Return the newest version below `number`; None if there is none."""
     cursor = write_cursor((number,))
     page = await visit.call(list_policy_versions, policy_id=policy_id, limit="1", cursor=cursor)
     return page.rows[0] if page.rows else None
 
 
 ROWS = 100
-"""Rows of what is newly allowed, and of what is newly denied."""
+"""The most rows of newly allowed access that are shown, and of newly denied access."""
 
 
 class FieldChange(NamedTuple):
-    """One field's change: items of a list that came and went, or a value before and after, of
-    which None is an absent one."""
+    """A change of one field: the items that were added to and removed from a list, or the value
+    before and after, each None if the field was absent."""
 
     field: str
     added: list[str]
@@ -100,7 +100,8 @@ class FieldChange(NamedTuple):
 
 
 def field_changes(old: Mapping[str, Any] | None, new: Mapping[str, Any]) -> list[FieldChange]:
-    """The fields that differ, in the order of a policy file. Without `old` everything is new."""
+    """Return the fields that differ, in the order of a policy file. Without `old` everything is
+    new."""
     found = []
     for field in FIELDS:
         before, after = None if old is None else old[field], new[field]
@@ -116,15 +117,16 @@ def field_changes(old: Mapping[str, Any] | None, new: Mapping[str, Any]) -> list
 
 
 def line_changes(old: str, new: str) -> list[tuple[str, str]]:
-    """Lines of `new` and `old` with `+`, `-` or a space before each, and three around each change;
-    `@` stands for lines that are left out. Empty if they are alike."""
+    """Return the lines that differ with up to three unchanged lines around them, as pairs of a mark
+    and the line. The mark is `+`, `-` or a space; `@` stands for lines that are left out. Empty if
+    the texts are alike."""
     lines = list(unified_diff(old.splitlines(), new.splitlines(), lineterm=""))[2:]
     return [("@", "") if each.startswith("@@") else (each[0], each[1:]) for each in lines]
 
 
 def shortened(found: dict[str, Any]) -> dict[str, Any]:
-    """The answer of a diff or a review with at most `ROWS` rows of each kind, and how many there
-    are `more`."""
+    """Return the answer of a diff or a review with at most `ROWS` rows of each kind (`found`), and
+    the number of rows left out of each (`more`)."""
     kinds = ("newly_allowed", "newly_denied")
     return {
         "found": found | {kind: found[kind][:ROWS] for kind in kinds},
@@ -155,7 +157,7 @@ async def show_policy(visit: Visit) -> Html:
 
 
 async def _escapes(visit: Visit, policy: PolicyResponse) -> list[Escape]:
-    """Find the policy's denials that a call without an agent escapes."""
+    """Return the policy's denials that a call avoids if it names no agent."""
     if not policy.permitted_agent_ids:
         return []
     page = await visit.call(list_policies, agent_role=policy.agent_role, limit="1000")
@@ -177,7 +179,7 @@ async def delete(visit: Visit) -> See:
 
 
 VERSIONS = 25
-"""Versions on a page."""
+"""The number of versions on a page."""
 HISTORY_DONE = {
     "deleted": "The policy is deleted: it decides nothing any more. Its history remains."
 }
@@ -209,7 +211,8 @@ async def show_history(visit: Visit) -> Html:
 
 
 async def compare(visit: Visit) -> Html:
-    """Show what differs between two versions: the text, and exactly what each allows."""
+    """Show the differences between two versions of a policy: in their text, and exactly in the
+    access that each allows."""
     policy_id = visit.required("id")
     old = await version_of(visit, policy_id, read_version(visit.required("from")))
     new = await version_of(visit, policy_id, read_version(visit.required("to")))
@@ -228,7 +231,7 @@ async def compare(visit: Visit) -> Html:
 
 
 async def _current(visit: Visit, policy_id: str) -> int | None:
-    """Return the version in force; None if the policy is deleted."""
+    """Return the number of the version in force; None if the policy is deleted."""
     try:
         version: int = (await visit.call(get_policy, policy_id=policy_id)).version
     except NotFound:

@@ -12,13 +12,15 @@ from policies.definitions.policy_form import FIELDS, LISTS, POLICY_FILE
 from policies.ground.errors import Invalid, invalid
 
 MAX_FORM = 4 * MAX_FILE
-"""Bytes of a form with a text: three stand for each letter that is not plain."""
+"""The most bytes of a form with a policy text. In a form, a special character takes three bytes for
+each of its own."""
 MAX_POLICY = 256 * 1024
-"""Characters of one policy: they take about 20 ms of the event loop to read."""
+"""The most characters of one policy. Reading so many takes about 20 ms of the event loop."""
 _LARGE = 16 * 1024
-"""Characters that take some milliseconds to read."""
+"""The number of characters from which on a text is read in a thread, since it takes some
+milliseconds."""
 _WIDTH = 88
-"""A list that fits stands on one line."""
+"""The number of characters up to which a list is written on one line."""
 
 # All else is in quotes: YAML 1.1 takes many words and numbers for something that they are not.
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
@@ -27,14 +29,15 @@ _ALWAYS_WRITTEN = frozenset(("allowed_sources", "denied_sources"))
 
 
 class PolicyRead(NamedTuple):
-    """What a text says: the policy's body, or the faults that keep it from being one."""
+    """The result of reading a policy text: the policy's body, or None and the faults of the
+    text."""
 
     body: dict[str, Any] | None
     faults: list[DefinitionFault]
 
 
 def written(body: Mapping[str, Any]) -> str:
-    """A policy's body as text, which `read` reads as the same body."""
+    """Return a policy's body as text, from which `read` returns the same body."""
     lines: list[str] = []
     for key in FIELDS:
         value = body[key]
@@ -47,7 +50,7 @@ def written(body: Mapping[str, Any]) -> str:
 
 
 def read(text: str) -> PolicyRead:
-    """The one policy of a text."""
+    """Read the one policy that a text holds. More or fewer than one are a fault."""
     bodies, faults = _parsed(text, MAX_POLICY)
     if len(bodies) != 1 and not faults:
         message = f"must have one entry here, not {len(bodies)}"
@@ -56,9 +59,9 @@ def read(text: str) -> PolicyRead:
 
 
 async def read_policies(text: str) -> list[dict[str, Any]]:
-    """The policies of a text: a policy file (`policies: […]`), a list of policies, or one policy,
-    in YAML or JSON. Raises `Invalid`; each line of its details begins with the line of a fault.
-    """
+    """Return the policies of a text: a policy file (`policies: […]`), a list of policies, or one
+    policy, in YAML or JSON. Raises `Invalid`; each line of its details begins with the line of a
+    fault."""
     if len(text) < _LARGE:
         bodies, faults = _parsed(text, MAX_FILE)
     else:
@@ -70,14 +73,16 @@ async def read_policies(text: str) -> list[dict[str, Any]]:
 
 
 def whole_or_part(form: Form) -> dict[str, Any]:
-    """Whether the policies of a form are a whole set, or a change of what is in force."""
+    """Return the operation's fields that say whether the policies of the form are a whole set, or a
+    change of the set in force."""
     if form.get("holds") == "all":
         return {}
     return {"keep_others": True, "without": form.lines("without")}
 
 
 def _parsed(text: str, most: int) -> tuple[list[dict[str, Any]], list[DefinitionFault]]:
-    """The policies of a text, and its faults by line. With faults, some policies are missing."""
+    """Return the policies of a text, and its faults by line. If there are faults, some policies are
+    missing."""
     faults = DefinitionFaults("the text")
     found: dict[str, Any] | None = None
     try:
@@ -94,7 +99,7 @@ def _parsed(text: str, most: int) -> tuple[list[dict[str, Any]], list[Definition
 
 
 def _as_file(tree: Node) -> Node:
-    """The text as a policy file would have it."""
+    """Return the parsed text in the structure of a policy file."""
     if tree.tag == "map" and "policies" in tree.value:
         return tree
     policies = tree if tree.tag == "list" else Node(tree.line, "list", [tree])

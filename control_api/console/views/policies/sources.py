@@ -1,4 +1,4 @@
-"""Shows the console's pages of the levels that the tenant states of its sources."""
+"""Shows the console's pages of the sensitivity levels that the tenant states for its sources."""
 
 from typing import Any
 
@@ -43,7 +43,8 @@ async def show_source(visit: Visit, problem: SluiceError | None = None) -> Html:
 
 
 async def put(visit: Visit) -> See:
-    """State the level of a new pattern, or of one that has a level."""
+    """Set the sensitivity level of a source pattern, whether the pattern is new or has a level
+    already."""
     pattern = visit.form.get("id") or visit.required("source_pattern")
     level = visit.required("sensitivity_level")
     await visit.call(put_source, source_pattern=pattern, sensitivity_level=level)

@@ -57,7 +57,7 @@ def binaries(*names: str, nullable: bool = False) -> list[sa.Column[bytes]]:
 def table(
     name: str, *columns: sa.schema.SchemaItem, key: tuple[str, ...] = (), **options: bool
 ) -> None:
-    """Creates a table whose primary key begins with the tenant."""
+    """Create a table whose primary key begins with the tenant."""
     op.create_table(
         name,
         *texts("tenant_id"),
