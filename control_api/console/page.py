@@ -165,7 +165,7 @@ class Visit:
 
     @property
     def signed_in(self) -> SignedIn:
-        """The signed-in person. Raises `Unauthorized` if nobody is signed in."""
+        """The signed-in person. Raises `Unauthorized` if there is none."""
         if self.who is None:
             raise Unauthorized("sign in first")
         return self.who

@@ -150,8 +150,8 @@ async def _page(
 
 def _as_change(pub: Mapping[str, Any], tenant_id: str) -> dict[str, Any]:
     """Return the `pub` of an `incarnation` entry in the form that the `pub` of a `change` entry
-    has. The actor is `system`: the entry names nobody, since a command on the host or the service
-    itself wrote it."""
+    has. The actor is `system`, because the entry names no person: a command on the host or the
+    service itself wrote it."""
     if "origin" in pub:
         what, before = LOG_ACCEPTED, {"checkpoint": pub["cited"]}
         after = {name: pub[name] for name in ("number", "origin")}

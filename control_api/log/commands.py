@@ -78,8 +78,9 @@ What pinned the log before goes on refusing it, until each has accepted the new 
   sluice verify --checkpoint      give the checkpoint above in place of the old one
   a browser with the console      its reader confirms the new origin
 Tell each, by another way than this service, why the log lost entries, and the new origin."""
-"""The instructions that the command prints for the operator. Whoever has pinned the old origin must
-accept the new one by hand: a pin that followed by itself would protect nothing."""
+"""The instructions that the command prints for the operator. Everything that has pinned the old
+origin must be told by hand to accept the new one: a pin that followed a change without being asked
+would protect nothing."""
 
 
 async def accept_incarnation(

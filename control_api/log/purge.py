@@ -2,23 +2,23 @@
 the documents that no entry can cite any more.
 
     prove      verify the entries that are old enough (`purge_plan`)
-    agree      they are the beginning of a checkpoint that the store outside has
+    agree      they are the beginning of a checkpoint that the checkpoint store has
     commit     a signed note of their size, the `purge` entry and the anchor, in one transaction
-    cover      a checkpoint, stored outside too, of a size that includes the `purge` entry
+    cover      a checkpoint, put into the checkpoint store too, that includes the `purge` entry
     remove     the rows, a few at a time
 
 A crash at any point leaves a log that verifies, and a purge that the next run continues. Two
 replicas that run at once make a single purge.
 
-A document goes once all of this holds:
+A document is removed once all of these rules hold:
 
     it is no longer in force
     the oldest entry that is kept was recorded more than `LATE_DELIVERY` after it was replaced
     no kept entry that was decided less than `LATE_DELIVERY` after it was replaced cites it
 
 A sidecar that was cut off delivers late, so an entry may cite a document that was replaced long
-before the entry was recorded. The third rule finds those that have arrived. The second is for those
-that have not: if a sidecar delivers more than `LATE_DELIVERY` after the log's retention, its
+before the entry was recorded. The third rule finds the entries that have arrived. The second is for
+those that have not: if a sidecar delivers more than `LATE_DELIVERY` after the log's retention, its
 decisions stay valid, but can't be derived again.
 """
 
@@ -64,7 +64,8 @@ _CITED = re.compile(rb'"(?:role|sources)":"([0-9a-f]{64})"')
 
 
 async def forget_documents(store: Store, tenant_id: str) -> int:
-    """Remove the documents that fulfil the three rules above; return how many were removed."""
+    """Remove the documents for which the module's three rules hold; return how many were
+    removed."""
     async with store.reading(tenant_id) as connection:
         due = await _due_documents(connection, tenant_id)
         if not due:
@@ -155,8 +156,8 @@ class Checkpoints(Protocol):
     """Makes the checkpoints that a purge needs."""
 
     async def covering(self, tenant_id: str, size: int) -> StoredCheckpoint:
-        """Return a checkpoint of at least `size` entries that is in the store outside; sign one now
-        if need be. Raises `PurgeMismatch` if the log contradicts an earlier checkpoint, and
+        """Return a checkpoint of at least `size` entries that is in the checkpoint store; sign one
+        now if need be. Raises `PurgeMismatch` if the log contradicts an earlier checkpoint, and
         `Unavailable`."""
         ...
 
@@ -231,9 +232,9 @@ class Purge:
         return await self._store.write(tenant_id, work)
 
     async def _sign(self, tenant_id: str, purged: Purged) -> str:
-        """Return a signed note of the prefix to purge. It is not put into the store outside,
-        because that has a checkpoint of a larger tree, of which this one is proven to be the
-        beginning."""
+        """Return a signed note of the prefix to purge. The note is not put into the checkpoint
+        store, because that has a checkpoint of a larger tree, which is proven to begin with this
+        prefix."""
         covering = await self._checkpoints.covering(tenant_id, purged.size)
         publics = await log_keys.trusted(self._store, self._ring)
         at = checkpoint.read(covering.note, covering.origin, publics)

@@ -1,8 +1,8 @@
-"""Reads events from the log: lists of events, a session's trail, an event's lineage; and tells an
-event that was never recorded from one whose row was deleted, by the time that its id contains.
+"""Reads events from the log: lists of events, a session's trail, an event's lineage. If an event is
+missing, the time in its id shows whether it was never recorded or its row was deleted.
 
 Pages follow `seq`, which only grows, so they neither skip nor repeat an event while others are
-appended. Everything shown comes from the entry's bytes; columns only find the entry.
+appended. Everything shown comes from the entry's bytes; columns are only used to find the entry.
 """
 
 import asyncio

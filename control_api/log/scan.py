@@ -1,8 +1,9 @@
 """Reads a range of a tenant's log, page by page, and checks each entry against its hash, its
 columns and its openings. Used by verifications and before a purge.
 
-A missing opening may have been erased while the log was read, or after the range was recorded: then
-a `redact` entry behind the range says so.
+An opening may have been erased after its range was recorded, even while the log is being read.
+Therefore the `redact` entry that explains a missing opening may lie behind the range, and is looked
+up there.
 """
 
 import asyncio

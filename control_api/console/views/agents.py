@@ -222,8 +222,9 @@ async def show_agent(visit: Visit, problem: SluiceError | None = None) -> Html:
 
 
 async def _access(visit: Visit, agent: AgentDetail) -> tuple[list[Any], list[str]]:
-    """Return the sources that the policies of its roles allow the agent, whether or not it is
-    approved, and the roles that can't be analysed, with the reason."""
+    """Return the rows of the access analysis for the agent, and the roles that can't be analysed,
+    with the reason. The rows say which sources the policies of the agent's roles allow it, whether
+    or not it is approved."""
     rows: list[Any] = []
     faults = []
     for role in agent.permitted_roles[:MAX_ROLES]:

@@ -36,7 +36,8 @@ STALE_MS = 25_000
 anew every 10 seconds at most, and its set's age counts from when it asked: so up to 20 seconds are
 usual."""
 COMPARED = 100
-"""The number of decisions after which a candidate has shown enough of what it would change."""
+"""The number of decisions after which a candidate is listed as ready to be promoted or discarded,
+because its effect is known well enough."""
 _TONES = ("bad", "warn", "info")
 
 

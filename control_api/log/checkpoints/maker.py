@@ -1,9 +1,10 @@
-"""Makes the checkpoints of logs: reads back, compares, signs, stores outside, publishes.
+"""Makes the checkpoints of logs: reads entries back, compares them with earlier checkpoints, signs,
+puts the note into the checkpoint store, and publishes it.
 
 INVARIANT: in this order, each step durable before the next. A note is signed only over rows that
-were read back and that agree with every checkpoint before, and is published only once the store
-outside has it. Any number of replicas may do this at once: of two that want to follow the same
-note, the store refuses one.
+were read back and that agree with every checkpoint before, and is published only once the
+checkpoint store has it. Any number of replicas may do this at once: of two that want to follow the
+same note, the store refuses one.
 """
 
 import asyncio

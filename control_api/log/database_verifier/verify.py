@@ -2,7 +2,7 @@
 
 Reads through the store's own queries, without starting any part of the service.
 `control_api.log.verify` checks entries, columns, index, head and anchor; this module compares the
-result with the checkpoints of the database, of the store outside and of the arguments.
+result with the checkpoints of the database, of the checkpoint store and of the arguments.
 """
 
 import asyncio

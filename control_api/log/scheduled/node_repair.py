@@ -156,7 +156,7 @@ def _read(
 ) -> Checkpoint | None:
     """Return the checkpoint that a stored note signs; None if it is not signed by one of `publics`.
     A missing signature is no error here: the checkpoint maker compares the checkpoints with the
-    store outside."""
+    checkpoint store."""
     if row is None:
         return None
     try:
