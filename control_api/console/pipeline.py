@@ -2,9 +2,9 @@
 
     host > session > page > scope > form and its token > view > response
 
-The console answers under its own host alone. A page on the web can make its own name resolve to
-this service (DNS rebinding). Browsers then take its answers for that page's; the name stays in
-`Host`.
+The console answers only under its own host name, as a defence against DNS rebinding: a page on the
+web can make its own name resolve to this service, and browsers then treat our answers as that
+page's. But the request's `Host` still has the foreign name.
 """
 
 import hmac

@@ -10,7 +10,7 @@ the entries, or that does not follow the last one, means that the database was r
 written to by another program. Everything appended to it would be numbered and chained wrongly
 forever, so a mismatch is fatal.
 
-Logs who changed what.
+Also appends the `change` entries, which record who changed what.
 """
 
 from collections.abc import Callable, Sequence

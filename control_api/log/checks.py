@@ -1,8 +1,8 @@
-"""Checks what verification needs besides the entries: the anchor of a purged log, the counters of
-the spools, and that the search index is complete.
+"""Checks the parts of a log that verification needs besides the entries: the anchor of a purged
+log, the counters of the spools, and the completeness of the search index.
 
 Retention is the only way in which a log may lose entries: it takes a note that only the log's key
-can sign, and a `purge` entry that says the same. A counter ahead of the log would have sidecars
+can sign, and a `purge` entry with the same content. A counter ahead of the log would have sidecars
 forget records that the log does not have. Deleting from the index, which no proof covers, would
 hide an event from every list; surplus rows do no harm, since a search compares each entry again.
 """
@@ -180,8 +180,8 @@ class SpoolEnds:
         self.ends: dict[Source, ChainEnd] = {}
 
     def see(self, entry: dict[str, Any]) -> None:
-        """Take in a decoded entry. Raises `ValueError`, `TypeError` or `LookupError` if its place
-        in a spool can't be read."""
+        """Take a decoded entry into account. Raises `ValueError`, `TypeError` or `LookupError` if
+        its place in a spool can't be read."""
         src = entry.get("src")
         if src is None:
             return

@@ -1,17 +1,19 @@
-"""Compares the stored counts of a log with its entries, which are the truth, by counting anew.
+"""Compares the stored counts of a log with its entries, by counting these anew. The entries are
+authoritative.
 
-The counts change with every entry, so each of them is right at any moment: the comparison takes
-them from one snapshot (`Recount`). What differs was changed in the database by somebody else. The
-comparison changes nothing, and verifies no entry: the scheduled verification does.
+The stored counts change with every entry, so each of them is right at any moment: the comparison
+takes them from one snapshot (`Recount`). A difference means that somebody else changed the
+database. The comparison changes nothing, and verifies no entry, which the scheduled verification
+does.
 
     recount = Recount(store, tenant_id, take, rest)
     await recount.walk()                 every entry, from the head back to the oldest
     async with store.snapshot(...):
-        await recount.close(connection)  what came since; the stored counts are of the same entries
+        await recount.close(connection)  the entries since; the stored counts are of the same ones
 
 INVARIANT: the stored counts change with the entries that they count, in one transaction. So within
-one snapshot, they are those of exactly the rows that it shows. The walk goes back to front because
-a purge removes the oldest entries: what it removes meanwhile was not counted yet.
+one snapshot, they are the counts of exactly the rows that it shows. The walk goes back to front
+because a purge removes the oldest entries: those that it removes meanwhile were not counted yet.
 
 Counts are compared by their sums (`CountSums`). A sum is that of count times weight, over all
 values of a dimension and time bucket. The weight of a value follows from a secret that is drawn for

@@ -1,14 +1,15 @@
-"""Erases openings of one tenant's log, in such a way that the log still verifies, and then empties
-SQLite's write-ahead log, which holds pages from before.
+"""Erases openings (the values behind commitments, such as personal data) of one tenant's log, in
+such a way that the log still verifies. Then empties SQLite's write-ahead log, which still holds
+pages from before.
 
     find       a few entries of the target, and the lineage of its events
     check      no legal hold covers one of them, under the lock that placing a hold takes
-    erase      their openings, the index rows derived from them, and the `redact` entry that says
-               so, in one transaction
+    erase      their openings, the index rows derived from them, and the `redact` entry that records
+               it, in one transaction
 
-Repeated until nothing is left, or until the request's budget is spent. If we die between two steps,
-what was erased is recorded as erased, and the same request erases the rest. If we die before the
-write-ahead log is empty, opening the database folds what is left of it.
+These steps are repeated until nothing is left, or until the request's budget is spent. If we die
+between two steps, what was erased is recorded as erased, and the same request erases the rest. If
+we die before the write-ahead log is empty, opening the database folds the rest of it into the file.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Writes an audit event as a line of an export, in the format that is asked for by name.
+"""Writes an audit event as a line of an export, in the format that the request names.
 
 CloudEvents 1.0, JSON    https://github.com/cloudevents/spec/blob/v1.0.2/cloudevents/spec.md
 ECS 8.17                 https://www.elastic.co/guide/en/ecs/8.17/ecs-field-reference.html
@@ -6,7 +6,7 @@ OCSF 1.8.0               Datastore Activity (class 6005), profile Security Contr
     https://schema.ocsf.io/1.8.0/classes/datastore_activity?profiles=security_control
 OTLP/JSON                `LogRecord` and its resource,
     https://opentelemetry.io/docs/specs/otlp/#json-protobuf-encoding
-CSV (RFC 4180)           a spreadsheet opens it without running any of it
+CSV (RFC 4180)           a spreadsheet does not run any of it as a formula
 """
 
 import re

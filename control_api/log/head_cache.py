@@ -71,7 +71,8 @@ class LogHeadCache:
         return self._store.autocommit is not None
 
     def remember(self, tenant_id: str, end: LogEnd) -> None:
-        """Cache `end`. Call this after a commit that moved the log's end there."""
+        """Cache `end`, the end of a tenant's log. Call this after a commit that moved the log's end
+        there."""
         if self.useful:
             batch = _OpenBatch(end, LogChain(tenant_id, end), [])
             _put(self._open, tenant_id, batch, MAX_LOGS)
@@ -92,7 +93,7 @@ class LogHeadCache:
 
     def prepare(self, tenant_id: str, record: Record, place: int) -> None:
         """Number a record while the batch before its own is committed, if all records before it are
-        numbered. `place` is the record's place in its own batch."""
+        numbered. `place` is its place in the queue of waiting records."""
         batch = self._open.get(tenant_id)
         if batch is not None and len(batch.answers) == place < MAX_BATCH:
             batch.answers.append(try_add(batch.chain, record, self._store.clock.now()))

@@ -153,7 +153,7 @@ class PurgeResult:
 
 
 class Checkpoints(Protocol):
-    """Makes the checkpoints that a purge needs."""
+    """The interface through which a purge gets the checkpoints that it needs."""
 
     async def covering(self, tenant_id: str, size: int) -> StoredCheckpoint:
         """Return a checkpoint of at least `size` entries that is in the checkpoint store; sign one

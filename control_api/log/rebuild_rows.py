@@ -50,7 +50,8 @@ class RebuildChanges:
 
     async def make(self, work: Callable[[AsyncConnection], Awaitable[int]]) -> int:
         """Run `work` in a transaction, under the log's lock; `work` returns how many things it
-        changed. Before the first change, the log records that a rebuild has begun."""
+        changed. The transaction of the first change also appends an entry that says that a rebuild
+        has begun."""
         begun = self._begun
 
         async def change(tx: Transaction) -> int:

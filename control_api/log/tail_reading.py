@@ -91,7 +91,8 @@ FIELDS = (
     "session_id",
     "sidecar_id",
 )
-"""The fields of an event that are shown to a follower: all but its hashes and its query."""
+"""The fields of an event that are shown to a follower. Its hashes and the content of its request,
+such as `query`, are left out."""
 _log = logging.getLogger("sluice.follow")
 
 

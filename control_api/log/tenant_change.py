@@ -72,8 +72,9 @@ async def stored(connection: AsyncConnection, tenant_id: str) -> StoredTenant:
 
 
 async def publish_settings(store: Store, settings: Settings, tenant_id: str) -> None:
-    """Publish the tenant's document with the service's current settings, and keep the documents
-    that were published by a version that kept none. Writes nothing if nothing has changed."""
+    """Publish the tenant's document with the service's current settings. Also keep the documents in
+    force that an older version published without keeping them for later derivation. Writes nothing
+    if nothing has changed."""
 
     async def work(tx: Transaction) -> None:
         tenant = await tenant_rows.get(tx.connection, tenant_id)

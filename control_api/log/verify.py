@@ -1,5 +1,5 @@
 """Verifies a tenant's log, from its beginning or the anchor of its last purge up to the head as of
-the start: every entry against its hash, its columns, its openings and the head.
+the start. Checks every entry against its hash, its columns, its openings and the head.
 
 A purge may begin meanwhile and remove entries that are still to be read: the verification then
 restarts after the purged entries.

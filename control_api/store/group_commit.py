@@ -1,7 +1,8 @@
 """Group commit: concurrent requests share a transaction. Knows neither records nor tables.
 
-While one batch of a lane is being committed, the next one collects. Cancelling a caller does not
-withdraw its item: the item is still committed with its batch.
+While one batch of a lane (the queue of writes that must be ordered) is being committed, the next
+one collects. Cancelling a caller does not withdraw its item: the item is still committed with its
+batch.
 """
 
 import asyncio
@@ -16,9 +17,9 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 MAX_BATCH = 512
-"""Items in one transaction. The limit bounds how long later items wait for it."""
+"""The most items in one transaction. The limit bounds how long later items wait for it."""
 MAX_WAITING = 8192
-"""Items that may wait in one lane. Further items are refused at once."""
+"""The most items that may wait in one lane. Further items are refused at once."""
 HALVED = 128
 """If at least this many items wait for a lane's first batch, only half of them go into it, so that
 the others can be prepared meanwhile (`prepare`)."""

@@ -153,7 +153,7 @@ def _postgresql(url: URL, limits: DatabaseLimits = LIMITS) -> PostgresqlDatabase
 
 
 class ReadOnlySqlite(SqliteReads):
-    """A SQLite file, or a copy of one. Every write fails."""
+    """A SQLite file, or a copy of one, opened only for reading. Every write fails."""
 
     def __init__(self, url: URL) -> None:
         path = Path(url.database or "")

@@ -65,8 +65,9 @@ T = TypeVar("T")
 BUSY_SECONDS = 5.0
 """Seconds that a writer waits for another process's transaction to end."""
 CHECKPOINT_PAGES = 4000
-"""Pages of the WAL (16 MiB) before a checkpoint. Most pages that a batch changes were also changed
-by the batch before, so a late checkpoint copies them once instead of many times."""
+"""The number of WAL pages (16 MiB) after which SQLite copies them into the file. Most pages that a
+batch changes were also changed by the batch before, so copying late copies them once instead of
+many times."""
 CACHE_KIB = 16 * 1024
 """The size of a writer's page cache in KiB: large enough that a block of entries is still cached
 when it is indexed."""

@@ -1,7 +1,6 @@
-"""One change of a tenant: the changed rows, the log's records of the change, and the policy-set
-documents that follow from it, committed together or not at all. Knows no route and no management
-rule.
-"""
+"""A transaction that changes one tenant: the changed rows, the log's records of the change, and the
+policy-set documents that follow from it, committed together or not at all. Knows no route and no
+management rule."""
 
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple

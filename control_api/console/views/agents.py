@@ -88,7 +88,7 @@ FILTERS = ("text", "status", "agent_role", "owner")
 QUEUE = 50
 """The most agents of each status that the queue of agents waiting for a decision shows."""
 FIELDS = ("display_name", "description", "owner", "framework", "workload", "bound_key_id")
-"""The fields of an agent that are text, beside its id and role."""
+"""The text fields of an agent's form, beside its id and role."""
 
 
 async def show_agents(visit: Visit) -> Html:

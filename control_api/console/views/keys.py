@@ -26,7 +26,8 @@ _SOON = 14 * 86_400_000_000  # microseconds
 
 
 async def show_keys(visit: Visit) -> Html:
-    """Show the keys that are not revoked, newest first; or those of enrolled pods."""
+    """Show the keys that are not revoked, newest first; with `of=pods`, the keys of enrolled pods
+    instead."""
     enrolled = visit.query.get("of") == "pods"
     query = {"enrolled": "true" if enrolled else None, **visit.filled("cursor")}
     page = await visit.call(list_keys, limit="50", **query)

@@ -88,8 +88,9 @@ async def sign_out(visit: Visit) -> See:
 
 
 async def enter(visit: Visit, cookie: str) -> See:
-    """Lead a visitor whose session has just begun to the page that was asked for. A session that
-    the browser had before ends: its secret may be known to the person who set it."""
+    """Give a visitor who has just signed in the session's cookie, and lead them to the page that
+    they asked for. A session that the browser had before is ended, since the person who set it may
+    know its secret."""
     if visit.who is not None and visit.sessions is not None:
         await visit.sessions.end(visit.who)
     headers = {"Set-Cookie": session_cookie(cookie, secure=visit.secure)}

@@ -52,8 +52,8 @@ from policies.trail.log_file.lines import (
 )
 
 PAGE_ROWS, PAGE_BYTES = 2000, 4 * 1024 * 1024
-"""The most rows of a page, and the size in bytes that a page is meant to have, judging by the page
-before it."""
+"""The most rows of a page, and its target size in bytes. The number of rows follows from how large
+the lines of the page before were."""
 FIRST_ROWS = 500
 DOCUMENTS = 8
 """Documents read at a time. Each may have 1 MiB."""
@@ -235,8 +235,9 @@ async def open_export(store: Store, tenant_id: str, wanted: Wanted, ring: KeyRin
 
 
 def _has_end(wanted: Wanted, part: LogPart, began: int) -> bool:
-    """Return whether the log had reached the end that was asked for at `began` (microseconds since
-    1970, UTC). What is recorded later would not be in the file anyway."""
+    """Return whether the log had already reached the requested end when the export began, at
+    `began` (microseconds since 1970, UTC). Entries that are recorded later would not be in the file
+    anyway."""
     if wanted.limit is not None and part.first + wanted.limit <= part.size:
         return True
     if isinstance(wanted.until, Moment):

@@ -118,9 +118,9 @@ class Rederivation:
             await asyncio.sleep(self._pause)
 
     async def finding(self, before: SelfCheck) -> Finding | None:
-        """Return the first decision that differs: the one that an earlier step reported, unless
-        this step walked past it; otherwise one of this step. `before` is the state at the start of
-        the step."""
+        """Return the first decision that differs, among those of this step and the one that an
+        earlier step reported. The earlier one no longer counts if this step walked past it.
+        `before` is the state at the start of the step."""
         code, _, message = (before.reason or "").partition(": ")
         if code not in DERIVED:
             return self._found

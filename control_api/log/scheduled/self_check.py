@@ -42,7 +42,7 @@ ROUND = DAY
 """The time (microseconds) between the starts of two full rounds, at least. New entries are verified
 within minutes."""
 IDLE = 600_000_000
-"""Microseconds after which a log without new entries is looked at again."""
+"""Microseconds after which a log without new entries gets another step of verification."""
 
 
 def is_fresh(state: SelfCheck, size: int, now: int) -> bool:

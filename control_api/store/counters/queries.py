@@ -173,7 +173,8 @@ _UPSERT = f"INSERT INTO candidate_counts ({_NAMES}) VALUES ({_MARKS}) {ON_CONFLI
 
 
 class CountedValue(NamedTuple):
-    """The decisions counted for one value. `last_ts` is in microseconds since 1970 UTC."""
+    """The numbers of allowed and denied decisions for one value of a dimension. `last_ts` is the
+    time of the last one, in microseconds since 1970 UTC."""
 
     value: str
     allowed: int

@@ -265,7 +265,7 @@ class LogChain:
 
     @property
     def end(self) -> LogEnd:
-        """The end of the log after `save`."""
+        """The end of the log once `save` has succeeded."""
         frontier = self._tree.to_bytes()
         place = (self._tree.size, self._last_leaf, self._last_ts, frontier)
         return LogEnd(self.log, *place, self._loaded.candidates)

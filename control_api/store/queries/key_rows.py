@@ -1,4 +1,4 @@
-"""Queries API keys, and the keys of enrolled pods. Of both only the SHA-256 is stored."""
+"""Queries API keys, and the keys of enrolled pods. Only the SHA-256 of each key is stored."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass

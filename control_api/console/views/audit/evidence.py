@@ -2,7 +2,8 @@
 
     export > a file, at most MAX_EXPORT bytes > sluice report > report.html and report.json > a ZIP
 
-The verifier is a program apart, which this service starts and does not import.
+The program that makes the report is a verifier of its own, which this service starts and does not
+import.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Writes policies as text for people, and reads them back, with every fault at its line."""
+"""Writes policies as text for people, and reads such text, reporting every fault with its line."""
 
 import asyncio
 import re

@@ -1,4 +1,4 @@
-"""The schema of release 0.1.
+"""Creates the schema of release 0.1.
 
 The steps 0001 to 0006 that led to it were never in a release: no database stands at one of them.
 
