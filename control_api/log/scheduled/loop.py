@@ -1,6 +1,6 @@
 """Runs the scheduled verification of every tenant's log, and of a log that someone asked for, and
 passes the findings on: to readiness, to metrics, and to the service's log. Knows nothing of
-entries: `log.self_check` verifies them.
+entries: `self_check` verifies them.
 
 Also compares each log's counts with its entries, once a day and on request.
 
