@@ -1,4 +1,6 @@
-"""Tells whether policies allow everything whose id begins in one way. Pure."""
+"""Tells if a caller may read every source whose id begins with a given prefix. Pure. The proxy asks
+before it shows a list of names below that prefix, which would otherwise reveal sources that the
+caller may not read."""
 
 from dataclasses import replace
 
@@ -9,9 +11,9 @@ from policies.retrieval import Retrieval
 
 
 def allows_below(retrieval: Retrieval, facts: Facts) -> bool:
-    """Return whether the policies allow every source whose id begins with the retrieval's id.
-    Return False in doubt: also if the tenant states levels of sources below it, which the policies
-    might not allow."""
+    """Return whether the policies allow every source whose id begins with the retrieval's
+    `source_id`. Return False in doubt: also if the tenant states sensitivity levels of sources
+    below this prefix that the policies might not allow."""
     role, start = facts.role, retrieval.source_id
     if role is None:
         return False

@@ -1,5 +1,5 @@
-"""Parses a call that holds several retrievals, and says when to stop deciding them (`CONTRACT.md`,
-Evaluation). Knows nothing of how one is decided."""
+"""Parses a call that holds several retrievals, and says after which decision to stop
+(`CONTRACT.md`, Evaluation). Knows nothing of how a retrieval is decided."""
 
 from typing import Any, Literal, NamedTuple
 
@@ -17,15 +17,16 @@ _STOP: dict[str, _Verdict | None] = {
 
 
 class BatchRequest(NamedTuple):
-    """The retrievals in order. The first decision that equals `stop_on` is the last one made; None
-    decides all retrievals."""
+    """A parsed batch call: its retrievals in order, and when to stop. The first decision that
+    equals `stop_on` is the last one made; if `stop_on` is None, all retrievals are decided."""
 
     retrievals: list[Retrieval]
     stop_on: _Verdict | None
 
 
 def parse_batch(body: dict[str, Any]) -> BatchRequest:
-    """Parse each item like a single evaluation. Raises `Invalid` with every item's complaints."""
+    """Parse each item like the body of a single evaluation. Raises `Invalid` with every item's
+    complaints."""
     items, semantics = body.get("items"), body.get("semantics", "all")
     complaints = []
     if not isinstance(items, list) or not 1 <= len(items) <= MAX_ITEMS:

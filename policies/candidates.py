@@ -25,22 +25,25 @@ ERROR = "evaluation_error"
 """The `policy_name` of a candidate that could not be read or evaluated."""
 
 MAX_ANSWERS = 128
-"""The most answers that a candidate's role remembers."""
+"""The most answers that are remembered for one role of a candidate."""
 
 _WITHOUT_POLICIES = frozenset(NAMES[: NAMES.index("policy_exists")])
 
 
 class CandidateRoles(Protocol):
-    """The source of candidates' roles: a `PolicySet`, or what stands before one."""
+    """An object that looks up candidates' roles: a `PolicySet`, or a stand-in that first loads what
+    it needs."""
 
     def candidate_role(self, candidate: str, role: str) -> Role | None:
-        """Return the role; None if the candidate has no policy of that role."""
+        """Return the role `role` of the candidate named `candidate`; None if the candidate has no
+        policy of that role."""
         ...
 
 
 class CandidateDecision(NamedTuple):
-    """The decision of a candidate that differs from the decision of the active policies. `check` is
-    the check that failed, None on an `ALLOW` or `ERROR`."""
+    """The decision of a candidate where it differs from the decision of the active policies.
+    `decision` is `ERROR` if the candidate could not be read or evaluated. `check` is the check that
+    failed, None on an `ALLOW` or `ERROR`."""
 
     name: str
     revision: int
@@ -49,8 +52,8 @@ class CandidateDecision(NamedTuple):
     check: str | None
 
     def to_wire(self) -> dict[str, Any]:
-        """Return an item of `pub.candidates`. Like in a response, `check` is absent, rather than
-        null."""
+        """Return the decision as an item of an entry's `pub.candidates`. As in a response, a
+        `check` of None is left out rather than written as null."""
         wire = self._asdict()
         if self.check is None:
             del wire["check"]
@@ -58,7 +61,7 @@ class CandidateDecision(NamedTuple):
 
     @classmethod
     def from_wire(cls, wire: Mapping[str, Any]) -> "CandidateDecision":
-        """The reverse of `to_wire`."""
+        """Parse an item of `pub.candidates`: the reverse of `to_wire`."""
         return cls(
             wire["name"], wire["revision"], wire["decision"], wire["policy_name"], wire.get("check")
         )
@@ -67,11 +70,12 @@ class CandidateDecision(NamedTuple):
 def differences(
     policy_set: CandidateRoles, retrieval: Retrieval, facts: Facts, decision: Decision
 ) -> list[CandidateDecision]:
-    """Return the candidates whose decision is not `decision`, or that failed, in order of name.
-    Another policy that decides the same is no difference.
+    """Return a `CandidateDecision` for each candidate that decides otherwise than `decision` or
+    that failed, in order of the candidates' names. A candidate that decides the same by another
+    policy is left out.
 
-    `policy_set` must be the one that `facts` were gathered from, and hold the documents
-    `candidate_documents`; one that it can't read counts as `ERROR`.
+    `policy_set` must be the one that `facts` were gathered from, and hold the documents that
+    `candidate_documents` lists. A document that can't be read counts as `ERROR`.
     """
     candidates = facts.settings.candidates
     if not candidates or _decided_without_policies(decision):
@@ -97,14 +101,16 @@ def differences(
 
 
 def _decided_without_policies(decision: Decision) -> bool:
-    """Return whether a freeze or one of checks 1 to 5 denied."""
+    """Return whether the decision is a denial by a freeze or by one of checks 1 to 5, none of which
+    looks at policies."""
     return decision.decision == "DENY" and (
         decision.check is None or decision.check in _WITHOUT_POLICIES
     )
 
 
 def _answer(retrieval: Retrieval, role: Role | None) -> Answer:
-    """Return the answer of the candidate's policies of the role."""
+    """Return the answer of a candidate's policies for the retrieval. `role` is the candidate's
+    role, None if it has no policy of that role."""
     if role is None:
         return evaluate_admitted(retrieval, None)
     # All that checks 6 to 10 look at, but the role itself. An agent asks for the same few things

@@ -32,7 +32,8 @@ controls)."""
 
 
 class Decision(NamedTuple):
-    """An answer and its reasons: one finding for each of the ten checks, in order.
+    """The result of an evaluation with its reasons: one finding for each of the ten checks, in
+    order.
 
     `check` names the check that failed; None on an ALLOW, or if no check was reached. `policy_id`
     and `policy_version` are those of the policy that decided; None if no policy did.
@@ -50,9 +51,9 @@ class Decision(NamedTuple):
 def gather(
     policy_set: PolicySet, key: Key, retrieval: Retrieval, session: Session | None = None
 ) -> Facts:
-    """Return the facts for a decision. The caller looks up the session: a session may have to be
-    claimed, and a claim writes to the store, so the caller first checks whether the call is
-    `admitted`."""
+    """Return the facts for a decision. The caller passes the session: to look it up may mean to
+    claim it, and a claim writes to the store. So the caller first checks with `admitted` whether
+    the call may claim a session."""
     agent_id = retrieval.agent_id
     return Facts(
         policy_set.settings(),
@@ -106,7 +107,8 @@ def evaluate(retrieval: Retrieval, facts: Facts) -> Decision:
 
 
 class Answer(NamedTuple):
-    """A decision without its reasons; `check` is as in `Decision`."""
+    """A decision without its reasons. `check` is the name of the check that failed, None on an
+    ALLOW."""
 
     decision: Literal["ALLOW", "DENY"]
     policy_name: str
@@ -114,8 +116,8 @@ class Answer(NamedTuple):
 
 
 def evaluate_admitted(retrieval: Retrieval, role: Role | None) -> Answer:
-    """Return the answer of `evaluate` to a call that passes checks 1 to 5, by the policies of its
-    role alone: the other half of its work, without the reasons."""
+    """Return the decision, without its reasons, on a call that is known to pass checks 1 to 5. Runs
+    checks 6 to 10 by the policies of its role; `role` is None if there is none."""
     if role is None:
         return Answer("DENY", DEFAULT_DENY, NAMES[_BEFORE_CLAUSES - 1])
     clause, findings = _choose(retrieval, role)
@@ -126,8 +128,8 @@ def evaluate_admitted(retrieval: Retrieval, role: Role | None) -> Answer:
 
 
 def refuse(policy_name: str, reason: str) -> Decision:
-    """Return a DENY before any check: a frozen tenant, a stale policy set, an unreadable request,
-    an unknown route. The default is to deny."""
+    """Return a DENY that is made before any check runs, because of a frozen tenant, a stale policy
+    set, an unreadable request or an unknown route. The default is to deny."""
     return Decision("DENY", policy_name, reason, None, None, None, _UNREACHED)
 
 
@@ -154,11 +156,12 @@ def _deny(findings: list[CheckFinding], clause: Clause | None) -> Decision:
 
 
 def _choose(retrieval: Retrieval, role: Role) -> _CheckedClause:
-    """Return the clause that decides, and its findings up to the first failure.
+    """Return the policy (`Clause`) that decides, and its findings up to the first failure.
 
-    A policy that does not admit the agent does not apply. If any that applies denies explicitly,
-    that denies; otherwise the first by name that passes allows; otherwise the one that passed the
-    most checks denies. Clauses are sorted by name.
+    A policy that does not admit the agent does not apply. If any policy that applies denies
+    explicitly, it decides, with a denial. Otherwise the first policy by name that passes all its
+    checks decides, and allows. Otherwise the policy that passed the most checks decides, and
+    denies. A role's clauses are sorted by name.
     """
     clauses, name = role.clauses, retrieval.source_id
     if len(clauses) == 1:  # many roles have one policy
@@ -191,9 +194,9 @@ def _choose(retrieval: Retrieval, role: Role) -> _CheckedClause:
 
 
 def _closest(retrieval: Retrieval, denials: list[_CheckedClause]) -> _CheckedClause:
-    """Return the denial from which the reason is taken: of those that passed the most checks, the
-    one whose sources are closest to the requested source; of equals, the first by name
-    (`CONTRACT.md`, Several policies for one role)."""
+    """Return the denial whose reason the answer shows. Of the denials that passed the most checks,
+    it is the one whose sources are closest to the requested source; of equally close ones, the
+    first by name (`CONTRACT.md`, Several policies for one role)."""
     furthest = max(len(findings) for _, findings in denials)
     tied = [each for each in denials if len(each[1]) == furthest]
     if len(tied) == 1:
@@ -203,15 +206,16 @@ def _closest(retrieval: Retrieval, denials: list[_CheckedClause]) -> _CheckedCla
 
 
 def _nearness(clause: Clause, source: str) -> tuple[bool, int]:
-    """Rate how close a policy's list is to `source`: a list that matches beats one that doesn't;
-    then the longest literal prefix that an entry shares with `source` counts."""
+    """Rate how close a policy's list of sources is to `source`; higher is closer. A list that
+    matches beats one that doesn't; then the longest literal prefix that an entry shares with
+    `source` counts."""
     if clause.denies(source):
         return True, shared_prefix(clause.denied_prefixes, source)
     return clause.allows(source), shared_prefix(clause.allowed_prefixes, source)
 
 
 def _check_clause(retrieval: Retrieval, clause: Clause) -> list[CheckFinding]:
-    """Return the findings of checks 7 to 10, up to the first failure."""
+    """Return the findings of checks 7 to 10 by one policy, up to the first failure."""
     findings: list[CheckFinding] = []
     for check in CLAUSE:
         finding = check(retrieval, clause)
@@ -222,6 +226,6 @@ def _check_clause(retrieval: Retrieval, clause: Clause) -> list[CheckFinding]:
 
 
 def denies_explicitly(retrieval: Retrieval, clause: Clause) -> bool:
-    """Return whether a `denied_…` list of the clause matches. Such a denial overrides every
-    allow."""
+    """Return whether one of the clause's `denied_…` lists matches the retrieval. Such a denial
+    overrides every allow."""
     return retrieval.task_type in clause.denied_tasks or clause.denies(retrieval.source_id)

@@ -1,7 +1,7 @@
 """Explains a decision check by check, and says what would have allowed the call.
 
     explain(retrieval, facts, decision)      the ten checks, and the nearest miss
-    explain_entry(entry, body)               the same of a recorded decision
+    explain_entry(entry, body)               the same for a decision that the log recorded
 
 Pure. Changes no decision, and never runs as part of one (`CONTRACT.md`, Explanations).
 """
@@ -36,8 +36,9 @@ class Unexplained(StrEnum):
 
 def explain(retrieval: Retrieval, facts: Facts | None, decision: Decision) -> dict[str, Any]:
     """Return `{checks: [{check, outcome, facts}], nearest_miss}` of `CONTRACT.md`, Explanations.
-    `facts` is None if the call was refused before any check. `levels` says who states which level
-    of the source, and which holds; it is absent if only the request states one."""
+    `facts` is None if the call was refused before any check. If anyone but the request states a
+    level of the source, there is also a member `levels`: who states which level, and which one
+    holds."""
     if facts is not None:
         retrieval = raised(retrieval, facts.sources)
     found: dict[str, Any] = {
@@ -60,11 +61,13 @@ def explain(retrieval: Retrieval, facts: Facts | None, decision: Decision) -> di
 
 
 def explain_entry(entry: Mapping[str, Any], body: bytes | None) -> dict[str, Any] | Unexplained:
-    """Return the explanation of a `decision` entry by the facts that it records, and by nothing
-    that is in force today, with `suggestion` (`policies.nearest_miss`). `body` is the document
-    whose digest the entry cites; None if it cites none, or if it is not kept.
+    """Return the explanation of a recorded decision, as `explain` does, with a `suggestion`
+    (`policies.nearest_miss`); or the reason why there is none. `entry` is a `decision` entry. Only
+    the facts that it records are used, never those in force today. `body` is the document whose
+    digest the entry cites; None if it cites none, or if the document is not kept.
 
-    Unlike `explain`, whose answer agents see, it shows the policy's lists of tasks and sources."""
+    Unlike `explain`, whose answer agents see, it shows the policy's lists of tasks and sources.
+    """
     try:
         if not entry["pub"]["facts"]:
             return Unexplained.no_checks
@@ -90,7 +93,7 @@ def explain_entry(entry: Mapping[str, Any], body: bytes | None) -> dict[str, Any
 
 
 def _with_lists(checks: list[dict[str, Any]], clause: Clause | None) -> list[dict[str, Any]]:
-    """Return the checks; those of task and source also show the policy's lists that they
+    """Return the checks, where those of task and source also show the policy's lists that they
     compared."""
     if clause is None:
         return checks
@@ -132,7 +135,7 @@ def _miss(retrieval: Retrieval, facts: Facts | None, decision: Decision) -> dict
 
 
 def _deciding(facts: Facts, decision: Decision) -> Clause | None:
-    """Return the clause of the policy that decided."""
+    """Return the clause of the policy that decided; None if no policy did."""
     # None if one of the first six checks decided: its `policy_name` is not a policy's name.
     clauses = () if facts.role is None else facts.role.clauses
     return next((each for each in clauses if each.name == decision.policy_name), None)
@@ -180,7 +183,8 @@ def _policy_facts(retrieval: Retrieval, facts: Facts, _clause: Clause | None) ->
 
 
 def _clause_facts(field: str) -> Callable[[Retrieval, Facts, Clause | None], dict[str, Any]]:
-    """Build the facts of a check that compares the call's `field` with one policy."""
+    """Return a function that makes the `facts` of a check that compares the call's `field` with one
+    policy."""
 
     def facts_of(retrieval: Retrieval, _: Facts, clause: Clause | None) -> dict[str, Any]:
         found = {

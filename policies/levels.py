@@ -1,18 +1,19 @@
-"""The sensitivity of a source as the request, the sidecar and the tenant state it. The highest
-holds. Knows nothing of where the levels are kept."""
+"""The sensitivity level of a source may be stated by the request, the sidecar and the tenant. The
+highest of these levels holds. Knows nothing of where the levels are kept."""
 
 from typing import Any, Literal, NamedTuple
 
 from policies.definitions.model import RANK, Sensitivity
 
 _KEPT = 4096
-"""The ids that are remembered."""
+"""The most source ids whose level a `LevelLookup` remembers."""
 Holder = Literal["request", "sidecar", "tenant"]
 
 
 class Levels(NamedTuple):
-    """The levels of one source, each None where nothing is stated: by the request, by the settings
-    of the sidecar, and by the tenant (`/v1/sources`). At least one is stated."""
+    """The sensitivity levels that are stated for one source: by the request, by the sidecar's
+    settings, and by the tenant (`/v1/sources`). A level is None where nothing is stated; at least
+    one is stated."""
 
     request: Sensitivity | None
     sidecar: Sensitivity | None = None
@@ -20,20 +21,20 @@ class Levels(NamedTuple):
 
     @property
     def held(self) -> Sensitivity:
-        """The highest level: the one to decide by."""
+        """The highest of the stated levels, by which the retrieval is decided."""
         held = highest(highest(self.request, self.sidecar), self.tenant)
         assert held is not None  # one is stated
         return held
 
     @property
     def by(self) -> Holder:
-        """The party whose level holds. Of equal ones, the request's comes first, then the
-        sidecar's."""
+        """The party whose level is the highest. If several state the same level, the request comes
+        first, then the sidecar."""
         stated = self.stated()
         return max(stated, key=lambda name: RANK[stated[name]])
 
     def stated(self) -> dict[Holder, Sensitivity]:
-        """Return the levels that are stated, by the party that states each."""
+        """Return only the levels that are stated, keyed by the party that states each."""
         named: tuple[tuple[Holder, Sensitivity | None], ...] = (
             ("request", self.request),
             ("sidecar", self.sidecar),
@@ -42,19 +43,21 @@ class Levels(NamedTuple):
         return {name: level for name, level in named if level is not None}
 
     def explained(self) -> dict[str, Any]:
-        """Return `{request, sidecar, tenant, held, by}` of an explanation."""
+        """Return the levels as an explanation shows them: `{request, sidecar, tenant, held,
+        by}`."""
         return {**self._asdict(), "held": self.held, "by": self.by}
 
 
 class LevelLookup:
-    """Looks up the levels of source ids, and remembers them. Callers choose the ids, so memory is
-    bounded; what a subclass finds for an id must never change."""
+    """Looks up the sensitivity levels of source ids, and remembers up to `_KEPT` of them: callers
+    choose the ids, so memory must be bounded. A subclass implements `_find`, whose answer for an id
+    must never change."""
 
     def __init__(self) -> None:
         self._known: dict[str, Sensitivity | None] = {}
 
     def level(self, source_id: str) -> Sensitivity | None:
-        """Return the level of a source id; None if none is stated."""
+        """Return the stated level of a source id; None if none is stated."""
         try:
             return self._known[source_id]
         except KeyError:

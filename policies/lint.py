@@ -18,15 +18,17 @@ from policies.definitions.policy_form import LISTS
 from policies.definitions.wildcard import is_pattern
 
 _WILD = ("allowed_sources", "denied_sources", "permitted_agent_ids")
-"""The lists in which `*` and `?` are wildcards (`CONTRACT.md`, Wildcards and empty lists)."""
+"""The lists whose entries may hold the wildcards `*` and `?` (`CONTRACT.md`, Wildcards and empty
+lists)."""
 _SHOWN = 3
-"""The number of policies or entries that a warning names."""
+"""The most policies or entries that a warning names."""
 _OUTCOMES = {
     "allowed": ("allows the same as well", "together allow the same as well"),
     "denied": ("always denies it", "together always deny it"),
     "decided": ("decides the same", "together decide the same"),
 }
-"""The effect of one other policy, and of several."""
+"""By outcome, how a warning says that other policies make a policy or entry idle: in the singular
+for one other policy, in the plural for several."""
 
 
 def lint(definitions: Iterable[Definition]) -> list[DefinitionFault]:
@@ -42,7 +44,8 @@ def _warning(definition: Definition, key: str, message: str) -> DefinitionFault:
 
 
 def _spelling(body: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield the mistakes that one policy's text already shows."""
+    """Yield the likely mistakes that one policy shows by itself, each as the key and the
+    message."""
     allowed, denied = body["allowed_sources"], body["denied_sources"]
     if "*" in allowed and "*" not in denied and body["max_sensitivity"] == "critical":
         yield "allowed_sources", "allows every source at every sensitivity"
@@ -73,7 +76,8 @@ def _by_role(definitions: Iterable[Definition]) -> dict[tuple[str, str], list[De
 
 
 def _escaped(definitions: Iterable[Definition]) -> Iterator[DefinitionFault]:
-    """Yield the denials that a call without an agent escapes."""
+    """Yield a warning for each entry that is denied to agents but not to a call that names no
+    agent, so that the call escapes the denial."""
     for those in _by_role(definitions).values():
         by_id = {str(number): each for number, each in enumerate(those)}
         for found in escapes([_policy(id_, each) for id_, each in by_id.items()]):
@@ -86,7 +90,8 @@ def _escaped(definitions: Iterable[Definition]) -> Iterator[DefinitionFault]:
 
 
 def _idle(definitions: Iterable[Definition]) -> Iterator[DefinitionFault]:
-    """Yield the policies and entries that do nothing beside the others of their role."""
+    """Yield a warning for each policy and entry that changes no decision beside the other policies
+    of its role."""
     for (_, role), those in _by_role(definitions).items():
         # By an id, since two files may give one name twice.
         by_id = {str(number): each for number, each in enumerate(those)}

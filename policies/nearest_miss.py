@@ -4,12 +4,12 @@
 
 INVARIANT: once every step is applied, `evaluate` allows.
 
-Suggests how a policy should name a source whose whole id it does not know.
+Also suggests how a policy should name a source, if it names only the end of the source's id.
 
     suggest(retrieval, decision, facts.role)     for a denied call, in words; None without one
 
-A policy says `handbook`, and a sidecar asks for `chroma://db/handbook`. For those who write
-policies and read the log: an agent is never told what policies name.
+For example, a policy says `handbook`, and a sidecar asks for `chroma://db/handbook`. Suggestions
+are for those who write policies and read the log: an agent is never told what policies name.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -29,10 +29,12 @@ State = tuple[Retrieval, Facts]
 
 
 class Step(NamedTuple):
-    """One missing change: in words, and as a function that applies it."""
+    """One change that a denied call lacks: described in words, and as a function that applies
+    it."""
 
     check: str | None
-    """The name of the check; None for a freeze, which precedes all checks."""
+    """The name of the check that the change satisfies; None for a freeze, which precedes all
+    checks."""
     policy_name: str
     words: str
     apply: Callable[[Retrieval, Facts], State]
@@ -246,14 +248,15 @@ _CLAUSE: dict[str, Callable[[Retrieval, Clause], tuple[str, Clause]]] = {
 
 
 MAX_OTHERS = 1000
-"""The most policies of other roles that are looked through."""
+"""The most policies of other roles that `suggest` looks through."""
 
 
 def suggest(
     retrieval: Retrieval, decision: Decision, role: Role | None, others: Iterable[Clause] = ()
 ) -> str | None:
-    """Suggest how to name the source, by a policy that names only the end of its id. `others` are
-    policies of other roles, for a call whose role has none."""
+    """Return a sentence that says how a policy should name the denied source, if a policy names
+    only the end of the source's id; None otherwise. `others` are policies of other roles, looked
+    through if the call's own role has no policy."""
     if decision.check == "source" and role is not None and not role.denies(retrieval.source_id):
         return named_by(retrieval.source_id, role.clauses)
     if decision.check == "policy_exists":
@@ -262,8 +265,8 @@ def suggest(
 
 
 def named_by(source_id: str, clauses: tuple[Clause, ...]) -> str | None:
-    """Suggest how to name the source, by the one of these policies that names only the end of its
-    id."""
+    """Return a sentence that says which entry to write in `allowed_sources`, by the first of
+    `clauses` that allows only the end of `source_id`; None if there is no such policy."""
     # The longest end first: it says the most.
     for end in _ends(source_id):
         for clause in clauses:
@@ -278,7 +281,7 @@ def named_by(source_id: str, clauses: tuple[Clause, ...]) -> str | None:
 
 
 def _ends(source_id: str) -> Iterator[str]:
-    """Return the text that follows each `/` of `source_id`, the longest first: for
+    """Yield the text that follows each `/` of `source_id`, the longest first: for
     `chroma://db/handbook`, `db/handbook` and `handbook`."""
     rest = source_id.partition("://")[2] or source_id.partition("/")[2]
     while rest:

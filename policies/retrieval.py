@@ -1,4 +1,4 @@
-"""An evaluation request: the agent that wants to read, the source, and the user. Knows its fields
+"""An evaluation request: which agent wants to read which source, for which user. Knows its fields
 and their limits (`CONTRACT.md`, Requests, Evaluation), and nothing of how it is decided."""
 
 import re
@@ -11,10 +11,10 @@ from policies.ground.masking import Masked
 from policies.levels import Levels
 
 MAX_QUERY = 64 * 1024
-"""The limit on a query, in bytes of UTF-8."""
+"""The most bytes of UTF-8 that a query may have."""
 
 SOURCE_TYPE = re.compile(r"[a-z0-9_-]{1,32}\Z")
-"""The form of a source type (`CONTRACT.md`, Evaluation)."""
+"""The pattern that a source type must match (`CONTRACT.md`, Evaluation)."""
 _CONTEXT_HASH = re.compile(r"[0-9a-f]{64}\Z")
 # The fast path: one match accepts a clean string. Only a string that fails is examined further.
 _CLEAN = re.compile(r"[^\x00-\x1f\x7f-\x9f]{1,256}\Z").match
@@ -22,11 +22,13 @@ _LEVELS = ", ".join(f"`{name}`" for name in SENSITIVITIES)
 
 
 class Retrieval(NamedTuple):
-    """One evaluation request. A tuple, because every decision builds one.
+    """One evaluation request: an agent in a role wants to read a source for a user. A tuple,
+    because every decision builds one.
 
-    `levels` says who states which level of the source; None as long as only the request does. The
-    request doesn't carry it. `masked` has texts of the retrieval that were masked ahead of its
-    record, each with the result (`policies.trail.masked_ahead`)."""
+    `levels` says who states which sensitivity level of the source; None as long as only the request
+    does. No request has it as a field: it is added later. `masked` holds pairs of a text of the
+    retrieval and its masked form, made before the record is (`policies.trail.masked_ahead`).
+    """
 
     agent_role: str
     user_id: str
@@ -69,8 +71,8 @@ def parse_retrieval(body: dict[str, Any]) -> Retrieval:
 
 
 def complaints(fields: tuple[Any, ...]) -> list[str]:
-    """Return the faults of the fields of a `Retrieval`, in its order, up to `context_hash`:
-    `<field>: <fault>` each."""
+    """Return the faults of an evaluation request, each as `<field>: <fault>`. `fields` are the
+    values of a `Retrieval` in its order, from `agent_role` to `context_hash`."""
     role, user, source, level, session, task, agent, query, source_type, context, *_ = fields
     found: list[str] = []
     # Compare exact types: JSON yields no subclasses, and this is faster than `isinstance`.

@@ -1,11 +1,11 @@
-"""Makes the `change` entries, which tell who changed an object, and its state before and after;
-also those of a legal hold, which keeps a session, an agent or a user from retention and erasure
-until it is released.
+"""Makes the `change` entries of the log. Each tells who changed an object, and its state before and
+after. Also those of a legal hold, which keeps a session, an agent or a user from retention and
+erasure until it is released.
 
-Beside the fields of every change it holds the SHA-256 of the object before and after, the members
-that changed if they fit in `MAX_SHOWN` bytes, and the documents of the policy set that followed.
-With those, `policies.trail.recompute` holds the facts of later decisions against it. Knows no
-object: its form, and the members that must not be shown, are arguments.
+Beside the fields of every change, an entry holds the SHA-256 of the object before and after, the
+members that changed if they fit in `MAX_SHOWN` bytes, and the documents of the policy set that the
+change published. `policies.trail.recompute` compares the facts of later decisions with those
+documents. Knows no kind of object: its form, and the members that must not be shown, are arguments.
 """
 
 import hashlib
@@ -17,13 +17,13 @@ from policies.trail.commitment import commit
 from policies.trail.record import Record, make_record
 
 MAX_SHOWN = 8 * 1024
-"""The most bytes that the changed members, before and after, take in an entry together."""
+"""The most bytes that the changed members may take in an entry, before and after together."""
 
 
 class PublishedAs(NamedTuple):
     """A document of the policy set that a change published: its name, its SHA-256 in hex (None if
-    it was removed), and the revision that it has been in force from. A key's document has the name
-    `key/<key_id>` here: its own would hold the digest of the secret."""
+    it was removed), and the revision from which it has been in force. A key's document is called
+    `key/<key_id>` here: its real name would reveal the digest of the secret."""
 
     name: str
     digest: str | None
@@ -31,10 +31,11 @@ class PublishedAs(NamedTuple):
 
 
 class ObjectChange(NamedTuple):
-    """An object before and after, as its route shows it; None where it does not exist.
+    """An object before and after a change, in the form that the API's route shows it; None where it
+    does not exist.
 
     `hidden` are the members that are never shown in clear, because they may be personal or secret.
-    They do count for the digests.
+    They do count for the digests. `published` are the documents that the change published.
     """
 
     before: Mapping[str, Any] | None
@@ -65,7 +66,8 @@ def change_record(
 
 
 def object_digest(shown: Mapping[str, Any] | None) -> str | None:
-    """Return the SHA-256, in hex, of an object as its route shows it; None if it does not exist."""
+    """Return the SHA-256, in hex, of an object in the form that the API's route shows it; None if
+    it does not exist."""
     return None if shown is None else hashlib.sha256(encode(dict(shown))).hexdigest()
 
 
@@ -84,7 +86,8 @@ def _members(change: ObjectChange) -> dict[str, Any]:
 
 
 def _changed(change: ObjectChange) -> dict[str, Any]:
-    """Return the members that differ; all members of an object that was created or deleted."""
+    """Return the members of the object that differ before and after, without the values of hidden
+    ones. For an object that was created or deleted, all its members."""
     before, after = change.before, change.after
     names = [
         name
@@ -102,8 +105,9 @@ def _changed(change: ObjectChange) -> dict[str, Any]:
 
 
 class Hold(NamedTuple):
-    """A hold. `object_type` is `session`, `agent` or `user`. Times in microseconds since 1970
-    UTC; None while it is active."""
+    """A legal hold, which keeps an object from retention and erasure. `object_type` is `session`,
+    `agent` or `user`. Times are in microseconds since 1970 UTC; `released_by` and `released_at` are
+    None while the hold is active."""
 
     hold_id: str
     object_type: str
@@ -115,9 +119,9 @@ class Hold(NamedTuple):
     released_at: int | None = None
 
     def shown(self) -> dict[str, Any]:
-        """Return the hold as its route shows it, without `seq`, which is not known before the entry
-        is placed. A user's id is empty, as its route shows it once the user is erased: an entry
-        can't be erased, and a digest of a user's id could be guessed."""
+        """Return the hold in the form that the API's route shows it, without `seq`, which is not
+        known before the entry is placed. A user's id is empty, as the route shows it once the user
+        is erased: an entry can't be erased, and a digest of a user's id could be guessed."""
         return {
             **self._asdict(),
             "object_id": "" if self.object_type == "user" else self.object_id,
@@ -127,9 +131,9 @@ class Hold(NamedTuple):
 
 
 def hold_placed(hold: Hold, *, record_id: str, salt: bytes) -> Record:
-    """Return the record of a new hold. A user's id is only committed to, like that of a decision:
-    its opening can be erased once the hold is released. `salt` is 32 random bytes, used for this
-    record only."""
+    """Return the record of a new hold. A user's id is not in clear in it: like the user of a
+    decision, it is a commitment whose opening can be erased once the hold is released. `salt` is 32
+    random bytes, used for this record only."""
     detail = {"object_type": hold.object_type, "reason": hold.reason}
     committed = b"{}", b"{}"
     if hold.object_type == "user":
@@ -148,7 +152,8 @@ def hold_placed(hold: Hold, *, record_id: str, salt: bytes) -> Record:
 
 
 def hold_released(hold: Hold, by: str, at: int, reason: str, *, record_id: str) -> Record:
-    """Return the record of the release of an active hold, by the key `by` at the time `at`."""
+    """Return the record of the release of an active hold by the key with the id `by`. `at` is in
+    microseconds since 1970 UTC."""
     released = hold._replace(released_by=by, released_at=at)
     return change_record(
         "hold.released",

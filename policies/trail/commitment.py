@@ -1,8 +1,8 @@
 """Commits to personal data, so that the log can prove it without holding it.
 
-A commitment is a salted hash, and reveals nothing by itself. The entry carries it; its opening, the
-salt and the value, lies in a table that may change. Erasing a person deletes the openings, and
-every hash of the log still verifies (`FORMAT.md`, Commitments).
+A commitment is a salted hash, and reveals nothing by itself. The entry carries it. Its opening,
+which is the salt and the value, lies in a table whose rows may be deleted. Erasing a person deletes
+the openings, and every hash of the log still verifies (`FORMAT.md`, Commitments).
 """
 
 import hashlib
@@ -31,8 +31,8 @@ def _hmac(key: bytes, message: bytes) -> bytes:
 
 
 class _Labels(NamedTuple):
-    """The constant bytes of a path: the start of the salt's message, the start of the commitment's
-    message, and the member's name in the entry."""
+    """The constant bytes that a path contributes: the start of the message from which its salt is
+    derived, the start of the commitment's message, and the member's name in the entry."""
 
     salt: bytes
     field: bytes
@@ -51,21 +51,21 @@ def _labels(path: str) -> _Labels:
 
 
 def field_salt(record_salt: bytes, path: str) -> bytes:
-    """Return the salt of one field, derived from the record's 32 random bytes. Each field has its
-    own, so that one opening can be handed out without the others."""
+    """Return the salt of the field at `path`, derived from the record's 32 random bytes. Each field
+    has a salt of its own, so that one opening can be handed out without the others."""
     return _hmac(record_salt, _labels(path).salt)
 
 
 def commitment(salt: bytes, path: str, encoded: bytes) -> bytes:
-    """Return the 32 bytes that the entry carries under `cm[path]`. `encoded` is the value in
-    canonical bytes."""
+    """Return the 32-byte commitment to a value, which the entry carries under `cm[path]`. `encoded`
+    is the value in canonical bytes."""
     return _hmac(salt, _labels(path).field + len(encoded).to_bytes(4, "big") + encoded)
 
 
 def commitments(path: str, salts: bytes, stride: int, values: Sequence[bytes]) -> list[bytes]:
-    """Return the `commitment` of one path for each of many values, without its calls of functions:
-    a verification of millions of entries spends much of its time here. `salts` holds a salt at
-    every `stride` bytes."""
+    """Return the `commitment` to each of many values under one path. Inlines the HMAC rather than
+    call a function for each: a verification of millions of entries spends much of its time here.
+    `salts` holds a salt of 32 bytes at every `stride` bytes."""
     begins = {size: _begin(path, size) for size in set(map(len, values))}
     inner, outer = salts.translate(_INNER), salts.translate(_OUTER)
     return [
@@ -82,12 +82,13 @@ def commitments(path: str, salts: bytes, stride: int, values: Sequence[bytes]) -
 
 
 def _begin(path: str, size: int) -> bytes:
-    """Return the beginning of a commitment's message, for a value of `size` bytes."""
+    """Return the first bytes of a commitment's message, for a value of `size` bytes."""
     return _labels(path).field + size.to_bytes(4, "big")
 
 
 def commit(record_salt: bytes, fields: Mapping[str, str]) -> tuple[bytes, bytes]:
-    """Return the canonical bytes of `cm`, and of the openings `{path: [salt, value]}`."""
+    """Commit to the texts in `fields`, keyed by path. Return the canonical bytes of the entry's
+    `cm`, and those of the openings `{path: [salt, value]}`."""
     # Join by hand: paths consist of the encoding's key characters, and neither they nor base64
     # need escaping. Sorted by path, as the encoding sorts its keys.
     commitments, openings = [], []
@@ -102,7 +103,7 @@ def commit(record_salt: bytes, fields: Mapping[str, str]) -> tuple[bytes, bytes]
 
 
 def opens(commitments: Mapping[str, str], path: str, opening: object) -> bool:
-    """Return whether `opening` is the `[salt, value]` behind `commitments[path]`."""
+    """Return whether `opening` is a pair `[salt, value]` that matches `commitments[path]`."""
     if not (isinstance(opening, list) and len(opening) == 2):
         return False
     salt, value = opening

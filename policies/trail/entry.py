@@ -1,6 +1,6 @@
-"""Makes an entry of the log, a record at its position: derives its index columns, shows it to the
-API, and checks a stored one by itself, its encoding, its members, and the columns and openings
-beside.
+"""Makes an entry of the log, which is a record at its position: derives its index columns, shows it
+to the API, and checks a stored entry by itself (its encoding, its members, and the columns and
+openings beside it).
 
 The bytes are the only authority. The columns beside them (`Index`) are derived here, both when an
 entry is written and when it is verified, so that verification finds a column that was changed.
@@ -28,15 +28,16 @@ from policies.trail.findings import Reason
 from policies.trail.record import MAX_ENTRY
 
 _NOTHING: dict[str, Any] = {each.shown: None for each in FIELDS if each.shown}
-"""The members of an event, in order: a record lacks some."""
+"""An event of the API with all its members, in order, each None: what a record lacks stays None."""
 
 
 _Names = tuple[tuple[str, ...], tuple[str, ...]]
-"""Members that a record always has, and those that it may lack."""
+"""Two lists of members' names: those that a record always has, and those that it may lack."""
 
 
 def _shown(parent: str) -> _Names:
-    """Return the members of the object at `parent` that an event shows under their own names."""
+    """Return the names of the members of the object at `parent` that an event of the API shows
+    under the same name."""
     shown = [each for each in members(parent) if each.shown == each.name]
     return (
         tuple(each.name for each in shown if not each.optional),
@@ -49,10 +50,10 @@ _COMMITTED = names(COMMITTED)
 
 
 class Index(NamedTuple):
-    """The columns beside an entry's bytes; None if the kind has no such field. `ts` is the time of
-    the decision in microseconds since 1970 UTC, by the enforcement point's clock if there was one,
-    and unless that is doubtful.
-    `ref` is the event that a lineage entry refers to."""
+    """The database columns beside an entry's bytes; None if the kind has no such field. `ts` is the
+    time of the decision in microseconds since 1970 UTC, by the enforcement point's clock if there
+    was one and its time is not doubtful. `ref` is the id of the event that a lineage entry refers
+    to."""
 
     eid: str
     kind: str
@@ -67,21 +68,21 @@ class Index(NamedTuple):
 
 
 def index_of(entry: dict[str, Any]) -> Index:
-    """Return the columns of a decoded entry. Raises `LookupError`, `TypeError` or `ValueError` if
-    it is not an entry."""
+    """Return the index columns of a decoded entry. Raises `LookupError`, `TypeError` or
+    `ValueError` if it is not an entry."""
     return index_at(entry, micros(time_of(entry)))
 
 
 def time_of(entry: Mapping[str, Any]) -> Any:
-    """Return the time at which an entry is listed and counted: text, unless the entry is
+    """Return the time by which an entry is listed and counted. It is text, unless the entry is
     damaged."""
     # Prefer the enforcement point's time: the control API may have set `ts` hours later.
     return entry["ts"] if at_arrival(entry) else entry["src"]["t"]
 
 
 def counted_index(index: Index, ts: int, marks: Sequence[str]) -> Index:
-    """Return the columns by which a decision that was recorded at `ts`, in microseconds, is
-    counted."""
+    """Return the index columns by which a decision is counted in statistics. `ts` is when it
+    entered the log, in microseconds since 1970 UTC; `marks` are those of its entry."""
     # An event time in the future means that a clock is wrong. Count the event as of now: otherwise
     # it would sit in a bucket of its own until that time comes.
     if index.ts > ts:
@@ -91,8 +92,8 @@ def counted_index(index: Index, ts: int, marks: Sequence[str]) -> Index:
 
 
 def index_at(entry: dict[str, Any], ts: int) -> Index:
-    """Return the columns like `index_of`, for a known time, so that a core without `ts` can be
-    indexed too."""
+    """Return the index columns like `index_of`, for a time `ts` that the caller knows. So a core,
+    which has no `ts` yet, can be indexed too."""
     pub = entry["pub"]
     # Only a decision has `request` and `response`; a lineage record has `event` instead.
     request, response = pub.get("request", {}), pub.get("response", {})
@@ -140,7 +141,7 @@ def audit_event(entry: dict[str, Any], leaf: bytes, openings: bytes | None) -> d
 
 
 def _take(event: dict[str, Any], held: dict[str, Any], names: _Names) -> None:
-    """Show members of an object under their own names."""
+    """Copy the members in `names` from `held` to `event`, under their own names."""
     required, optional = names
     for name in required:
         event[name] = held[name]
@@ -150,8 +151,8 @@ def _take(event: dict[str, Any], held: dict[str, Any], names: _Names) -> None:
 
 
 def lineage_action(entry: dict[str, Any], openings: bytes | None) -> dict[str, Any]:
-    """Return a `lineage` entry as a lineage action (`CONTRACT.md`, Lineage), with its event and
-    `seq`. `detail` is null if its opening was erased."""
+    """Return a `lineage` entry as a lineage action of the API (`CONTRACT.md`, Lineage), with the id
+    of its event and its `seq`. `detail` is null if its opening was erased."""
     pub = entry["pub"]
     # A sidecar's own detail is in clear; a caller's is only committed to.
     detail = pub.get("detail")
@@ -169,9 +170,10 @@ def lineage_action(entry: dict[str, Any], openings: bytes | None) -> dict[str, A
 
 
 MARKED = frozenset(names(""))
-"""The members of an entry to which the control API added marks."""
+"""The names of the members of an entry that came from an enforcement point and to which the control
+API added marks."""
 SOURCED = MARKED - {"marks"}
-"""The members of any other entry that came from an enforcement point."""
+"""The names of the members of an entry that came from an enforcement point and has no marks."""
 MEMBERS = frozenset(names("", optional=False))
 
 _TYPES = (("eid", str), ("kind", str), ("ts", str), ("pub", dict), ("cm", dict), ("masked", list))
@@ -186,8 +188,8 @@ KNOWN = frozenset(
         *("event", "core", "leaf", "action_type", "outcome", "detail"),
     )
 )
-"""Keys that are known to be within the profile. Most entries have no others, and skip the regular
-expression."""
+"""Keys that are known to be allowed in an entry. Most entries have no others, so that checking them
+needs no regular expression."""
 
 
 class EntryFinding(Exception):
@@ -199,9 +201,9 @@ class EntryFinding(Exception):
 
 
 class StoredRow(NamedTuple):
-    """A stored entry: its bytes, and what the row holds beside them. `hash`, `columns` and
-    `openings` are None if the bytes should not be compared with them (in a stream of bare
-    entries)."""
+    """A stored entry as a verification reads it: its bytes, and the values of the row beside them.
+    `hash`, `columns` and `openings` are None if the bytes should not be compared with them, as in a
+    stream of bare entries."""
 
     seq: int
     entry: bytes
@@ -211,17 +213,17 @@ class StoredRow(NamedTuple):
 
 
 def load_entry(raw: bytes) -> Any:
-    """Decode the bytes of an entry. Raises `EntryFinding` if they are too many to be read, and
-    `ValueError` if they are not JSON."""
+    """Decode the bytes of an entry. Raises `EntryFinding` if there are more than `MAX_ENTRY` of
+    them, and `ValueError` if they are not JSON."""
     if len(raw) > MAX_ENTRY:
         raise EntryFinding(Reason.TOO_LARGE, f"has {len(raw)} bytes; the limit is {MAX_ENTRY}")
     return orjson.loads(raw)
 
 
 def check_entry(raw: bytes, entry: Any) -> bool:
-    """Check `raw`, which `load_entry` read as `entry`, by itself. Returns whether it came from an
-    enforcement point. Raises `EntryFinding`, and `ValueError`, `TypeError` or `LookupError` for
-    bytes that are not an entry at all."""
+    """Check an entry by itself: `raw` are its bytes, `entry` is what `load_entry` made of them.
+    Return whether it came from an enforcement point. Raises `EntryFinding`, and `ValueError`,
+    `TypeError` or `LookupError` for bytes that are not an entry at all."""
     # Readers may disagree on duplicate keys or escapes, so only the canonical spelling counts as
     # the entry.
     if encode(entry) != raw:
@@ -252,8 +254,8 @@ def check_entry(raw: bytes, entry: Any) -> bool:
 
 
 def check_beside(row: StoredRow, entry: dict[str, Any], leaf: bytes) -> None:
-    """Check that the hash and the columns beside an entry agree with its bytes, whose leaf hash is
-    `leaf`. Raises `EntryFinding`."""
+    """Check that the hash and the columns stored beside an entry agree with its bytes, whose leaf
+    hash is `leaf`. Raises `EntryFinding`."""
     if row.hash is not None and row.hash != leaf:
         raise EntryFinding(Reason.HASH_MISMATCH, "the column `hash` is not the hash of the bytes")
     if row.columns is None:
@@ -270,8 +272,9 @@ def check_beside(row: StoredRow, entry: dict[str, Any], leaf: bytes) -> None:
 
 
 def check_openings(entry: dict[str, Any], raw: bytes) -> str | None:
-    """Check that the openings match the commitments. Returns the first path without an opening,
-    None if each has one: only a `redact` entry excuses a missing one. Raises `EntryFinding`."""
+    """Check that the openings in `raw` match the entry's commitments. Return the path of the first
+    commitment without an opening, which only a later `redact` entry excuses; None if each has one.
+    Raises `EntryFinding`."""
     openings = orjson.loads(raw)
     commitments = entry["cm"]
     if type(openings) is not dict:

@@ -1,15 +1,16 @@
 """Lists the fields of a decision's record, as one table.
 
 From it come, at import: the members that the encoder takes from a retrieval and a decision
-(`record`), the patterns of both known forms, for the readers that know a decision by its bytes
-(`record_fast_path` as a sidecar sends it, `walk.known_lines` as a log has it), what a sidecar may
-send (`record_schema`), the members of an entry and an event of the API (`entry`), the columns of
-every export, the rows of a report, and the tables of this folder's README. What is written by hand
-is compared with it in `tests/policies/trail/test_fields.py`.
+(`record`), the regular expressions of the two byte forms of a decision, for the readers that
+recognise a decision by its bytes without parsing JSON (`record_fast_path` for the form that a
+sidecar sends, `walk.known_lines` for the form in a log), what a sidecar may send (`record_schema`),
+the members of an entry and an event of the API (`entry`), the columns of every export, the rows of
+a report, and the tables of this folder's README. What is written by hand is compared with it in
+`tests/policies/trail/test_fields.py`.
 
-The rows stand in the order of an event in the API, then those that it does not show. In a record,
-members stand in the order of their names, as the encoding sorts them: `members`. The members beside
-`pub` are a closed list (`entry`), so each reader of a known form writes those itself.
+The rows stand in the order of an event in the API; those that an event does not show come last. In
+a record, members stand in the order of their names, as the encoding sorts them: `members`. The
+members beside `pub` are a closed list (`entry`), so each of those readers writes them itself.
 """
 
 from collections.abc import Mapping
@@ -21,12 +22,13 @@ from policies.definitions.model import MAX_CANDIDATES
 
 
 class Type(StrEnum):
-    """The type of a value in a record."""
+    """The type of a field's value in a record."""
 
     NAME = "identifier"
     TEXT = "text"
     UNREAD = "text, not checked"
-    """A sidecar may send something else: no list and no index reads it."""
+    """Text by the format, which is not checked: a sidecar may send another type, since no list and
+    no index reads the field."""
     SOURCE_TYPE = "source type"
     VERDICT = "`ALLOW`, `DENY`"
     ANSWER = "`ALLOW`, `DENY`, `ERROR`"
@@ -39,9 +41,10 @@ class Type(StrEnum):
     MARKS = "list of marks"
     PAIRS = "list of `[path, rule]`"
     OBJECT = "object"
-    """Its members are rows of their own, unless it is recorded as it was encoded elsewhere."""
+    """An object. Its members are rows of the table, unless it is recorded as it was encoded
+    elsewhere."""
     ITEMS = "list of objects"
-    """The members of an item are rows below `<path>[]`."""
+    """A list of objects. The members of an item are rows whose path begins with `<path>[]`."""
 
 
 Export = Literal["ecs", "ocsf", "otel"]
@@ -49,16 +52,17 @@ Export = Literal["ecs", "ocsf", "otel"]
 
 @dataclass(frozen=True)
 class Field:
-    """A field of the record.
+    """A field of a decision's record, and its places in the API, exports and reports.
 
-    `path` leads to it from the entry; what is not a member but follows from the whole entry has
-    none. `optional` says that it may be absent (never null). `since` is the version of the record's
-    format (`v`) that first had it.
+    `path` leads to it from the entry, with dots; it is empty for a value that is no member but
+    follows from the whole entry. `says` describes it. `optional` says that the field may be absent
+    (it is never null). `since` is the version of the record's format (`v`) that first had it.
 
-    `shown` is its name in an event of the API and, with its first letter's case, of a CSV's header;
-    `csv` is the number of its column there. `ecs`, `ocsf` and `otel` are the members that it makes
-    in those exports, separated by commas. `report` is the number and the title of its row in a
-    report. Each is None where the field has no place."""
+    `shown` is its name in an event of the API and in a CSV's header; `csv` is the number of its
+    column there. `ecs`, `ocsf` and `otel` are the members that it becomes in those exports,
+    separated by commas. `report` is the number and the title of its row in a report. Each of these
+    is None where the field has no place.
+    """
 
     path: str
     type: Type
@@ -74,17 +78,18 @@ class Field:
 
     @property
     def name(self) -> str:
-        """The name of the member."""
+        """The name of the member: the last part of `path`."""
         return self.path.rpartition(".")[2].removesuffix("[]")
 
     @property
     def parent(self) -> str:
-        """The path of the object that holds it, empty for the entry."""
+        """The path of the object that holds the field, empty for the entry itself."""
         return self.path.rpartition(".")[0]
 
     @property
     def committed(self) -> bool:
-        """True if the record has only a commitment to it; otherwise it stands there in clear."""
+        """True if the record holds only a commitment to the field's value; otherwise the value
+        stands there in clear."""
         return self.parent == COMMITTED
 
 
@@ -214,7 +219,8 @@ FIELDS = (
           "The place in the sidecar's spool. Absent if the control API decided.", optional=True),
 )
 # fmt: on
-"""INVARIANT: rows are added, never removed or renamed: old records have them for good."""
+"""The table. INVARIANT: rows are added, never removed or renamed, since old records keep their
+fields forever."""
 
 
 def members(parent: str) -> tuple[Field, ...]:
@@ -225,15 +231,16 @@ def members(parent: str) -> tuple[Field, ...]:
 
 
 def names(parent: str, *, optional: bool | None = None) -> tuple[str, ...]:
-    """Return the names of `members`: all, or those that are optional, or those that are not."""
+    """Return the names of `members(parent)`: all by default, or only those whose `optional` equals
+    the argument."""
     return tuple(
         each.name for each in members(parent) if optional is None or each.optional is optional
     )
 
 
 def exported(export: Export, within: str) -> tuple[tuple[str, str], ...]:
-    """Return the members of an export whose name begins with `within`, without that beginning, and
-    the names of the fields that they hold, as `shown`."""
+    """Return pairs for the members of an export whose name begins with `within`: the member's name
+    without that prefix, and the name of the field that it holds (`Field.shown`)."""
     return tuple(
         (column.removeprefix(within), field.shown)
         for field in FIELDS
@@ -243,12 +250,13 @@ def exported(export: Export, within: str) -> tuple[tuple[str, str], ...]:
 
 
 Values = Mapping[str, bytes]
-"""The pattern of a value by its path, or by its type."""
+"""Regular expressions of values, keyed by a field's path or by its type."""
 
 
 def known_members(parent: str, values: Values) -> dict[str, bytes]:
-    """Return the pattern of each member of the object at `parent`, with its comma, by name: joined,
-    they match what is between the object's braces. At least one member must not be optional."""
+    """Return the regular expression of each member of the object at `parent`, keyed by the member's
+    name. Each includes its comma, so joined they match what is between the object's braces. At
+    least one member must not be optional."""
     found: dict[str, bytes] = {}
     before, after = b"", b","
     for field in members(parent):
@@ -263,7 +271,7 @@ def known_members(parent: str, values: Values) -> dict[str, bytes]:
 
 
 def known_object(parent: str, values: Values) -> bytes:
-    """Return the pattern of the object at `parent`."""
+    """Return the regular expression of the object at `parent`, braces included."""
     return rb"\{%b\}" % b"".join(known_members(parent, values).values())
 
 

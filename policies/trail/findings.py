@@ -1,5 +1,5 @@
-"""The closed list of the findings of a verification, the same in `GET /v1/audit/verify`, in `sluice
-verify` and in the scheduled verification. Knows no log; checks nothing.
+"""The closed list of findings that a verification can report, the same in `GET /v1/audit/verify`,
+in `sluice verify` and in the scheduled verification. Knows no log; checks nothing.
 
 A finding names one reason of the list. `policies/trail/README.md` shows the list as a table; a test
 compares the two.
@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 
 class Reason(StrEnum):
-    """The reason why a log, or a file of one, does not verify. A code is never renamed or reused:
-    monitors compare it."""
+    """The reason why a log, or an export file of a log, does not verify. A code is never renamed or
+    reused: monitoring tools compare it."""
 
     # One entry, by itself.
     NOT_AN_ENTRY = "not_an_entry"
@@ -113,13 +113,14 @@ DERIVED = frozenset(
         Reason.DOCUMENT_MISSING,
     )
 )
-"""The findings of deriving a decision again. The log around it may verify as a whole."""
+"""The reasons that come from deriving a decision again. A log with such a finding may be intact in
+all its hashes."""
 
 
 class Finding(NamedTuple):
-    """One finding. `seq` is its place, None if it concerns the log or the file as a whole; `eid` is
-    the id of the entry there, if that can be read. `message` describes the fault, with the
-    values."""
+    """One fault that a verification found. `seq` is the number of the faulty entry, None if the
+    fault concerns the log or the file as a whole; `eid` is that entry's id, if it can be read.
+    `message` describes the fault, with the values."""
 
     seq: int | None
     reason: Reason
@@ -128,8 +129,8 @@ class Finding(NamedTuple):
 
     @property
     def place(self) -> str:
-        """The event's id, or else its `seq` in digits (`broken_at`; `CONTRACT.md`, Verification and
-        retention)."""
+        """The id of the faulty entry's event, or else its `seq` in digits (shown as `broken_at`;
+        `CONTRACT.md`, Verification and retention)."""
         return self.eid if self.eid is not None else str(self.seq or 0)
 
     def text(self) -> str:
@@ -137,5 +138,5 @@ class Finding(NamedTuple):
         return f"{self.reason}: {self.message}"
 
     def to_wire(self) -> dict[str, Any]:
-        """Return a finding of `sluice verify --json`."""
+        """Return the finding as `sluice verify --json` prints it."""
         return {"seq": self.seq, "reason": str(self.reason), "message": self.message}

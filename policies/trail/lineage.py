@@ -1,7 +1,8 @@
-"""Records of the consequences of a decision: the data that was returned, and the actions with it.
+"""Makes lineage records, which tell what followed from a decision: the data that was returned, and
+the actions that were taken with it.
 
-A sidecar records each retrieval it forwarded; a caller reports its downstream actions. Both cite
-the event that they follow from.
+A sidecar records each retrieval that it forwarded; a caller reports its downstream actions. Both
+cite the event of the decision.
 """
 
 from dataclasses import dataclass
@@ -18,7 +19,8 @@ from policies.trail.record import Record, make_record
 
 @dataclass(frozen=True, slots=True)
 class ReportedAction:
-    """A downstream action (`CONTRACT.md`, Lineage) on the event with this id and leaf hash."""
+    """A downstream action that a caller reports (`CONTRACT.md`, Lineage). `event_id` and
+    `event_leaf` are the id and the leaf hash of the decision's event that it follows from."""
 
     event_id: str
     event_leaf: bytes
@@ -31,7 +33,8 @@ def retrieval_lineage(
     event_id: str, event_core: bytes, detail: dict[str, int | str], outcome: str, *, record_id: str
 ) -> Record:
     """Return the record of the data that an allowed retrieval returned, as a sidecar saw it.
-    `detail` holds nothing personal, so it is recorded in clear."""
+    `event_core` is the core hash of the decision's record. `detail` holds nothing personal, so it
+    is recorded in clear."""
     # Cite the event by the hash of its core: it has no leaf hash before it reaches the log.
     event = {"id": event_id, "core": b64(event_core)}
     pub = {"action_type": "retrieval", "detail": detail, "event": event, "outcome": outcome}
@@ -39,7 +42,8 @@ def retrieval_lineage(
 
 
 class MaskedTexts(NamedTuple):
-    """The texts of an action that may be personal, masked. `detail` is a decoded JSON object."""
+    """The texts of a reported action that may be personal, after masking. `detail` is a decoded
+    JSON object with the labels of what was masked in it."""
 
     action_type: Masked
     detail: tuple[Any, tuple[str, ...]]
@@ -47,8 +51,8 @@ class MaskedTexts(NamedTuple):
 
 
 async def masked_texts(turns: MaskingTurns, action: ReportedAction) -> MaskedTexts:
-    """Return the texts of an action, masked in turns with other requests. Raises `Invalid` if
-    `detail` is nested too deeply."""
+    """Mask the texts of an action that may be personal, taking turns with other requests. Raises
+    `Invalid` if `detail` is nested too deeply."""
     _encoded(action.detail)
     return MaskedTexts(
         await turns.text(action.action_type),
@@ -60,8 +64,9 @@ async def masked_texts(turns: MaskingTurns, action: ReportedAction) -> MaskedTex
 def lineage_record(
     action: ReportedAction, *, record_id: str, salt: bytes, masked: MaskedTexts | None
 ) -> Record:
-    """Return the record of a downstream action that a caller reports. `masked` has its texts if
-    personal data is masked (`masked_texts`). Raises `Invalid` if `detail` is nested too deeply."""
+    """Return the record of a downstream action that a caller reports. `masked` are its masked texts
+    (`masked_texts`), None if personal data is not masked. Raises `Invalid` if `detail` is nested
+    too deeply."""
     text = _encoded(action.detail if masked is None else masked.detail[0])
     action_type, outcome = action.action_type, action.outcome
     found: list[tuple[str, str]] = []

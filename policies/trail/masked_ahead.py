@@ -1,7 +1,8 @@
-"""Masks the texts of retrievals that may be personal, before they are decided.
+"""Masks the texts of retrievals that may be personal, before the retrievals are decided.
 
 A decision and its record are made in one turn of the event loop, so that the policy set can't
-change in between. Masking must not be part of that turn: its text is a stranger's.
+change in between. Masking must not be part of that turn: a caller chooses the text, and so how long
+masking takes.
 """
 
 from collections.abc import Sequence
@@ -16,8 +17,8 @@ async def masked_ahead(
     turns: MaskingTurns, retrievals: Sequence[Retrieval], *, urgent: bool = False
 ) -> list[Retrieval]:
     """Return the retrievals with their masked texts in `masked`, where `decision_record` finds
-    them. Each text is masked once, one after the other; with `urgent` before those of other
-    calls."""
+    them. Each different text is masked once, one after the other. If `urgent` is true, they come
+    before the texts of other calls."""
     known: dict[str, Masked] = {}
     made: list[Retrieval] = []
     for each in retrievals:
@@ -34,6 +35,7 @@ async def masked_ahead(
 
 
 def recorded_user(retrieval: Retrieval) -> str:
-    """Return the user of a retrieval as `masked_user` gives it."""
+    """Return the user id of a retrieval as `masked_user` would, from `masked` if it is masked
+    there."""
     masked = dict(retrieval.masked).get(retrieval.user_id)
     return masked_user(retrieval.user_id) if masked is None else masked.text[:MAX_IDENTIFIER]

@@ -20,8 +20,9 @@ def node_hash(left: bytes, right: bytes) -> bytes:
 
 @dataclass(slots=True)
 class Frontier:
-    """A tree of `size` leaves. `hashes` holds the roots of its complete subtrees, from the largest
-    to the smallest: one for each bit set in `size`."""
+    """A Merkle tree of `size` leaves that can grow, without its leaves. `hashes` holds the root
+    hashes of its complete subtrees, from the largest to the smallest: one for each bit set in
+    `size`."""
 
     size: int = 0
     hashes: list[bytes] = field(default_factory=list)

@@ -25,11 +25,11 @@ from policies.trail.commitment import commit
 from policies.trail.fields import REQUEST, RESPONSE, names
 
 MAX_ENTRY = 64 * 1024
-"""The limit on an entry, in bytes."""
+"""The most bytes that an entry of the log may have."""
 
 REPORT_PREFIX = "report mode, forwarded: "
-"""Prefix of the reason of a denial that a sidecar forwarded, because its source is in mode
-`report`."""
+"""The start of the reason of a denial in spite of which a sidecar forwarded the request, because
+its source is in mode `report`."""
 
 # The members of both, and where a retrieval and a decision have them.
 _REQUEST = tuple((name, Retrieval._fields.index(name)) for name in names(REQUEST))
@@ -39,11 +39,12 @@ _sha256 = hashlib.sha256
 
 
 class Record(NamedTuple):
-    """Canonical bytes of a record: `head` is the entry up to `kind`, `pub` the fields in clear, and
-    `openings` the `{path: [salt, value]}` behind the commitments in `cm`.
+    """A record's content as canonical bytes: `head` is the entry up to `kind`, `pub` the fields in
+    clear, and `openings` the `{path: [salt, value]}` behind the commitments in `cm`.
 
-    `decided` holds the parts of which a decision's bytes were made, and its user as recorded: with
-    it, the record is indexed without being decoded."""
+    `decided` holds the retrieval, the decision and the user as recorded, from which a decision's
+    bytes were made. With it, the record is indexed without being decoded; None for other kinds.
+    """
 
     eid: str
     kind: str
@@ -54,13 +55,14 @@ class Record(NamedTuple):
     decided: tuple[Retrieval, Decision, str] | None = None
 
     def core(self, src: bytes) -> bytes:
-        """Return the core, which an enforcement point hashes and spools: the record and `src`,
-        without a position."""
+        """Return the record's core, which an enforcement point hashes and spools: the record and
+        `src`, its place in the spool, without a position in the log."""
         return b'%b,"masked":%b,"pub":%b,"src":%b,"v":1}' % (self.head, self.masked, self.pub, src)
 
     def entry(self, log: str, seq: int, prev: str, ts: str) -> bytes:
-        """Return the entry of a record that the control API made itself, hence without `src`.
-        `prev` is the base64 of the previous leaf hash, empty for the first entry."""
+        """Return the entry of a record that the control API made itself, hence without `src`. `seq`
+        is its number in the log, and `prev` the base64 of the previous leaf hash, empty for the
+        first entry."""
         return b'%b,"log":"%b","masked":%b,"prev":"%b","pub":%b,"seq":%d,"ts":"%b","v":1}' % (
             self.head,
             log.encode(),
@@ -104,9 +106,9 @@ def decision_record(
 ) -> Record:
     """Return the record of one evaluation: its response, every input, and the facts used, so that
     the decision can be derived again. `facts` is None if the call was refused before any were
-    gathered. `salt` is 32 random bytes, used for this record only. `masking` says whether personal
-    data is masked; by default, the tenant's setting in `facts` decides. `candidates` are those that
-    decide otherwise (`policies.candidates`)."""
+    gathered. `salt` is 32 random bytes, used for this record only. `masking` says if personal data
+    is masked; by default, the tenant's setting in `facts` decides. `candidates` are the decisions
+    of those candidates that decide otherwise (`policies.candidates`)."""
     if masking is None:
         # INVARIANT: without facts, mask. A record can't be taken back once it is written.
         masking = facts is None or facts.settings.pii_masking
@@ -150,8 +152,8 @@ def masked_user(user_id: str) -> str:
 
 
 def _mask(personal: dict[str, str], ahead: dict[str, Masked]) -> bytes:
-    """Mask the texts in place; those in `ahead` are masked already. Returns canonical
-    `[[path, rule]]`, one for each kind found."""
+    """Mask the texts of `personal` in place; `ahead` holds texts that are masked already. Return
+    canonical `[[path, rule]]`, one pair for each kind of personal data found."""
     found: list[tuple[str, str]] = []
     for path, text in personal.items():
         masked = ahead.get(text) or masked_text(text)
@@ -170,13 +172,14 @@ def _request(retrieval: Retrieval) -> bytes:
 
 
 def response_of(decision: Decision) -> dict[str, Any]:
-    """Return the response as an entry records it. Members that are None are absent, as `policy_id`
-    and `policy_version` are if no policy decided (`default_deny`)."""
+    """Return the decision as the `response` of an entry. Members that are None are left out, as
+    `policy_id` and `policy_version` are if no policy decided (`default_deny`)."""
     return _given(decision, _RESPONSE)
 
 
 def _given(values: tuple[Any, ...], places: tuple[tuple[str, int], ...]) -> dict[str, Any]:
-    """Return the values at these places that are not None, by name."""
+    """Return a dict of those values that are not None. `places` are pairs of a member's name and
+    its index in `values`."""
     given = {}
     for name, at in places:  # takes two thirds of the time of a comprehension
         value = values[at]
@@ -213,8 +216,8 @@ def _levels(levels: Levels) -> bytes:
 
 
 def heartbeat_record(revision: int, *, record_id: str) -> Record:
-    """Return the record by which a sidecar with nothing to decide says that it has this revision of
-    the policy set in force."""
+    """Return the record by which a sidecar that has nothing to decide says that it has this
+    revision of the policy set in force."""
     return make_record("heartbeat", record_id, encode({"revision": revision}))
 
 
@@ -222,21 +225,21 @@ def gap_record(
     reason: str, *, instance: str | None, first: int | None, lost: int | None, record_id: str
 ) -> Record:
     """Return the record by which an enforcement point declares that it lost records: `lost` of
-    them, from number `first` of the spool `instance`. Each is None if unknown."""
+    them, from number `first` of the spool `instance`. Each of these is None if unknown."""
     pub = {"reason": reason, "instance": instance, "first": first, "lost": lost}
     return make_record("gap", record_id, encode(pub))
 
 
 def log_heartbeat_record(*, record_id: str) -> Record:
-    """Return the record that says that the log had no entry for an hour. With it, a fresh
+    """Return the record that says that the log has had no entry for an hour. With it, a fresh
     checkpoint shows that nothing is missing at the end."""
     return make_record("heartbeat", record_id, b"{}")
 
 
 def incarnation_record(held: int, seen: int, doubted: int, *, record_id: str) -> Record:
-    """Return the record that says that the store was restored to an older state. It holds revision
-    `held` of the policy set, though `seen` was already signed; the newest state of `doubted`
-    documents is lost. Lost log entries follow this one, as far as enforcement points still have
-    their records."""
+    """Return the record that says that the store was restored to an older state. The store holds
+    revision `held` of the policy set, though revision `seen` was already signed; the newest state
+    of `doubted` documents is lost. Log entries that were lost follow this one again, as far as
+    enforcement points still have their records."""
     pub = {"reason": "the store was put back", "held": held, "seen": seen, "doubted": doubted}
     return make_record("incarnation", record_id, encode(pub))

@@ -1,9 +1,9 @@
-"""A fast path that checks a decision record by its bytes, without decoding it: our own sidecars
-send canonical JSON in one known form.
+"""A fast path that checks a decision record by its bytes, without decoding it. Our own sidecars
+send canonical JSON whose members follow one fixed pattern, here called the known form.
 
 INVARIANT: the fast path only accepts. A record that is not exactly in the known form goes to
-`policies.trail.spool_chain.read_payload`, the only place that refuses one; and a record accepted
-here is one that `read_payload` accepts with the same result
+`policies.trail.spool_chain.read_payload`, the only place that refuses a record; and a record
+accepted here is one that `read_payload` accepts with the same result
 (`tests/policies/trail/test_record_fast_path.py`). In the known form, names hold no escapes, numbers
 have fewer digits than 2^53, and members have one order.
 """
@@ -32,7 +32,8 @@ _PAIR = rb'\["%b","%b"\]' % (_NAME, _NAME)
 
 
 def _group(name: str, pattern: bytes) -> bytes:
-    """Return the pattern that keeps a text as the group `name`."""
+    """Return the regular expression of a JSON text whose content matches `pattern` and is captured
+    as the group `name`."""
     return b'"(?P<%b>%b)"' % (name.encode(), pattern)
 
 
@@ -83,7 +84,8 @@ _MAX_FACTS_BYTES = 4096
 
 
 class KnownRecord(NamedTuple):
-    """A record in the known form; `raw` is all its bytes. Its openings are not verified yet."""
+    """A record that was recognised by its bytes. `raw` is all of them; `front` and `rest` are the
+    matches before and after its facts. Its openings are not verified yet."""
 
     raw: bytes
     front: "re.Match[bytes]"
@@ -91,8 +93,8 @@ class KnownRecord(NamedTuple):
 
 
 def match_record(raw: bytes, at: int = 0) -> KnownRecord | None:
-    """Return the record that begins at `at` in these UTF-8 bytes, if it is in the known form. It
-    ends at `rest.end()`."""
+    """Return the record that begins at offset `at` of these UTF-8 bytes; None if it is not in the
+    known form. It ends at `rest.end()`."""
     front = _FRONT.match(raw, at)
     if front is None:
         return None
@@ -115,8 +117,8 @@ def match_record(raw: bytes, at: int = 0) -> KnownRecord | None:
 
 @lru_cache(maxsize=_CACHED_FACTS)
 def _is_canonical_object(raw: bytes) -> bool:
-    """Return whether these bytes are the canonical form of an object that is allowed in `pub` of a
-    core. Cached, since an agent sends the same facts again and again."""
+    """Return whether these bytes are the canonical form of a JSON object that is allowed in `pub`
+    of a core. Cached, since an agent sends the same facts again and again."""
     try:
         value = orjson.loads(raw)
         check([[value]])  # nested as deeply as in a core, since the profile limits depth
@@ -126,8 +128,8 @@ def _is_canonical_object(raw: bytes) -> bool:
 
 
 def verified(found: KnownRecord) -> Spooled | None:
-    """Return the record, if it also passes the checks that regular expressions can't make: on its
-    time, its size, its position in the spool, and its openings. Otherwise None."""
+    """Return the record if it also passes the checks that regular expressions can't make: of its
+    time, its size, its position in the spool, and its openings. Otherwise return None."""
     raw, front, rest = found
     head, query, user, eid, masked = front.groups()
     (_, agent, role, session, source, source_type, decision, policy, src, src_id, inst, n, prev, t,
@@ -166,7 +168,8 @@ def _opens(path: str, committed: bytes, salt: bytes, value: bytes) -> bool:
 
 
 def read(payload: object) -> Spooled:
-    """Check a `KnownRecord` or a decoded payload. Raises `Invalid` if it is not a record."""
+    """Check one record of a batch, by the fast path if possible: `payload` is a `KnownRecord` or a
+    decoded payload. Raises `Invalid` if it is not a valid record."""
     if isinstance(payload, KnownRecord):
         return verified(payload) or read_payload(orjson.loads(payload.raw))
     return read_payload(payload)
@@ -182,8 +185,9 @@ _END = b"]}"
 
 
 class KnownBatch(NamedTuple):
-    """A shipper's batch. `records` are arguments for `read`: a `KnownRecord` each, or a decoded
-    payload."""
+    """The request body by which a shipper delivers records, taken apart. `source` and `instance`
+    are the spool's; each item of `records` is an argument for `read`, either a `KnownRecord` or a
+    decoded payload."""
 
     source: str
     instance: str
@@ -191,8 +195,8 @@ class KnownBatch(NamedTuple):
 
 
 def match_batch(body: bytes) -> KnownBatch | None:
-    """Return a shipper's request body, if it is in the known form. Otherwise the caller decodes it
-    as a whole."""
+    """Take a shipper's request body apart; None if it does not have the form that our own sidecars
+    send. Then the caller decodes it as a whole."""
     envelope = _ENVELOPE.match(body)
     if envelope is None or not (body.endswith(_END) and _utf8(body)):
         return None
@@ -220,8 +224,7 @@ def match_batch(body: bytes) -> KnownBatch | None:
 
 
 def _decoded(piece: bytes) -> object | None:
-    """Return the one JSON value in this piece of the list of records; None unless the piece is
-    exactly one value."""
+    """Decode a piece of the list of records; None unless it is exactly one JSON value."""
     try:
         value = orjson.loads(b"[[%b]]" % piece)  # nested as deeply as in the body
     except orjson.JSONDecodeError:

@@ -1,10 +1,10 @@
 """The schema of records from enforcement points. It refuses records that the log could never index
 or show.
 
-The log forgets nothing: a record that the event list can't show would break that list forever, and
+The log forgets nothing. A record that the event list can't show would break that list forever, and
 a name that a database can't hold would block its sidecar's whole queue. So both are refused on
-arrival. Takes the members of a decision from the table of fields, and knows
-those of the other kinds; unknown members pass.
+arrival. The members of a decision come from the table of fields (`policies.trail.fields`); those of
+the other kinds are listed here. Unknown members pass.
 """
 
 from collections.abc import Callable
@@ -51,7 +51,8 @@ def _answer(value: object) -> bool:
 
 
 def _candidates(value: object) -> bool:
-    """One or a few items of `policies.candidates.CandidateDecision`."""
+    """Return whether `value` is a list of 1 to `MAX_CANDIDATES` items in the form of
+    `policies.candidates.CandidateDecision`."""
     return (
         isinstance(value, list)
         and 0 < len(value) <= MAX_CANDIDATES
@@ -89,11 +90,12 @@ _TESTS: dict[Type, _Test] = {
     Type.ITEMS: _candidates,
 }
 _CANDIDATE = tuple((each.name, _TESTS[each.type], each.optional) for each in members(CANDIDATE))
-"""The members of a candidate's item: name, test of its value, and whether it may be absent."""
+"""The members of a candidate's item: each one's name, the test of its value, and whether it may be
+absent."""
 
 
 def _decision() -> _Rules:
-    """Return a rule for each field of a decision; required fields come first."""
+    """Return a rule for each field of a decision, required fields first."""
     objects = {"pub": (), REQUEST: ("request",), RESPONSE: ("response",)}
     return tuple(
         (path, each.name, _maybe(_TESTS[each.type]) if optional else _TESTS[each.type])
@@ -120,7 +122,7 @@ RULES: dict[str, _Rules] = {
     "gap": _GAP,
     "heartbeat": _HEARTBEAT,
 }
-"""The kinds that an enforcement point may send, with the rules of each."""
+"""The kinds of records that an enforcement point may send, with the rules of each."""
 
 # Members that `policies.trail.entry.index_of` reads from every kind.
 _INDEXED = ("request", "response", "event")
@@ -128,9 +130,9 @@ _OPENED = {each.name: _TESTS[each.type] for each in members(COMMITTED)}
 
 
 class _KindRules(NamedTuple):
-    """A kind's rules in the form they are applied in. `foreign` are the indexed members that
-    records of this kind don't have; `groups` are the tests of each object in `pub` (None for `pub`
-    itself)."""
+    """The rules of one kind of record, in the form in which they are applied. `foreign` are the
+    indexed members that records of this kind must not have; `groups` are the tests of each object
+    in `pub` (None for `pub` itself)."""
 
     foreign: tuple[str, ...]
     groups: tuple[tuple[str | None, tuple[tuple[str, _Test], ...]], ...]
@@ -148,8 +150,8 @@ _KINDS = {kind: _kind(rules) for kind, rules in RULES.items()}
 
 
 def pub_fault(kind: str, pub: dict[str, Any]) -> str | None:
-    """Return the fault of `pub`, the fields in clear, of a record of `kind`; None if it has
-    none."""
+    """Return what is wrong with `pub`, the fields in clear, of a record of `kind`; None if nothing
+    is."""
     foreign, groups = _KINDS[kind]
     for member in foreign:
         if member in pub:
@@ -166,8 +168,8 @@ def pub_fault(kind: str, pub: dict[str, Any]) -> str | None:
 
 
 def masked_fault(masked: object, pub: dict[str, Any]) -> str | None:
-    """Return the fault of `masked`; None if it has none. It must be a list `[[path, rule]]`, and a
-    record whose list isn't empty must say that masking was on."""
+    """Return what is wrong with a record's `masked`; None if nothing is. It must be a list `[[path,
+    rule]]`, and a record whose list isn't empty must say that masking was on."""
     if not isinstance(masked, list):
         return "`masked` must be a list"
     for each in masked:
@@ -177,7 +179,7 @@ def masked_fault(masked: object, pub: dict[str, Any]) -> str | None:
 
 
 def opening_fault(path: str, value: object) -> str | None:
-    """Return the fault of an opened value; None if it has none."""
+    """Return what is wrong with the value of the opening of `path`; None if nothing is."""
     if path == "detail":
         return None if _json_object(value) else "`detail` is not the text of a JSON object"
     test = _OPENED.get(path)

@@ -1,10 +1,10 @@
-"""Makes the entries about removals: `redact` tells the erased openings, the reason, and who asked
-for it; `purge` holds the rest of a prefix that retention removed, the anchor from which
-verification starts.
+"""Makes the entries about removals. A `redact` entry tells the erased openings, the reason, and who
+asked for the erasure. A `purge` entry tells that retention removed the oldest entries, and holds
+the hashes of these from which verification can start.
 
-A `redact` entry holds numbers of entries only. Nothing in it may tell whose values they were: the
-log keeps it forever. `walk/gaps.py` reads it again when a log is verified. Doesn't know when a
-prefix may be removed, or how.
+A `redact` entry names entries by their numbers only. Nothing in it may tell whose values were
+erased: the log keeps it forever. `walk/gaps.py` reads it again when a log is verified. Doesn't know
+when entries may be removed, or how.
 """
 
 from collections.abc import Collection, Iterable
@@ -21,19 +21,20 @@ from policies.trail.record import Record, make_record
 from policies.trail.walk.gaps import REDACT
 
 MAX_SEQS = 1024
-"""The most entries that one `redact` entry names: even without two in a row, it has 64 KiB."""
+"""The most entries that one `redact` entry names. Even if no two of them are consecutive, it stays
+below 64 KiB."""
 
 
 def redact_record(by: str, reason: str, seqs: Iterable[int], *, record_id: str) -> Record:
-    """Return the record of an erasure of the openings of these entries, at most `MAX_SEQS`, in
-    order. `by` is the id of the key that asked for it."""
+    """Return the record that the openings of some entries were erased. `seqs` are the numbers of at
+    most `MAX_SEQS` entries, in order; `by` is the id of the key that asked for it."""
     return make_record(
         REDACT, record_id, encode({"by": by, "events": ranges_of(seqs), "reason": reason})
     )
 
 
 def ranges_of(seqs: Iterable[int]) -> list[list[int]]:
-    """Return the ranges `[first, last]` of these ascending numbers, both ends included."""
+    """Return ascending numbers as ranges `[first, last]`, both ends included."""
     ranges: list[list[int]] = []
     for seq in seqs:
         # A range covers only what was erased: with one entry more, it would excuse the silent loss
@@ -50,9 +51,10 @@ PURGE = "purge"
 
 @dataclass(frozen=True, slots=True)
 class Purged:
-    """A removed prefix of `size` entries: its tree's root and frontier, and its last leaf hash. The
-    last purge removed `count` of them, all recorded before `cutoff` (microseconds since 1970
-    UTC)."""
+    """The entries that retention has removed from a log's beginning. There are `size` of them in
+    all; `root`, `frontier` and `last_leaf` are the root hash and frontier of their Merkle tree and
+    their last leaf hash. The last purge removed `count` of them, all recorded before `cutoff`
+    (microseconds since 1970 UTC)."""
 
     size: int
     root: bytes
@@ -62,11 +64,12 @@ class Purged:
     count: int
 
     def tree(self) -> Frontier:
-        """Return the tree of the prefix. Raises `ValueError` if `frontier` does not fit `size`."""
+        """Return the Merkle tree of the removed entries. Raises `ValueError` if `frontier` does not
+        fit `size`."""
         return Frontier.from_bytes(self.size, self.frontier)
 
     def pub(self) -> dict[str, Any]:
-        """Return `pub` of the `purge` entry. Raises `ValueError` like `tree`."""
+        """Return the member `pub` of the `purge` entry. Raises `ValueError` as `tree` does."""
         return {
             "count": self.count,
             "cutoff": rfc3339(self.cutoff),
@@ -85,10 +88,11 @@ class Purged:
 
 @dataclass(frozen=True, slots=True)
 class Anchor:
-    """The last purge: the prefix that it removed, the `seq` and time (`purged_at`) of its `purge`
-    entry, and two signed checkpoints. `anchor_note` is the one at `purged.size`; `cover_note` is
-    one that covers the `purge` entry, None until it is signed. `finished_at` is when the last row
-    was deleted. Times are in microseconds since 1970 UTC."""
+    """The last purge, from which verification of the remaining log starts: `purged` are the entries
+    that are gone, `seq` and `purged_at` are the number and time of the `purge` entry. `anchor_note`
+    is the signed checkpoint at `purged.size`; `cover_note` is a signed checkpoint that covers the
+    `purge` entry, None until there is one. `finished_at` is when the last row was deleted. Times
+    are in microseconds since 1970 UTC."""
 
     seq: int
     purged: Purged
@@ -98,7 +102,7 @@ class Anchor:
     finished_at: int | None
 
     def fault(self, log: str, publics: Collection[bytes]) -> str | None:
-        """Return the reason why the anchor contradicts itself, or None. `publics` are the keys that
+        """Return how the anchor contradicts itself, None if it doesn't. `publics` are the keys that
         have signed the log; without any, no signature can be trusted."""
         purged = self.purged
         if not 0 < purged.count <= purged.size <= self.seq:
@@ -133,12 +137,12 @@ class Anchor:
         return None
 
     def cover(self, log: str, publics: Collection[bytes]) -> Checkpoint:
-        """Return the checkpoint of `cover_note`. Raises `BadNote` unless one of the log's keys
-        signed it."""
+        """Return the checkpoint in `cover_note`, verified. Raises `BadNote` unless one of the keys
+        in `publics` signed it."""
         return _of_log(self.cover_note or "", log, publics)
 
     def matches_entry(self, entry: bytes) -> bool:
-        """Return whether a stored entry is the `purge` entry of this anchor."""
+        """Return whether `entry`, as stored, is the `purge` entry of this anchor."""
         try:
             decoded = orjson.loads(entry)
             return bool(
@@ -151,7 +155,7 @@ class Anchor:
 
 
 def _of_log(note: str, log: str, publics: Collection[bytes]) -> Checkpoint:
-    """Return the note's checkpoint of the log, in any of the log's incarnations. Raises
-    `BadNote`."""
+    """Return the checkpoint in a note, verified to be of this log in any of its incarnations.
+    Raises `BadNote`."""
     origin = checkpoint.unverified(note).origin
     return checkpoint.read(note, origin if is_origin_of(origin, log) else log, publics)

@@ -1,4 +1,5 @@
-"""Numbers, chains, spools and reads back the records of one enforcement point: its hash chain.
+"""Numbers the records of one enforcement point, chains them by their hashes, and reads them back:
+the hash chain of a spool.
 
 Every record that a sidecar makes carries `src {id, inst, n, prev, t}`. This chain runs beside the
 log's own, so that verification detects a record that was dropped, repeated or reordered after it
@@ -24,20 +25,21 @@ _PAYLOAD = {"core", "open"}
 _CORE = SOURCED.difference(PLACE)
 _SRC = frozenset(names("src"))
 POSITION = 2048
-"""The most bytes that log, seq, prev and ts add to a core."""
+"""The most bytes that `log`, `seq`, `prev` and `ts` add to a core when it becomes an entry."""
 
 KINDS = frozenset(RULES)
-"""The kinds that an enforcement point may send."""
+"""The kinds of records that an enforcement point may send."""
 
 
 def src_member(source_id: str, instance: str, n: int, prev: str, t: str) -> bytes:
-    """Return the canonical member `src`. `prev` is the base64 of the previous record's hash, empty
-    for the first record."""
+    """Return the canonical member `src`: the enforcement point's id and instance, the record's
+    number `n` in its spool, its predecessor and its time. `prev` is the base64 of the previous
+    record's hash, empty for the first record."""
     return encode({"id": source_id, "inst": instance, "n": n, "prev": prev, "t": t})
 
 
 def spool_payload(core: bytes, openings: bytes) -> bytes:
-    """Return one record as the spool stores it and the shipper sends it."""
+    """Return one record with its openings, as the spool stores it and the shipper sends it."""
     return b'{"core":%b,"open":%b}' % (core, openings)
 
 
@@ -52,13 +54,14 @@ class LogPosition(NamedTuple):
 
 
 class Spooled(NamedTuple):
-    """A record read back and verified.
+    """A record that was read back and verified.
 
-    `source`, `instance`, `n` and `prev` are its position in the enforcement point's chain;
-    `encoded` are its core's canonical bytes and `hash` their hash; `openings` are canonical bytes
+    `source`, `instance`, `n` and `prev` are its position in the enforcement point's chain.
+    `encoded` is its core in canonical bytes and `hash` their hash; `openings` are canonical bytes
     too. `columns` and `user_id` index it, and `source_type` counts a decision. `members` are the
-    parts that both the core and the entry are joined from: up to `kind`, then `masked`, `pub` and
-    `src`."""
+    parts from which both the core and the entry are joined: all up to `kind`, then `masked`, `pub`
+    and `src`.
+    """
 
     source: str
     instance: str
@@ -72,17 +75,18 @@ class Spooled(NamedTuple):
     source_type: str | None
     members: tuple[bytes, bytes, bytes, bytes]
     marks: tuple[str, ...] = ()
-    """The marks that the control API adds (`policies.trail.core.MARKS`), in order."""
+    """The marks that the control API adds to the entry (`policies.trail.core.MARKS`), in order."""
 
     @property
     def core(self) -> dict[str, Any]:
-        """The core, decoded on each call."""
+        """The record's core as a dict. It is decoded on each call."""
         core: dict[str, Any] = orjson.loads(self.encoded)
         return core
 
     def entry(self, position: LogPosition) -> bytes:
-        """Return the core plus its place and its marks, otherwise unchanged. The result is
-        canonical, because the members stay in the order of their names."""
+        """Return the record's entry at a position in the log: the core plus the position and the
+        marks, otherwise unchanged. It is canonical, because the members stay in the order of their
+        names."""
         head, masked, pub, src = self.members
         log, seq, prev, ts = position
         marks = b',"marks":' + encode(self.marks) if self.marks else b""
@@ -91,8 +95,9 @@ class Spooled(NamedTuple):
 
 
 def read_payload(payload: object) -> Spooled:
-    """Check a decoded `spool_payload`. Raises `Invalid` unless its encoding, size, members and kind
-    are those of an enforcement point's record, and its openings match its commitments."""
+    """Check a decoded `spool_payload`, and return its record. Raises `Invalid` unless encoding,
+    size, members and kind are those of an enforcement point's record, and its openings match its
+    commitments."""
     if not (isinstance(payload, dict) and payload.keys() == _PAYLOAD):
         raise Invalid("a record must be an object of `core` and `open`")
     core, openings = payload["core"], payload["open"]
@@ -132,8 +137,8 @@ def read_payload(payload: object) -> Spooled:
 
 
 class Place(NamedTuple):
-    """A record's place in its spool, as far as a refused record still tells it. `t` is empty if it
-    is no time."""
+    """A refused record's place in its spool, as far as the record can still be read. `t` is empty
+    if the record's is not a time."""
 
     n: int
     prev: str
@@ -141,8 +146,8 @@ class Place(NamedTuple):
 
 
 def read_place(payload: object) -> tuple[dict[str, Any], Place] | None:
-    """Return the core of a decoded payload that is not a record, and its place; None if it has no
-    place, or could not be encoded again as it was hashed."""
+    """Return the core of a decoded payload that was refused, and its place in its spool; None if it
+    has no place, or could not be encoded again as it was hashed."""
     core: Any = payload.get("core") if isinstance(payload, dict) else None
     src = core.get("src") if isinstance(core, dict) else None
     if not isinstance(src, dict):
@@ -164,8 +169,9 @@ def read_place(payload: object) -> tuple[dict[str, Any], Place] | None:
 def refused(
     core: dict[str, Any], place: Place, spool: tuple[str, str], reason: str, key_id: str, eid: str
 ) -> Spooled:
-    """Return the entry that a refused record becomes: of kind `rejected_record` with the id `eid`,
-    at the record's place in the chain of `spool`, which is the source and instance of its batch."""
+    """Return what a refused record becomes in the log: an entry of kind `rejected_record` with the
+    id `eid`, at the record's place in the chain of `spool`, which is the source and instance of its
+    batch."""
     record = rejected_record(core, reason, key_id, record_id=eid)
     src = src_member(*spool, place.n, place.prev, place.t)
     return Spooled(
@@ -184,7 +190,8 @@ def refused(
 
 
 def _members(core: dict[str, Any]) -> tuple[bytes, bytes, bytes, bytes]:
-    """Return the canonical members that the core and the entry share, encoded once for both."""
+    """Return the canonical members that the core and the entry have in common, so that they are
+    encoded once for both: all up to `kind`, then `masked`, `pub` and `src`."""
     head = b'{"cm":%b,"eid":%b,"kind":"%b"' % (
         encode(core["cm"]),
         encode(core["eid"]),
@@ -209,7 +216,8 @@ def _check_openings(core: dict[str, Any], openings: Any) -> None:
 
 
 def _check_core(core: Any) -> int:
-    """Check a core's members. Returns its time, in microseconds since 1970 UTC."""
+    """Check a core's members. Return its time, in microseconds since 1970 UTC. Raises
+    `NotCanonical`."""
     if not isinstance(core, dict) or core.keys() != _CORE:
         raise NotCanonical("a core must have just the members v, kind, eid, src, pub, cm, masked")
     src = core["src"]

@@ -1,5 +1,5 @@
-"""Verifies the rows of a log: checks the chain of its entries, their columns and openings, and its
-head. The package `walk` knows the rules of a valid entry: rows that are fed together are one range.
+"""Verifies the rows of a log: checks the chain of its entries, their columns and openings, and the
+head row. The package `walk` knows the rules of a valid entry.
 
 Knows no database and no network. Memory stays flat: one hash per complete subtree, one counter per
 source, and a bit for each entry whose opening is missing.
@@ -28,11 +28,12 @@ from policies.trail.walk.range_result import ChainEnd, Source
 from policies.trail.walk.range_walk import RangeWalk
 
 _TOGETHER = 64
-"""The number of rows that are checked at a time, by columns as far as possible."""
+"""The number of rows that are checked as one batch, column by column as far as possible."""
 
 
 class LogHead(NamedTuple):
-    """The log's head row: its number of entries, last leaf hash, last time, and frontier."""
+    """The stored row of a log's head: its number of entries, last leaf hash, last time, and
+    frontier."""
 
     size: int
     last_leaf: bytes
@@ -42,9 +43,9 @@ class LogHead(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class VerificationReport:
-    """The result of a walk. `total` counts the entries walked, of every kind, and `events` the
-    decisions among them, up to the first finding. `broken_at` is the `event_id` of the first entry
-    that fails, or its `seq` in digits. `reason` is the text of `finding`."""
+    """The result of verifying rows. `total` counts the entries walked, of every kind, and `events`
+    the decisions among them, up to the first finding. `broken_at` is the `event_id` of the first
+    entry that fails, or its `seq` in digits. `reason` is the text of `finding`."""
 
     valid: bool
     total: int
@@ -59,12 +60,12 @@ class VerificationReport:
 
 
 class Verifier:
-    """One walk over the log named `log`: from its first entry, or from the one that follows a
-    purged prefix."""
+    """Verifies the rows of the log named `log` in order, from its first entry, or from the one that
+    follows a purged prefix."""
 
     def __init__(self, log: str, *, after: Purged | None = None) -> None:
-        """Begin a walk. `after` is the purged prefix, whose tree the walk continues. Raises
-        `ValueError` if its frontier doesn't fit its size."""
+        """Begin a walk. `after` are the purged entries, whose tree the walk continues. Raises
+        `ValueError` if their frontier doesn't fit their number."""
         last_leaf = b"" if after is None else after.last_leaf
         tree = Frontier() if after is None else after.tree()
         self._walk = JoinedWalk(log, tree, last_leaf)
@@ -73,12 +74,13 @@ class Verifier:
 
     @property
     def erasures(self) -> Erasures:
-        """The missing openings so far, without those that a `redact` entry has excused."""
+        """The missing openings found so far that no `redact` entry has excused."""
         return self._walk.erasures
 
     @property
     def source_ends(self) -> Mapping[Source, ChainEnd]:
-        """The last record of each enforcement point's spool so far, by its id and instance."""
+        """The number and hash of the last record of each enforcement point's spool so far, by the
+        spool's source id and instance."""
         return self._walk.sources
 
     @property
@@ -86,27 +88,29 @@ class Verifier:
         return self._walk.silences
 
     def feed(self, row: StoredRow) -> bool:
-        """Check one entry. Return False once there is a finding: feeding more changes nothing."""
+        """Check the next entry. Return False once there is a finding: to feed more changes
+        nothing."""
         return self.feed_all((row,))
 
     def feed_all(self, rows: Iterable[StoredRow]) -> bool:
-        """Check entries until one fails. Return True if none did."""
+        """Check the next entries until one fails. Return True if none did."""
         if self._broken is None:
             self._feed(rows)
         return self._broken is None
 
     def expect(self, size: int, root: bytes) -> None:
         """Expect a checkpoint during the walk: at `size` entries, the tree must have this root. A
-        checkpoint of the entries before the walk's first one is not looked for."""
+        size before the walk's first entry is ignored."""
         self._expected.setdefault(size, set()).add(root)
 
     def reached(self) -> tuple[Frontier, bytes, Finding | None]:
-        """Return the tree and last leaf hash so far, and the finding that ended the walk, or
-        None."""
+        """Return the tree and the last leaf hash so far, and the finding that ended the walk, None
+        if there is none."""
         return self._walk.tree, self._walk.last_leaf, self._broken
 
     def finish(self, head: LogHead | None = None) -> VerificationReport:
-        """Return the report. Compares the head row with the entries, if one is given."""
+        """End the walk and return the report. If a head row is given, compare it with the entries
+        first."""
         walk = self._walk
         size = walk.tree.size
         if self._broken is None and head is not None:
@@ -162,7 +166,7 @@ class Verifier:
 
     def _has_root(self, last: StoredRow) -> bool:
         """Return whether the tree up to the row `last`, where a checkpoint is expected, has the
-        signed root."""
+        signed root. If not, keep the finding."""
         tree = self._walk.tree
         if self._broken is not None:
             return False

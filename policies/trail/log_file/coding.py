@@ -1,4 +1,4 @@
-"""The bytes of an export file's lines.
+"""Encodes and parses the lines of an export file.
 
 An entry's line holds the stored bytes as they are, so it is joined and split by hand. The other
 lines are canonical JSON.
@@ -26,7 +26,7 @@ class BadHeader(BadLine):
 
 
 def encode_line(line: lines.Line) -> bytes:
-    """Return the line's bytes, with the line feed."""
+    """Return the line as bytes, with its line feed."""
     if isinstance(line, lines.EntryLine):
         if line.openings is None:
             return b"%b%b}\n" % (_ENTRY, line.entry)
@@ -39,8 +39,8 @@ def encode_line(line: lines.Line) -> bytes:
 
 
 def parse_line(raw: bytes, with_openings: bool = True) -> lines.Line:
-    """Parse the line in `raw`, which has no line feed. `with_openings` is the value in the header.
-    Raises `BadLine`, and `BadHeader` for a header whose members contradict each other.
+    """Parse the line in `raw`, which has no line feed. `with_openings` is the value in the file's
+    header. Raises `BadLine`, and `BadHeader` for a header whose members contradict each other.
 
     The bytes of an entry, of openings and of a document are not parsed: they may be anything.
     """
@@ -67,8 +67,8 @@ def parse_line(raw: bytes, with_openings: bool = True) -> lines.Line:
 
 
 def plain_entry(raw: bytes, with_openings: bool) -> lines.EntryLine | None:
-    """Return the entry of a line; None if `raw` is not an entry's line. Called for nearly every
-    line of a file, so it does no more than split it."""
+    """Split the line of an entry; None if `raw` is a line of another kind. Called for nearly every
+    line of a file, so it does no more than split."""
     if not (raw.startswith(_ENTRY) and raw.endswith(b"}")):
         return None
     # `tuple.__new__` makes an `EntryLine` without a call of Python code.
@@ -84,13 +84,13 @@ def plain_entry(raw: bytes, with_openings: bool) -> lines.EntryLine | None:
 
 def _is_flat(raw: bytes) -> bool:
     """Return whether a long line has the form of a damaged row, with no more values than such a
-    line has: then a parser needs little more memory than the line itself."""
+    line has. Then a parser needs little more memory than the line itself."""
     row = raw.startswith(b'{"damaged":{') and b"[" not in raw
     return row and raw.count(b"{") == 2 and raw.count(b",") == 2
 
 
 def line_feeds(block: bytes) -> int:
-    """Return the number of lines that end in `block`."""
+    """Return the number of line feeds in `block`, which is the number of lines that end in it."""
     # Half the time of `bytes.count`, which looks at each byte by itself: lines are long.
     count, at = 0, block.find(b"\n")
     while at >= 0:

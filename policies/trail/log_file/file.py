@@ -76,14 +76,15 @@ _NAMES: dict[type, str] = {
 
 
 class LogFileReader:
-    """One reading of a file. After `feed` or `finish` raised `BadLogFile`, feed it no more."""
+    """Reads one export file, in pieces that are passed to `feed`. After `feed` or `finish` raised
+    `BadLogFile`, feed it no more."""
 
     def __init__(self) -> None:
         self.header: HeaderLine | None = None
         self.entries = 0
-        """Entries read so far, damaged ones included."""
+        """The number of entries read so far, damaged ones included."""
         self.lines = 0
-        """Lines read so far."""
+        """The number of lines read so far."""
         self._digest = hashlib.sha256()
         # The last complete line, not hashed yet: the end's line is not part of what it hashes.
         self._unhashed = b""
@@ -94,7 +95,7 @@ class LogFileReader:
 
     def feed(self, chunk: bytes) -> Iterator[Line]:
         """Yield the lines that `chunk` completes. Raises `BadLogFile` at the first line that is not
-        allowed, after the lines before it were returned."""
+        allowed, after the lines before it were yielded."""
         complete, feed, rest = chunk.rpartition(b"\n")
         if feed:
             block, self._rest = self._rest + complete, rest
@@ -104,7 +105,8 @@ class LogFileReader:
         self._check_length(self._rest)
 
     def finish(self) -> None:
-        """Raise `BadLogFile` unless the file ended with its last line."""
+        """Raise `BadLogFile` unless the file ended with a complete `EndLine`. Call it at the end of
+        the input."""
         if self.header is None:
             raise self._fault(None, "the file has no complete line", 1)
         if self._last is not EndLine or self._rest:
@@ -115,7 +117,7 @@ class LogFileReader:
             )
 
     def _block(self, block: bytes) -> Iterator[Line]:
-        """Yield the lines of `block`, which holds whole lines, without the last line feed."""
+        """Yield the lines of `block`, which holds whole lines and lacks only the last line feed."""
         self._digest.update(self._unhashed)
         lines = block.split(b"\n")
         self._digest.update(memoryview(block)[: len(block) - len(lines[-1])])
@@ -203,7 +205,8 @@ def _fits(frontier: FrontierLine, size: int) -> bool:
 
 
 class LogFileWriter:
-    """One file. The bytes that its methods return follow one another in the file."""
+    """Writes one export file: returns the bytes of each part, counts entries, and hashes what it
+    returned. The caller writes the returned bytes one after the other."""
 
     def __init__(self) -> None:
         self.entries = 0
@@ -214,11 +217,12 @@ class LogFileWriter:
         return self.joined(encode_line(line), 0)
 
     def joined(self, lines: bytes, entries: int) -> bytes:
-        """Return the bytes of whole lines, which hold `entries` entries."""
+        """Take in `lines`, the bytes of whole lines that hold `entries` entries, and return them
+        unchanged."""
         self._digest.update(lines)
         self.entries += entries
         return lines
 
     def end(self) -> bytes:
-        """Return the bytes of the last line."""
+        """Return the bytes of the file's last line."""
         return encode_line(EndLine(self.entries, self._digest.hexdigest()))

@@ -1,9 +1,9 @@
 """Names the nodes of an RFC 9162 tree: its subtrees, how the hash of any of them follows from
 complete ones, and which nodes are stored.
 
-Those are the nodes of every eighth level, each the root of 256 below it: a 255th of the tree, and
-still enough, for any other node follows from at most 255 stored ones. Knows places and hashes.
-Doesn't know which subtrees a proof needs, or where hashes are stored.
+Stored are the nodes of every eighth level, each the root of 256 nodes of the level below. That is a
+255th of the tree, and still enough, for any other node follows from at most 255 stored ones. Knows
+positions and hashes. Doesn't know which subtrees a proof needs, or where hashes are stored.
 """
 
 import hashlib
@@ -14,34 +14,37 @@ from policies.trail.merkle_tree import Frontier, node_hash
 
 HASH = 32
 MAX_SIZE = 2**63 - 1
-"""The largest size of a tree: what fits a signed integer of 64 bits, such as a database's."""
+"""The largest number of leaves of a tree: the largest signed integer of 64 bits, so that a database
+can hold it."""
 
 
 class Node(NamedTuple):
-    """A complete subtree: the `2**level` leaves from number `place * 2**level` on. Leaves are level
-    0."""
+    """A node of the tree, which is the root of a complete subtree: the `2**level` leaves from
+    number `place * 2**level` on. Leaves have level 0."""
 
     level: int
     place: int
 
     def children(self) -> tuple["Node", "Node"]:
-        """Return the two halves of the node, whose level must be above 0."""
+        """Return the node's left and right child. Its level must be above 0."""
         return Node(self.level - 1, 2 * self.place), Node(self.level - 1, 2 * self.place + 1)
 
 
 NodeReader = Callable[[int, int], bytes]
-"""A function that returns the hash of the node at a level and place, as in `Node`. It raises an
-error of its own if it has none; the functions that take a reader let that pass."""
+"""A function that takes a level and a place, as in `Node`, and returns the hash of that node. It
+may raise an error of its own if it has no such hash; the functions that take a reader let that
+error pass."""
 
 
 class Part(NamedTuple):
-    """The leaves from `first` up to `end` (exclusive): one hash of a proof stands for them."""
+    """A range of a tree's leaves, from `first` up to `end` (exclusive). In a proof, one hash stands
+    for each such range."""
 
     first: int
     end: int
 
     def nodes(self) -> Iterator[Node]:
-        """Yield the largest complete subtrees that the part consists of, from left to right."""
+        """Yield the largest complete subtrees that the range consists of, from left to right."""
         first = self.first
         while first < self.end:
             # No larger than fits what is left, and no larger than `first` is a multiple of.
@@ -52,8 +55,9 @@ class Part(NamedTuple):
             first += 1 << level
 
     def root(self, node: NodeReader) -> bytes:
-        """Return the root of the tree over these leaves. `first` must be a multiple of the smallest
-        power of two that is not less than their number, as it is for every part of a proof."""
+        """Return the root hash over the range's leaves; `node` gives the hashes. `first` must be a
+        multiple of the smallest power of two that is not less than their number, as it is for every
+        part of a proof."""
         *others, root = [node(*each) for each in self.nodes()]
         for left in reversed(others):
             root = node_hash(left, root)
@@ -61,29 +65,31 @@ class Part(NamedTuple):
 
 
 def split(size: int) -> int:
-    """Return where RFC 9162 divides a tree of `size` > 1 leaves: the largest power of two below
-    `size`."""
+    """Return how many leaves RFC 9162 puts into the left half of a tree of `size` > 1 leaves: the
+    largest power of two below `size`."""
     return 1 << ((size - 1).bit_length() - 1)
 
 
 def frontier_nodes(size: int) -> tuple[Node, ...]:
-    """Return the nodes whose hashes are the frontier of a tree of `size` leaves, in its order."""
+    """Return the nodes whose hashes make up the frontier of a tree of `size` leaves, in the
+    frontier's order."""
     return tuple(Part(0, size).nodes())
 
 
 _sha256 = hashlib.sha256
 LEVELS = 8
-"""The distance of the levels whose nodes are stored. Leaves are level 0."""
+"""The distance between two levels whose nodes are stored. Leaves are level 0."""
 WIDTH = 1 << LEVELS
-"""The number of stored nodes that make one node of the next stored level."""
+"""The number of stored nodes below one node of the next stored level."""
 
 
 class WideTree:
-    """A growing tree that tells which of its nodes are to be stored."""
+    """A Merkle tree to which leaves are appended, and which says which of its nodes have to be
+    stored."""
 
     def __init__(self, tree: Frontier) -> None:
-        """Continues the tree of `tree`, which is left as it is. Raises `ValueError` if its hashes
-        don't fit its size."""
+        """Continue the tree whose frontier is `tree`, which is left as it is. Raises `ValueError`
+        if its hashes don't fit its size."""
         # One small frontier for each stored level: of the nodes that have no parent there yet.
         self._levels: list[Frontier] = []
         nodes = zip(frontier_nodes(tree.size), tree.hashes, strict=True)
@@ -97,8 +103,9 @@ class WideTree:
         self.size = tree.size
 
     def append_all(self, leaves: Iterable[bytes]) -> Iterator[tuple[Node, bytes]]:
-        """Append leaf hashes. Yields each node to store as soon as its last leaf is appended, with
-        its hash. Nothing is appended unless the result is iterated to its end."""
+        """Append leaf hashes. Yields each node that has to be stored, with its hash, as soon as its
+        last leaf is appended. The leaves are appended only while the result is iterated: iterate it
+        to its end."""
         for leaf in leaves:
             self.size += 1
             hash_, level = leaf, 0
@@ -122,8 +129,8 @@ class WideTree:
 
 
 def stored_below(node: Node) -> tuple[int, int, int]:
-    """Return the nodes of the nearest stored level from which `node` follows: their level, the
-    place of the first, and the place after the last."""
+    """Return the nodes of the nearest stored level from which the hash of `node` follows, as their
+    level, the place of the first, and the place after the last."""
     height = node.level % LEVELS
     return node.level - height, node.place << height, (node.place + 1) << height
 
@@ -133,30 +140,33 @@ class NodeGap(LookupError):
 
 
 class KnownNodes:
-    """Nodes whose hashes are known, and those that must be read to compute others."""
+    """A collection of tree nodes whose hashes are known. It computes the hashes of other nodes from
+    them, and tells which nodes have to be read for that."""
 
     def __init__(self) -> None:
         self._hashes: dict[tuple[int, int], bytes] = {}
         self._absent: set[Node] = set()
 
     def add_frontier(self, tree: Frontier) -> None:
-        """Add the complete subtrees of a tree, for example of what was purged. Raises `ValueError`
-        if its hashes don't fit its size."""
+        """Add the complete subtrees of a tree, for example of the entries that were purged. Raises
+        `ValueError` if its hashes don't fit its size."""
         self._hashes.update(zip(frontier_nodes(tree.size), tree.hashes, strict=True))
 
     def __contains__(self, node: Node) -> bool:
         return node in self._hashes
 
     def add(self, level: int, place: int, hash_: bytes) -> None:
-        """Add nodes that were read: some 500 for a proof, so without a `Node` for each."""
+        """Add the hash of a node that was read. Takes no `Node`, since a proof reads some 500
+        nodes."""
         self._hashes.setdefault((level, place), hash_)
 
     def mark_absent(self, node: Node) -> None:
-        """Say that `node` is not stored: it has to follow from the nodes below it."""
+        """Note that `node` is not stored, so that its hash has to be computed from the nodes below
+        it."""
         self._absent.add(node)
 
     def suffice(self, nodes: Iterable[Node]) -> bool:
-        """Return whether `hash` can give all of these nodes."""
+        """Return whether the known nodes suffice for `hash` to compute all of these nodes."""
         try:
             for node in nodes:
                 self.hash(*node)
@@ -165,8 +175,8 @@ class KnownNodes:
         return True
 
     def lacking(self, node: Node) -> Iterator[Node]:
-        """Yield the nodes of stored levels, leaves included, that have to be read before `hash` can
-        give this one. Raises `NodeGap` if one of them is a leaf that is marked absent."""
+        """Yield the stored nodes, leaves included, that have to be read before `hash` can compute
+        `node`. Raises `NodeGap` if one of them is a leaf that is marked absent."""
         if node in self._hashes:
             return
         if node.level % LEVELS == 0 and node not in self._absent:
@@ -179,7 +189,7 @@ class KnownNodes:
 
     def hash(self, level: int, place: int) -> bytes:
         """Return the hash of a node, as a `NodeReader` does. Raises `NodeGap` unless every node
-        that it lacks was added."""
+        that `lacking` yields for it was added."""
         node = Node(level, place)
         known = self._hashes.get(node)
         if known is None:
@@ -187,8 +197,8 @@ class KnownNodes:
         return known
 
     def _from_stored(self, node: Node) -> bytes | None:
-        """Return the hash in the usual case, at a third of the cost: every node of the stored level
-        is known."""
+        """Return the hash of a node if every node of the stored level below it is known, None
+        otherwise. This is the usual case, and costs a third of `_from_children`."""
         level, first, end = stored_below(node)
         found = [self._hashes.get((level, place)) for place in range(first, end)]
         row = [each for each in found if each is not None]

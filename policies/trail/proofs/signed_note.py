@@ -1,17 +1,19 @@
-"""Reads, signs and verifies signed notes (C2SP `signed-note`): a text and the signatures of one or
-more keys under it, those of witnesses too.
+"""Reads, signs and verifies signed notes (C2SP `signed-note`). A note is a text with the signatures
+of one or more keys under it, those of witnesses included.
 
-    <text, ends with a newline>\
-— <name> <base64(key id ‖ signature)>\
-…
+    <text, ends with a newline>
 
-Also verifier keys, `<name>+<hex key id>+<base64(type ‖ public key)>`, and whether a private key of
-a log was given where its public key is asked for; no message shows one.
+    — <name> <base64(key id ‖ signature)>
+    …
 
-A cosignature (C2SP `tlog-cosignature`, `cosignature/v1`) is a witness's: it states that at some
-time, the checkpoint was the largest it knew of the log, and consistent with those before. It is an
-8-byte time and an Ed25519 signature over that time and the note's text. A witness checks
-consistency before it signs; here nothing knows it, nor what the text says.
+Also verifier keys, `<name>+<hex key id>+<base64(type ‖ public key)>`, and the check if a log's
+private key was given where its public key is expected; no message shows such a key.
+
+A cosignature (C2SP `tlog-cosignature`, `cosignature/v1`) is a witness's signature. It states that
+at some time the checkpoint was the largest that the witness knew of the log, and consistent with
+those before. It is an 8-byte time and an Ed25519 signature over that time and the note's text. A
+witness checks consistency before it signs; this module doesn't, and knows nothing of what the text
+says.
 """
 
 import hashlib
@@ -22,14 +24,14 @@ from policies.ground.canonical import NotCanonical, b64, unb64
 from policies.ground.signing import Signer, verify
 
 ED25519 = 0x01
-"""The type of a signature over the text itself."""
+"""The type byte of a key whose signatures are Ed25519 over the text itself."""
 COSIGNATURE = 0x04
-"""The type of a witness's signature: `policies.trail.proofs.signed_note`."""
+"""The type byte of a witness's key, whose signatures are timestamped cosignatures."""
 _PUBLIC_BYTES = {ED25519: 32, COSIGNATURE: 32}
 _KEY_ID = 4
 MAX_NOTE = 256 * 1024
-"""The limit on a note, in bytes. The largest known signatures have 5 KB, and verifiers must accept
-16."""
+"""The most bytes that a note may have. The largest known signatures have 5 KB, and verifiers must
+accept 16 signatures."""
 MAX_SIGNATURES = 100
 
 
@@ -42,7 +44,7 @@ class BadKey(ValueError):
 
 
 class Signature(NamedTuple):
-    """A signature line: the key's name, its 4-byte id, and the bytes after it."""
+    """A signature line of a note: the key's name, its 4-byte id, and the signature's bytes."""
 
     name: str
     key_id: bytes
@@ -53,14 +55,14 @@ class Signature(NamedTuple):
 
 
 class Note(NamedTuple):
-    """A parsed note. `text` is what is signed, with its final newline. Nothing is verified yet: do
-    not use the text before a signature was."""
+    """A parsed note. `text` is what is signed, with its final newline. Nothing is verified yet:
+    don't use the text before a signature has been verified."""
 
     text: str
     signatures: tuple[Signature, ...]
 
     def render(self) -> str:
-        """Return the note. Raises `BadNote` if `parse` would refuse it."""
+        """Return the note as text. Raises `BadNote` if `parse` would refuse it."""
         note = f"{self.text}\n{''.join(each.line() for each in self.signatures)}"
         if parse(note) != self:
             raise BadNote("the text or a signature can't be written as a note")
@@ -68,7 +70,8 @@ class Note(NamedTuple):
 
 
 class VerifierKey(NamedTuple):
-    """A public key that signs notes: its name, the type of its signatures, and its bytes."""
+    """A public key by which notes are verified: its name, the type of its signatures (`ED25519` or
+    `COSIGNATURE`), and its bytes."""
 
     name: str
     type: int
@@ -76,18 +79,18 @@ class VerifierKey(NamedTuple):
 
     @property
     def key_id(self) -> bytes:
-        """The 4 bytes that stand before each of its signatures. They only identify the key: anyone
-        can make a key with the same id."""
+        """The 4 bytes that precede each signature by this key. They only help to find the key:
+        anyone can make another key with the same id."""
         return key_id(self.name, self.public, self.type)
 
     def text(self) -> str:
-        """Return the key as text."""
+        """Return the key in the C2SP form `<name>+<hex key id>+<base64(type ‖ public key)>`."""
         return f"{self.name}+{self.key_id.hex()}+{b64(bytes([self.type]) + self.public)}"
 
     @classmethod
     def parse(cls, text: str) -> "VerifierKey":
-        """Parse a key in the form of `text`. Raises `BadKey` for any other spelling, an id that is
-        not the key's, and a type other than `ED25519` and `COSIGNATURE`."""
+        """Parse a key in the form that `text` returns. Raises `BadKey` for any other spelling, for
+        an id that does not match the key, and for a type other than `ED25519` and `COSIGNATURE`."""
         # Base64 contains `+`; a name and an id don't.
         name, _, rest = text.partition("+")
         _, _, encoded = rest.partition("+")
@@ -109,15 +112,16 @@ class VerifierKey(NamedTuple):
 
 
 def is_name(name: str) -> bool:
-    """Return whether a key may have this name: not empty, no Unicode space, no `+`, no control
-    character."""
+    """Return whether a key may have this name: it is not empty, and has no Unicode space, no `+`
+    and no control character."""
     return bool(name) and not any(
         character == "+" or character < " " or character.isspace() for character in name
     )
 
 
 def key_id(name: str, public: bytes, type_: int = ED25519) -> bytes:
-    """Return the 4 bytes that identify a key."""
+    """Return the 4 bytes that identify a key: the first of SHA-256 over its name, type and public
+    key."""
     return hashlib.sha256(name.encode() + b"\n" + bytes([type_]) + public).digest()[:_KEY_ID]
 
 
@@ -127,8 +131,8 @@ def sign(text: str, name: str, signer: Signer) -> Signature:
 
 
 def parse(note: str) -> Note:
-    """Take a note apart, without verifying. Raises `BadNote` unless it is a text, an empty line and
-    1 to `MAX_SIGNATURES` signature lines, all as `render` writes them, without control characters
+    """Parse a note, without verifying it. Raises `BadNote` unless it is a text, an empty line and 1
+    to `MAX_SIGNATURES` signature lines, all as `render` writes them, without control characters
     other than newline."""
     # A character has at least one byte, so this bounds the work before any of it.
     if len(note) > MAX_NOTE:
@@ -151,9 +155,9 @@ def parse(note: str) -> Note:
 
 
 def joined(note: str, others: Iterable[str]) -> str:
-    """Return the note, with the signatures by further keys that `others` with the same text have.
-    Others that can't be read are left out. Verifies nothing. Raises `BadNote` if `note` can't be
-    read."""
+    """Return the note with more signatures: those that the notes in `others` have by further keys
+    under the same text. Others that can't be read are left out. Verifies nothing. Raises `BadNote`
+    if `note` can't be read."""
     known = parse(note)
     # One line a key: a wrong line of a key whose line is here would spoil the note.
     lines = {(each.name, each.key_id): each for each in known.signatures}
@@ -170,9 +174,9 @@ def joined(note: str, others: Iterable[str]) -> str:
 
 
 def verified(note: Note, keys: Collection[VerifierKey]) -> list[Signature]:
-    """Return the Ed25519 signatures by `keys`, one for each key that signed, in the note's order.
-    Those of other keys are ignored. Raises `BadNote` if one of these keys has a signature that is
-    wrong, even if another one is right, as the specification advises."""
+    """Verify the Ed25519 signatures by `keys`, and return them, one for each key that signed, in
+    the note's order. Signatures by other keys are ignored. Raises `BadNote` if one of `keys` has a
+    wrong signature, even if another one is right, as the specification advises."""
     found = []
     for signature, key in matches(note, keys, ED25519):
         if not verify(key.public, signature.signature, note.text.encode()):
@@ -184,8 +188,8 @@ def verified(note: Note, keys: Collection[VerifierKey]) -> list[Signature]:
 def matches(
     note: Note, keys: Iterable[VerifierKey], type_: int
 ) -> list[tuple[Signature, VerifierKey]]:
-    """Return the signatures that name a key of this type among `keys`, with that key. A repeated
-    line counts once. Verifies nothing."""
+    """Return the signatures that name a key of type `type_` among `keys`, each with that key. A
+    repeated line counts once. Verifies nothing."""
     # Two keys with one name and id are possible, if only by intent; then the note must verify with
     # both.
     known = [(key, key.key_id) for key in dict.fromkeys(keys) if key.type == type_]
@@ -215,21 +219,22 @@ _SIGNATURE_BYTES = 64
 
 
 class Cosignature(NamedTuple):
-    """A cosignature that verified: the witness's key, and when it signed, in seconds since 1970
-    UTC."""
+    """A witness's cosignature, verified: the witness's key, and the time of signing in seconds
+    since 1970 UTC."""
 
     key: VerifierKey
     signed_at: int
 
 
 def cosigned_message(text: str, signed_at: int) -> bytes:
-    """Return the bytes that a witness signs for a note's text."""
+    """Return the bytes that a witness signs to cosign a note's text at the time `signed_at`, in
+    seconds since 1970 UTC."""
     return f"cosignature/v1\ntime {signed_at}\n{text}".encode()
 
 
 def cosign(text: str, name: str, signer: Signer, signed_at: int) -> Signature:
-    """Return the line that the witness `name` adds to a note. `signed_at` is in seconds since 1970
-    UTC. Raises `ValueError` for a time that the format doesn't have."""
+    """Return the signature line that the witness `name` adds to a note. `signed_at` is in seconds
+    since 1970 UTC. Raises `ValueError` for a time outside of the format's range."""
     if not 0 <= signed_at <= MAX_TIME:
         raise ValueError(f"{signed_at} is not a time of a cosignature")
     signature = signed_at.to_bytes(_TIME_BYTES, "big") + signer.sign(
@@ -239,9 +244,9 @@ def cosign(text: str, name: str, signer: Signer, signed_at: int) -> Signature:
 
 
 def verified_cosignatures(note: Note, keys: Collection[VerifierKey]) -> list[Cosignature]:
-    """Return the cosignatures by `keys`, the latest of each key, in the order of `keys`. Those of
-    other keys are ignored. Raises `BadNote` if one of these keys has a cosignature that is
-    wrong."""
+    """Verify the cosignatures by `keys`, and return the latest of each key, in the order of `keys`.
+    Cosignatures by other keys are ignored. Raises `BadNote` if one of `keys` has a wrong
+    cosignature."""
     latest: dict[VerifierKey, int] = {}
     for signature, key in matches(note, keys, COSIGNATURE):
         signed_at = _signed_at(note.text, signature, key)
@@ -278,13 +283,13 @@ def is_public_key(text: str) -> bool:
 
 
 def is_private_key(text: str) -> bool:
-    """Return whether `text` has the form of a private key: PEM, or a `log.key` after a rotation,
-    whose first line is the seed and each further line an endorsement."""
+    """Return whether `text` has the form of a private key: PEM, or the file `log.key` after a
+    rotation, whose first line is the seed and each further line an endorsement."""
     first, _, rest = text.partition("\n")
     return "PRIVATE KEY-----" in first or (is_public_key(first.strip()) and rest.startswith("{"))
 
 
 def is_private_half(given: Iterable[bytes], publics: Collection[bytes]) -> bool:
-    """Return whether one of the keys `given` (32 bytes each) is the private half of a key in
-    `publics`."""
+    """Return whether one of the keys in `given` (32 bytes each) is the private half of a public key
+    in `publics`."""
     return not {Signer(each).public for each in given}.isdisjoint(publics)

@@ -1,23 +1,24 @@
-"""Makes and checks proofs over the tree (RFC 9162): inclusion (2.1.3), that a leaf is number
-`index` in the tree of a given root; and consistency (2.1.4), that a tree is the beginning of
-another.
+"""Makes and checks proofs over the tree (RFC 9162). An inclusion proof (2.1.3) shows that a leaf is
+number `index` in the tree of a given root; a consistency proof (2.1.4), that a tree is the
+beginning of another.
 
     inclusion_proof(index, size, node)          proves_inclusion(leaf, index, size, hashes, root)
     consistency_proof(old_size, new_size, node)
     proves_consistency(old_size, old_root, new_size, new_root, hashes)
-    proves_tail(…)      that a part's entries, and the frontier before them, begin a larger log
+    proves_tail(…)      that a file's entries, and the frontier before them, begin a larger log
 
 `TlogProof` is the text form of an inclusion proof (C2SP `tlog-proof`): all that is needed to check,
 without the service, that an entry is in a log, except the entry and the keys.
 
-    c2sp.org/tlog-proof@v1\
-[extra <base64>\
-]index <index>\
-<base64 hash>\
-…\
-<checkpoint>
+    c2sp.org/tlog-proof@v1
+    [extra <base64>]
+    index <index>
+    <base64 hash>
+    …
 
-Knows hashes and places. Doesn't know entries, or whether anything signed the roots.
+    <checkpoint>
+
+Knows hashes and positions. Doesn't know entries, or whether anything signed the roots.
 """
 
 from collections.abc import Sequence
@@ -30,8 +31,9 @@ from policies.trail.proofs.signed_note import MAX_NOTE
 
 
 def inclusion_parts(index: int, size: int) -> list[Part]:
-    """Return the subtrees whose roots are the proof, from the leaf's sibling to the root's child:
-    at most 63. Raises `ValueError` unless `0 <= index < size <= MAX_SIZE`."""
+    """Return the subtrees whose root hashes are the inclusion proof of leaf `index` in a tree of
+    `size` leaves, from the leaf's sibling up to the child of the root: at most 63. Raises
+    `ValueError` unless `0 <= index < size <= MAX_SIZE`."""
     if not 0 <= index < size <= MAX_SIZE:
         raise ValueError(f"a tree of {size} leaves has no leaf {index}")
     found = []
@@ -50,17 +52,19 @@ def inclusion_parts(index: int, size: int) -> list[Part]:
 
 
 def inclusion_proof(index: int, size: int, node: NodeReader) -> list[bytes]:
-    """Return the proof for leaf `index` in the tree of `size` leaves. Raises `ValueError` like
-    `parts`, and what `node` raises. Check it with `verify` before it goes to anyone: the nodes may
-    be wrong."""
+    """Return the inclusion proof for leaf `index` in the tree of `size` leaves. `node` gives the
+    hashes of nodes, and may raise an error of its own. Raises `ValueError` as `inclusion_parts`
+    does. Check the proof with `proves_inclusion` before anyone gets it: the stored nodes may be
+    wrong."""
     return [part.root(node) for part in inclusion_parts(index, size)]
 
 
 def proves_inclusion(
     leaf: bytes, index: int, size: int, hashes: Sequence[bytes], root: bytes
 ) -> bool:
-    """Return whether `hashes` prove that leaf number `index` of the tree of `size` leaves and with
-    this root is `leaf`, a leaf hash. False for anything that is not such a proof; never raises."""
+    """Return whether `hashes` prove that the leaf hash `leaf` is leaf number `index` of the tree of
+    `size` leaves with this root. Return False for anything that is not such a proof; never
+    raises."""
     if not 0 <= index < size <= MAX_SIZE or any(len(each) != HASH for each in (leaf, *hashes)):
         return False
     # RFC 9162, 2.1.3.2. `place` is the current node's, `last` that of the rightmost node on its
@@ -81,9 +85,10 @@ def proves_inclusion(
 
 
 def consistency_parts(old_size: int, new_size: int) -> list[Part]:
-    """Return the subtrees whose roots are the proof, in its order: at most 64, and none for equal
-    sizes. Raises `ValueError` unless `0 < old_size <= new_size <= MAX_SIZE`: everything is
-    consistent with an empty tree, so there is no proof from 0."""
+    """Return the subtrees whose root hashes are the consistency proof from a tree of `old_size`
+    leaves to one of `new_size`, in the proof's order: at most 64, and none for equal sizes. Raises
+    `ValueError` unless `0 < old_size <= new_size <= MAX_SIZE`: everything is consistent with an
+    empty tree, so there is no proof from 0."""
     if not 0 < old_size <= new_size <= MAX_SIZE:
         raise ValueError(f"there is no consistency proof from size {old_size} to {new_size}")
     found = []
@@ -105,9 +110,10 @@ def consistency_parts(old_size: int, new_size: int) -> list[Part]:
 
 
 def consistency_proof(old_size: int, new_size: int, node: NodeReader) -> list[bytes]:
-    """Return the proof from the tree of `old_size` leaves to that of `new_size`. Raises
-    `ValueError` like `parts`, and what `node` raises. Check it with `verify` before it goes to
-    anyone: the nodes may be wrong."""
+    """Return the consistency proof from the tree of `old_size` leaves to that of `new_size`. `node`
+    gives the hashes of nodes, and may raise an error of its own. Raises `ValueError` as
+    `consistency_parts` does. Check the proof with `proves_consistency` before anyone gets it: the
+    stored nodes may be wrong."""
     return [part.root(node) for part in consistency_parts(old_size, new_size)]
 
 
@@ -115,7 +121,8 @@ def proves_consistency(
     old_size: int, old_root: bytes, new_size: int, new_root: bytes, hashes: Sequence[bytes]
 ) -> bool:
     """Return whether `hashes` prove that the tree with `old_root` is the beginning of the tree with
-    `new_root`. False for anything that is not such a proof, `old_size` 0 included; never raises."""
+    `new_root`. Return False for anything that is not such a proof, `old_size` 0 included; never
+    raises."""
     if not 0 < old_size <= new_size <= MAX_SIZE:
         return False
     if any(len(each) != HASH for each in (old_root, new_root, *hashes)):
@@ -148,7 +155,7 @@ def proves_tail(
     tree: Frontier, last_leaf: bytes, size: int, root: bytes, hashes: Sequence[bytes]
 ) -> bool:
     """Return whether the log of `size` entries with this `root` begins with the entries of `tree`,
-    whose last leaf is `last_leaf`. `hashes` is the inclusion proof of that leaf."""
+    whose last leaf hash is `last_leaf`. `hashes` is the inclusion proof of that leaf."""
     index = tree.size - 1
     if not proves_inclusion(last_leaf, index, size, hashes, root):
         return False
@@ -170,9 +177,9 @@ def proves_tail(
 _FIRST_LINE = "c2sp.org/tlog-proof@v1"
 _EXTRA, _INDEX = "extra ", "index "
 MAX_HASHES = 63
-"""The most hashes of a proof, in the largest possible tree."""
+"""The most hashes that an inclusion proof can have, in the largest possible tree."""
 MAX_EXTRA = 128 * 1024
-"""The limit on the extra data, in bytes: an entry, twice over."""
+"""The most bytes of extra data that a `TlogProof` may carry: twice the limit on an entry."""
 # The base64 of all of it, and the lines' names and ends.
 MAX_TEXT = MAX_NOTE + MAX_EXTRA * 2 + MAX_HASHES * 2 * HASH
 
@@ -183,9 +190,10 @@ class BadProof(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class TlogProof:
-    """The entry number `index`, the hashes that prove it (32 bytes each), and the checkpoint's
-    note. `extra` is authenticated by nothing; a log of ours puts the entry's bytes there, whose
-    leaf hash the proof then proves. Nothing is verified."""
+    """An inclusion proof in the form that users keep: the number `index` of an entry, the hashes
+    that prove it (32 bytes each), and the checkpoint's signed note. `extra` is free data that
+    nothing authenticates; our logs put the entry's bytes there, whose leaf hash the proof then
+    proves. Nothing is verified yet."""
 
     index: int
     hashes: tuple[bytes, ...]
@@ -193,15 +201,15 @@ class TlogProof:
     extra: bytes | None = None
 
     def text(self) -> str:
-        """Return the proof as text."""
+        """Return the proof as text, in the form of C2SP `tlog-proof`."""
         extra = "" if self.extra is None else f"{_EXTRA}{b64(self.extra)}\n"
         hashes = "".join(f"{b64(each)}\n" for each in self.hashes)
         return f"{_FIRST_LINE}\n{extra}{_INDEX}{self.index}\n{hashes}\n{self.note}"
 
     @classmethod
     def parse(cls, text: str) -> "TlogProof":
-        """Parse a proof in the form of `text`. Raises `BadProof` for any other spelling. The note
-        is left as it is: `checkpoint.read` reads it."""
+        """Parse a proof in the form that `text` returns. Raises `BadProof` for any other spelling.
+        The note is left as it is: `checkpoint.read` reads it."""
         if len(text) > MAX_TEXT:
             raise BadProof(f"the proof has more than {MAX_TEXT} characters")
         # The lines above contain no empty one, so the first one ends them.
@@ -226,8 +234,9 @@ class TlogProof:
         return proof
 
     def proves(self, leaf: bytes, size: int, root: bytes) -> bool:
-        """Return whether entry `index` of the tree of `size` and `root` has the leaf hash `leaf`.
-        Take size and root from the note, once its signature is verified."""
+        """Return whether the proof shows that leaf number `index` of the tree with this size and
+        root has the leaf hash `leaf`. Take size and root from the note, once its signature is
+        verified."""
         return proves_inclusion(leaf, self.index, size, self.hashes, root)
 
     def _check(self) -> None:

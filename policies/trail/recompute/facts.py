@@ -1,7 +1,7 @@
 """Reads back what a `decision` entry records: the retrieval, the facts, and the response.
 
 Raises `KeyError`, `TypeError`, `ValueError` or `AttributeError` for a form that no version has
-recorded. Knows nothing of whether it is true.
+recorded. Doesn't know if what is recorded is true.
 """
 
 import hashlib
@@ -24,10 +24,15 @@ _RESPONSE = ("decision", "policy_name", "policy_id", "policy_version", "reason",
 
 
 class RecordedFacts(NamedTuple):
-    """The facts of an entry, without the role's policies: `role` is their document's digest, None
-    if there was none, as are `key_digest` and `agent_digest`. `sources` is the digest of the
-    tenant's levels, None if there were none, or if they were ignored. `time` is when the
-    enforcement point decided, in microseconds; its arrival if that is doubtful."""
+    """The facts by which a decision was made, as its entry records them, without the documents: it
+    holds only their digests.
+
+    `role`, `agent_digest` and `key_digest` are the digests of the documents of the role's policies,
+    the agent and the key; the first two are None if there was no such document. `sources` is the
+    digest of the tenant's sensitivity levels; None if there were none, or if they were ignored.
+    `time` is when the enforcement point decided, in microseconds since 1970 UTC; if that time is
+    doubtful, when the record arrived.
+    """
 
     retrieval: Retrieval
     settings: TenantSettings
@@ -44,21 +49,22 @@ class RecordedFacts(NamedTuple):
 
     @property
     def needs_role(self) -> bool:
-        """True if the policies of the role can decide: the call names no agent, or a registered one
-        that may act in the role."""
+        """True if the decision depends on the role's policies: the call names no agent, or a
+        registered one that may act in the role."""
         if self.retrieval.agent_id is None:
             return True
         return self.agent is not None and self.retrieval.agent_role in self.agent.permitted_roles
 
     def facts(self, role: Role | None, sources: SourceLevels | None = None) -> Facts:
-        """Return the facts for `policies.evaluate`."""
+        """Return the facts in the form that `policies.evaluate` takes, with the documents filled
+        in."""
         return Facts(
             self.settings, self.key, self.agent, self.session, role, self.revision, sources
         )
 
     def level_fault(self, sources: SourceLevels | None) -> str | None:
-        """Return the contradiction of the recorded levels with each other, or with the tenant's
-        document; None if there is none."""
+        """Return how the recorded sensitivity levels contradict each other or the tenant's document
+        `sources`; None if they don't."""
         levels, source_id = self.retrieval.levels, self.retrieval.source_id
         tenant = None if levels is None else levels.tenant
         if self.sources is None and tenant is not None:
@@ -77,7 +83,7 @@ class RecordedFacts(NamedTuple):
 
 
 def read_facts(entry: Mapping[str, Any]) -> RecordedFacts:
-    """Return the facts of a `decision` entry that has any."""
+    """Return the facts of a `decision` entry whose `pub.facts` is not empty."""
     pub = entry["pub"]
     facts = pub["facts"]
     agent, session, role = facts.get("agent"), facts.get("session"), facts.get("role")
@@ -108,7 +114,8 @@ def read_facts(entry: Mapping[str, Any]) -> RecordedFacts:
 
 
 def cited_role(entry: Mapping[str, Any]) -> str | None:
-    """Return the digest of the document that a `decision` entry cites, as far as it can be read."""
+    """Return the digest of the role's document that a `decision` entry cites; None if it cites
+    none, or can't be read."""
     facts = entry["pub"].get("facts")
     role = facts.get("role") if isinstance(facts, dict) else None
     return role if isinstance(role, str) else None
@@ -121,7 +128,7 @@ def cited_digests(entry: Mapping[str, Any]) -> list[str]:
 
 
 def cited_in(facts: object) -> list[str]:
-    """Return the digests of the documents that the facts of a `decision` entry cite."""
+    """Return the digests of the documents that `facts`, taken from a `decision` entry, cite."""
     found = [facts.get(name) for name in ("role", "sources")] if isinstance(facts, dict) else []
     return [digest for digest in found if isinstance(digest, str)]
 
@@ -177,14 +184,15 @@ def _session(wire: Mapping[str, Any]) -> Session:
 
 
 def read_role(body: bytes) -> Role:
-    """Return the role of a document's bytes."""
+    """Return the role that a document's bytes describe, compiled."""
     policies = [Policy.from_wire(wire) for wire in orjson.loads(body)]
     return compile_role(policies[0].agent_role, policies, hashlib.sha256(body).hexdigest())
 
 
 def difference(recorded: Mapping[str, Any], derived: Mapping[str, Any]) -> str | None:
-    """Return the first member in which the responses differ, with both values; None if they are
-    equal."""
+    """Return a sentence on the first member in which two responses differ, with both values; None
+    if they are equal. `recorded` is the response in the log, `derived` the one that follows
+    again."""
     for name in (*_RESPONSE, *sorted(recorded.keys() - set(_RESPONSE))):
         if recorded.get(name) != derived.get(name):
             return (

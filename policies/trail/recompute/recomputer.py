@@ -5,7 +5,7 @@
         finding = recomputer.feed(entry)
     recomputer.counts
 
-Every decision ends in one of these:
+Every decision has one of these results:
 
     recomputed          the same response follows, and the changes before it agree with its facts
     outside             made outside of the ten checks: nothing to derive it from
@@ -34,7 +34,7 @@ from policies.trail.record import REPORT_PREFIX, response_of
 
 MAX_DOCUMENTS = 256
 MAX_SEEN = 16_384
-"""The most facts that are remembered to be compared: of one revision, and of sessions."""
+"""The most facts that are remembered for comparison with later decisions, and the most sessions."""
 
 Documents = Callable[[str], bytes | None]
 _UNREADABLE = (LookupError, TypeError, ValueError, AttributeError)
@@ -42,9 +42,10 @@ _UNREADABLE = (LookupError, TypeError, ValueError, AttributeError)
 
 @dataclass(slots=True)
 class RecomputeCounts:
-    """The number of decisions by their end. `not_recomputable` is the sum of `document_missing` and
-    `facts_unknown`. `restored` are those of `document_missing` that follow an `incarnation` entry,
-    which excuses it; `facts_restored` those of `facts_unknown` that follow one."""
+    """The number of decisions by their result (see this module). `not_recomputable` is the sum of
+    `document_missing` and `facts_unknown`. `restored` counts those of `document_missing` that
+    follow an `incarnation` entry, which excuses them; `facts_restored` those of `facts_unknown`
+    that follow one."""
 
     recomputed: int = 0
     outside: int = 0
@@ -64,8 +65,8 @@ class _Contradiction(Exception):
 
 
 class Recomputer:
-    """One walk over a log, or over a part of it. `documents` returns a document that decisions
-    cite by its digest, None if there is none."""
+    """Derives the decisions of one log, or of a part of it, in order. `documents` is a function
+    that returns the document with a digest, None if there is none."""
 
     def __init__(self, documents: Documents) -> None:
         self.counts = RecomputeCounts()
@@ -77,16 +78,18 @@ class Recomputer:
         self._owners: OrderedDict[str, tuple[str, str | None]] = OrderedDict()
 
     def has_document(self, digest: str) -> bool:
-        """Return whether the next decision that cites this document can be derived without it."""
+        """Return whether the document with this digest is already compiled, so that the next
+        decision that cites it needs no look-up."""
         return digest in self._compiled
 
     def take_counts(self) -> RecomputeCounts:
-        """Return the counts since the last call."""
+        """Return the counts since the last call, and set them to zero."""
         counts, self.counts = self.counts, RecomputeCounts()
         return counts
 
     def feed(self, entry: Mapping[str, Any]) -> Finding | None:
-        """Take in a decoded entry. Return a finding if this entry is wrong; the walk can go on."""
+        """Take in the next entry, decoded. Return a finding if the entry is wrong, None otherwise;
+        in both cases the next entry may follow."""
         kind = entry["kind"]
         if kind == "change":
             # No version has written one: it would only keep the facts behind it from being held
@@ -156,9 +159,9 @@ class Recomputer:
         return None
 
     def _missing(self, digest: str) -> tuple[Reason, str] | None:
-        """Return the fault of a decision whose document is not there, unless a restore excuses it.
-        Documents are kept as long as decisions cite them: without this finding, a rewritten verdict
-        would pass."""
+        """Count a decision whose document is missing, and return its fault, or None if a restore of
+        the store excuses it. Documents are kept as long as decisions cite them: without this
+        finding, a rewritten verdict would pass."""
         self.counts.document_missing += 1
         if self._restored:
             # The store went back, and a sidecar may have decided by what was lost with it.
@@ -167,8 +170,8 @@ class Recomputer:
         return Reason.DOCUMENT_MISSING, f"the document `{digest}` that it cites is missing"
 
     def _outside(self, response: Mapping[str, Any]) -> tuple[Reason, str] | None:
-        """Return the fault of a decision without facts (a stale policy set, an unreadable request),
-        which can only deny; None if it has none."""
+        """Return the fault of a decision that was made without facts, because of a stale policy set
+        or an unreadable request. Such a decision can only be a denial; then return None."""
         if response["decision"] != "DENY" or "check" in response or "policy_id" in response:
             return Reason.DECISION_DIFFERS, "without facts, only a denial without a policy follows"
         self.counts.outside += 1
@@ -177,7 +180,8 @@ class Recomputer:
     def _document(
         self, digest: str | None, read: Callable[[bytes], Role | SourceLevels]
     ) -> Role | SourceLevels | Reason | None:
-        """Return the document of a digest, None if there is none, or the fault of the document."""
+        """Return the compiled document with this digest; None if there is none; or a `Reason` if
+        its bytes don't match the digest."""
         if digest is None:
             return None
         if digest in self._compiled:
@@ -195,7 +199,8 @@ class Recomputer:
     def _require_consistent(
         self, recorded: RecordedFacts, role: Role | None, response: Mapping[str, Any]
     ) -> None:
-        """Compare the facts with the request, and with the facts of earlier decisions."""
+        """Compare the facts with the request and with the facts of earlier decisions. Raises
+        `_Contradiction`."""
         asked, agent, session = recorded.retrieval, recorded.agent, recorded.session
         if role is not None and role.name != asked.agent_role:
             raise _Contradiction(f"the policies are those of role `{role.name}`")
@@ -221,8 +226,8 @@ class Recomputer:
                     )
 
     def _hold_against_changes(self, recorded: RecordedFacts) -> bool:
-        """Return whether the changes that the log recorded before agree with the facts. Return
-        False if they are not known; raise `_Contradiction` if they don't agree."""
+        """Compare the facts with the changes that the log recorded before. Return True if they
+        agree, and False if those changes are not known; raise `_Contradiction` if they disagree."""
         key = f"key/{recorded.key.key_id}", recorded.key_digest
         wanted = [*_documents_of(recorded), key]
         results = [self._held(name, value, recorded) for name, value in wanted]
@@ -244,8 +249,7 @@ class Recomputer:
 
 
 def _documents_of(recorded: RecordedFacts) -> list[tuple[str, str | None]]:
-    """Return the names and digests of the documents from which the facts come, without the key's
-    document."""
+    """Return the name and digest of each document from which the facts come, except the key's."""
     named: list[tuple[str, str | None]] = []
     # The policies of a role that the agent may not act in decide nothing, and a sidecar that has
     # its own agent's documents alone cites none: that says nothing of what there was.
@@ -269,7 +273,8 @@ def _short(value: str | None) -> str:
 
 
 def _remembered(seen: OrderedDict[Any, Any], name: object, value: object) -> Any:
-    """Return the value first seen under this name, among the last `MAX_SEEN` values."""
+    """Return the value that was first seen under this name; `value` if the name is new, or was
+    forgotten. The `MAX_SEEN` names used last are kept."""
     known = seen.setdefault(name, value)
     seen.move_to_end(name)
     if len(seen) > MAX_SEEN:

@@ -1,11 +1,11 @@
-"""Tells the documents that were in force, by revision of the policy set, from the log's `change`
+"""Tells which documents were in force at each revision of the policy set, from the log's `change`
 entries.
 
 A `change` entry names each document that it published: its SHA-256, and the revision from which it
 has been in force. So the document that a decision at some revision must have used is known, unless
 
     the change is outside of the range walked, or was forgotten here to bound memory
-    a version that recorded no documents made it
+    the change was made by a version that recorded no documents
     the store was restored to an older state since (`incarnation`)
 
 Where it is unknown, nothing is claimed. Memory is bounded: the document that was not used longest
@@ -20,9 +20,9 @@ from typing import Any, NamedTuple
 from policies.ground.canonical import micros
 
 SLACK = 120_000_000
-"""The time, in microseconds, around a decision within which a fact also counts if it was in force:
-a key is looked up when a request arrives, and a service that shares its store with others may read
-a document a moment before it learns of its revision."""
+"""The tolerance, in microseconds, around the time of a decision: a fact that was in force within it
+counts too. A key is looked up when a request arrives, before the decision; and a service that
+shares its store with others may read a document a moment before it learns of its revision."""
 MAX_NAMES, MAX_STATES = 32_768, 16
 CUT_OFF = 86_400_000_000
 """The longest time, in microseconds, for which a sidecar may decide by a policy set that it can't
@@ -40,11 +40,13 @@ _PUBLISHING = {
     "tenant": "tenant",
 }
 FREEZE = "tenant freeze"
-"""The name under which the time of a tenant's freeze is held, as text."""
+"""The name under which a tenant's freeze is kept here, as if it were a document: its value is the
+time of the freeze as text."""
 
 
 class Held(Enum):
-    """The result of comparing a fact with the changes."""
+    """The result of comparing a fact with the documents that were in force by the `change`
+    entries."""
 
     AGREES = "agrees"
     UNKNOWN = "unknown"
@@ -52,7 +54,8 @@ class Held(Enum):
 
 
 class _State(NamedTuple):
-    """A document from `revision` on, published at `time`; None if there was none."""
+    """The digest of a document that was in force from `revision` on and was published at `time`, in
+    microseconds; None if there was no document."""
 
     revision: int
     time: int
@@ -73,7 +76,8 @@ def unkept_until(entry: Mapping[str, Any]) -> int:
 
 
 class Registry:
-    """The documents in force, by every `change` entry that it was fed, in order."""
+    """The digests of the documents in force over time, from the `change` entries that were fed in
+    order."""
 
     def __init__(self) -> None:
         self._states: OrderedDict[str, list[_State]] = OrderedDict()
@@ -81,7 +85,7 @@ class Registry:
         self._complete = False
 
     def change(self, entry: Mapping[str, Any]) -> bool:
-        """Take in a `change` entry. Return False if it can't be read: then everything is
+        """Take in a `change` entry. Return False if it can't be read; then every document becomes
         unknown."""
         pub = entry["pub"]
         try:
@@ -104,12 +108,13 @@ class Registry:
         return True
 
     def restart(self) -> None:
-        """Forget everything: the store went back to an older state, or to an unknown one."""
+        """Forget all documents, because the store went back to an older or unknown state."""
         self._states.clear()
         self._complete = False
 
     def holds(self, name: str, value: str | None, revision: int, time: int) -> Held:
-        """Return whether `name` had this value at `revision`, or within `SLACK` of `time`."""
+        """Tell if the document `name` had this digest at `revision`, or within `SLACK` of `time`.
+        `value` is None to ask if there was no such document."""
         states = self._states.get(name)
         if states is None:
             if not self._complete:

@@ -3,13 +3,13 @@
     replay = Replay(policies)
     for entry in entries: replay.decide(entry)      a `decision` entry, decoded
 
-Only the checks by policies are made again: checks 6 to 10. Identity and session (checks 1 to 5) and
-a freeze stay as recorded, so a decision that they denied is the same by any policies. A value that
-an entry does not hold is never guessed: `Why` lists the cases.
+Only checks 6 to 10, which look at policies, are made again. Identity and session (checks 1 to 5)
+and a freeze stay as recorded, so a decision that they denied is the same by any policies. A value
+that an entry does not hold is never guessed: `Why` lists the cases.
 
-An entry holds all that policies ask about in clear: role, agent, task, source and level. So it can
-be replayed although its user and query were masked or erased, and although the documents that it
-cites are gone. Pure; knows nothing of logs, and verifies nothing.
+An entry holds in clear all that policies look at: role, agent, task, source and level. So it can be
+replayed although its user and query were masked or erased, and although the documents that it cites
+are gone. Pure; knows nothing of logs, and verifies nothing.
 """
 
 from collections.abc import Iterable, Mapping
@@ -23,7 +23,8 @@ from policies.retrieval import Retrieval
 from policies.sets.role import Role, compile_role
 
 MAX_KNOWN = 50_000
-"""The most different requests whose answer is remembered; then they are forgotten, all at once."""
+"""The most different requests whose decision is remembered. When it is reached, all are forgotten
+at once."""
 
 _BY_POLICIES = frozenset(NAMES[len(CALL) - 1 :])
 _BY_IDENTITY = frozenset(NAMES) - _BY_POLICIES
@@ -34,21 +35,21 @@ class Why(StrEnum):
     """The reason why a decision can't be made again from its entry alone."""
 
     no_facts = "no_facts"
-    """It was made outside of the ten checks: a stale policy set, an unreadable request, a key that
-    was not valid, an evaluation that failed."""
+    """The decision was made outside of the ten checks: a stale policy set, an unreadable request, a
+    key that was not valid, an evaluation that failed."""
     unknown_check = "unknown_check"
-    """It was denied by a check that this version does not have."""
+    """The decision was a denial by a check that this version does not have."""
     unknown_level = "unknown_level"
-    """Its sensitivity level is not one of the four."""
+    """The request's sensitivity level is not one of the four."""
     masked = "masked"
-    """A field that policies ask about was masked before it was recorded."""
+    """A field that policies look at was masked before it was recorded."""
     unreadable = "unreadable"
-    """It lacks a member that every decision has, or holds another type of value there."""
+    """The entry lacks a member that every decision has, or holds another type of value there."""
 
 
 class Replayed(NamedTuple):
-    """A decision as recorded (`before`) and by the other policies (`after`): `ALLOW` or `DENY`,
-    each with its `policy_name`."""
+    """A recorded decision beside the decision that other policies make: `before` and `after` are
+    `ALLOW` or `DENY`, each with its `policy_name`."""
 
     agent_role: str
     source_id: str
@@ -59,7 +60,7 @@ class Replayed(NamedTuple):
 
     @property
     def same(self) -> bool:
-        """True if nothing changes, not even the policy's name."""
+        """True if decision and policy name are the same before and after."""
         return self[2:4] == self[4:6]
 
 
@@ -79,7 +80,8 @@ class _Recorded(NamedTuple):
 
 
 class Replay:
-    """The decisions by `policies`, which are all policies that a tenant would have."""
+    """Decides recorded requests by `policies`, which are all policies that the tenant would
+    have."""
 
     def __init__(self, policies: Iterable[Policy]) -> None:
         by_role: dict[str, list[Policy]] = {}
@@ -91,7 +93,8 @@ class Replay:
         self._known: dict[_Recorded, Replayed | Why] = {}
 
     def decide(self, entry: Mapping[str, Any]) -> Replayed | Why:
-        """Return the decision of an entry of kind `decision`, before and after."""
+        """Return the decision of a `decision` entry before and after, or the reason why it can't be
+        made again."""
         try:
             recorded = _read(entry)
             if recorded is None:
@@ -134,7 +137,8 @@ class Replay:
 
 
 def _read(entry: Mapping[str, Any]) -> _Recorded | None:
-    """Return the parts of the entry; None if it was decided without facts."""
+    """Return the parts of a `decision` entry on which its replay depends; None if it was decided
+    without facts."""
     pub, masked = entry["pub"], entry["masked"]
     request, response, facts = pub["request"], pub["response"], pub["facts"]
     if not facts:

@@ -1,2 +1,2 @@
-"""The conclusions of a verification about a log: its findings, its checkpoints, and whose keys
-signed them."""
+"""What a verification concludes about a log: its findings, how far its checkpoints prove it, and
+whose keys signed those."""

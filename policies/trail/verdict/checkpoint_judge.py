@@ -1,7 +1,7 @@
 """Judges checkpoints against a log's tree: is this the log that was signed, by whom, and how far?
 
-Fed with the notes of a file in order, and with notes from outside: checkpoints that were kept
-elsewhere. The log must contain each of them.
+It is given the notes of a file in order, and notes from outside, which are checkpoints that were
+kept elsewhere. The log must be consistent with each of them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,9 +21,9 @@ from policies.trail.verdict.trusted_keys import TrustedKeys, short, witnessed
 
 @dataclass(slots=True)
 class Judged:
-    """A checkpoint that fits the tree. `at` is the entry that a finding about it names. `trusted`
-    says that a trusted key signed it, and `how` gives the reason for the trust, or says that there
-    is none."""
+    """A checkpoint whose root fits the log's tree. `at` is the number of the entry that a finding
+    about it names. `trusted` says that a trusted key signed it; `how` gives the reason for the
+    trust, or says that there is none."""
 
     checkpoint: Checkpoint
     at: int
@@ -34,7 +34,7 @@ class Judged:
 
 
 class CheckpointJudge:
-    """Judges the notes of one log, of any of its incarnations."""
+    """Judges the checkpoints of one log, in any of its incarnations."""
 
     def __init__(
         self,
@@ -48,14 +48,15 @@ class CheckpointJudge:
         self._witnesses = tuple(dict.fromkeys(witnesses))
         self._quorum = len(self._witnesses) if quorum is None else quorum
         self.newest: Judged | None = None
-        """The largest checkpoint that fits, by a trusted key if any is pinned."""
+        """The largest checkpoint that fits the tree; if keys are pinned, only of those that a
+        trusted key signed."""
         self.count = 0
         self.former = 0
-        """Checkpoints that a predecessor of a pinned key signed."""
+        """The number of checkpoints that a predecessor of a pinned key signed."""
 
     def read(self, text: str, where: int | None) -> tuple[Note, Checkpoint] | Finding:
-        """Return the note's checkpoint, not verified yet; a finding if it belongs to another
-        log."""
+        """Parse a note as a checkpoint of this log, without verifying it. Return a finding if it
+        can't be read or belongs to another log."""
         try:
             note = signed_note.parse(text)
             found = checkpoint.parse(note.text)
@@ -71,8 +72,9 @@ class CheckpointJudge:
     def judge(
         self, note: Note, found: Checkpoint, root: bytes, at: int | None = None
     ) -> Finding | None:
-        """Compare a checkpoint with the tree's `root` at its size, and verify who signed it. A
-        finding names the entry `at`, the last that the checkpoint covers if that is None."""
+        """Compare a checkpoint with `root`, the tree's root at its size, and verify who signed it.
+        Return a finding if either is wrong. The finding names the entry `at`; if that is None, the
+        last entry that the checkpoint covers."""
         at = max(found.size - 1, 0) if at is None else at
         self.count += 1
         if found.root != root:
@@ -97,7 +99,8 @@ class CheckpointJudge:
         return None
 
     def _not_signed(self, note: Note, found: Checkpoint, at: int) -> Finding:
-        """Raises `BadNote` like `_signed`."""
+        """Return the finding that no pinned or claimed key signed the checkpoint. Raises `BadNote`
+        as `_signed` does."""
         which = "a pinned key" if self._keys.pinned else "a key that the log claims"
         message = f"the checkpoint of {found.size} entries is not signed by {which}"
         claimed = self._keys.claimed_signer(note, found.origin) if self._keys.pinned else None
@@ -111,8 +114,8 @@ class CheckpointJudge:
         return Finding(at, Reason.SIGNATURE_MISSING, message)
 
     def conclude(self, outcome: Outcome, *, whole: bool) -> None:
-        """Write the conclusions from the checkpoints into the outcome. `whole` says that all of
-        them were read, so that a missing one is a finding."""
+        """Write the conclusions from the checkpoints into `outcome`. `whole` says that all
+        checkpoints were read, so that a missing one is a finding."""
         newest = self.newest
         outcome.pinned = bool(self._keys.pinned)
         outcome.given_keys = [short(each) for each in self._keys.pinned]
@@ -172,14 +175,14 @@ def _micros(seconds: int) -> int:
 
 
 class KnownNotes:
-    """The notes from outside on one log, whose newest origin is `origin`."""
+    """The checkpoints of one log that were kept outside of it. `origin` is the log's newest."""
 
     def __init__(
         self, judge: CheckpointJudge, origin: str, texts: Sequence[str], *, to_end: bool = False
     ) -> None:
-        """Parse the notes. `to_end` says that the whole log was asked for, so that no part can have
-        been cut off. Raises `Unusable` for a text that is no checkpoint of this log: it comes from
-        the arguments."""
+        """Parse the notes. `to_end` says that the user asked for the whole log, so that an end that
+        is missing is no mere partial export. Raises `Unusable` for a text that is no checkpoint of
+        this log, since it comes from the command's arguments."""
         self._judge, self._origin, self._given = judge, origin, len(texts)
         self._to_end = to_end
         self._notes: list[tuple[Note, Checkpoint]] = []
@@ -190,7 +193,8 @@ class KnownNotes:
             self._notes.append(found)
 
     def add(self, text: str, outcome: Outcome) -> None:
-        """Add a note that the log's owner keeps. An unreadable note is a finding."""
+        """Add a note that the log's owner keeps. If it can't be read, add a finding to
+        `outcome`."""
         found = self._judge.read(text, None)
         if isinstance(found, Finding):
             outcome.add(found)
@@ -198,12 +202,12 @@ class KnownNotes:
             self._notes.append(found)
 
     def sizes(self) -> frozenset[int]:
-        """Return the sizes at which the tree's root is needed."""
+        """Return the tree sizes at which `compare` needs the tree's root."""
         return frozenset(checkpoint.size for _, checkpoint in self._notes)
 
     def compare(self, outcome: Outcome, roots: Mapping[int, bytes], *, whole: bool) -> None:
         """Add a finding for each note that the log contradicts. `roots` are the tree's roots at
-        those sizes that the walk reached; `whole` says that it came to the end."""
+        those sizes that the walk reached; `whole` says that the walk came to the end."""
         # A part may end before the note's size, but its last checkpoint tells how long the log is.
         newest = self._judge.newest
         reach = max(outcome.size, 0 if newest is None else newest.checkpoint.size)
@@ -233,15 +237,16 @@ _UNPROVEN = (
 
 
 def _is_part(outcome: Outcome) -> bool:
-    """Return whether only a range of the log was exported. The log may have been signed further
-    since, so it says nothing that the range is shorter than a checkpoint from outside. Someone who
-    rolled a log back may also call the rest a part, so such a checkpoint is then not compared, and
-    never passed over."""
+    """Return whether only a range of the log was exported. The log may have grown and been signed
+    since, so a range that ends before a checkpoint from outside is no fault. But someone who rolled
+    a log back may also call the remaining entries a partial export. So such a checkpoint is
+    reported as not compared, rather than ignored."""
     return _is_shown_part(outcome) or outcome.part
 
 
 def _is_shown_part(outcome: Outcome) -> bool:
-    """Return whether a file is a part by its content, and not only by its header."""
+    """Return whether a file's entries show that it is a partial export, rather than only its
+    header."""
     return outcome.first > outcome.oldest or not outcome.to_end
 
 
@@ -256,8 +261,9 @@ def _why_not(outcome: Outcome, size: int, *, whole: bool) -> str:
 
 
 def earlier_roots(tree: Frontier) -> dict[int, bytes]:
-    """Return the roots of the smaller trees that follow from this tree's frontier alone: the tree
-    of its largest complete subtree, of its two largest, and so on; and its own root."""
+    """Return the roots of those smaller trees that follow from this tree's frontier alone, by their
+    size: the tree of its largest complete subtree, of its two largest, and so on; and its own
+    root."""
     roots, size = {0: Frontier().root()}, 0
     for count, node in enumerate(frontier_nodes(tree.size), 1):
         size += 1 << node.level

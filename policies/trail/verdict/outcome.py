@@ -12,8 +12,8 @@ from policies.trail.walk.gaps import Silences, silence
 
 
 class Level(StrEnum):
-    """The strength of the proof: it rests on nothing from outside, on a pinned key, or on witnesses
-    too."""
+    """The strength of the proof that a verification gives: it rests on nothing from outside
+    (`unsigned`), on a pinned key (`signed`), or on witnesses too (`witnessed`)."""
 
     UNSIGNED = "unsigned"
     SIGNED = "signed"
@@ -21,16 +21,16 @@ class Level(StrEnum):
 
 
 class NotCompared(NamedTuple):
-    """A checkpoint of `size` entries that the arguments gave and that could not be compared with
-    the log, and the reason."""
+    """A checkpoint of `size` entries that the command's arguments gave and that could not be
+    compared with the log; `why` is the reason."""
 
     size: int
     why: str
 
 
 class NotDerived(NamedTuple):
-    """The number of `decisions` that could not be derived, and the reason: their documents are
-    gone, or the changes behind their facts are not known."""
+    """A number of decisions that could not be derived again, and why: their documents are gone, or
+    the changes behind their facts are not known."""
 
     decisions: int
     why: str
@@ -42,17 +42,23 @@ class Unusable(Exception):
 
 @dataclass(slots=True)
 class Outcome:
-    """The result of one verification. `first` and `size` are the range of entries, `size`
-    exclusive; `oldest` is the first entry that the log still had. `covered` is the largest size
-    that a checkpoint proves, None without one; `signer` is the key that signed that checkpoint, and
-    `covered_how` how it is trusted. `spools_followed` says whether each spool was followed through
-    the log. `pinned` says whether keys were pinned, and
-    `given_keys` are those in base64. `earlier` are the entries right before `first`
-    that earlier runs verified. `to_end` says that no larger log is known of, and `part` that the
-    file's header, which no key signs, calls it a part. `documents` is how many
-    policy documents were held against the digests that decisions cite, None if they were not, and
-    `documents_gone` counts the decisions that lack theirs for a reason that the log tells. `notes`
-    are lines for the summary about keys, witnesses and the rest."""
+    """The result of one verification.
+
+    `first` and `size` are the range of verified entries, `size` exclusive; `oldest` is the first
+    entry that the log still had, and `earlier` counts the entries right before `first` that earlier
+    runs verified. `to_end` says that no larger log is known of, and `part` that the file's header,
+    which no key signs, calls the file a partial export. `spools_followed` says that each spool was
+    followed through the log.
+
+    `covered` is the largest size that a checkpoint proves, None without one; `signer` is the key
+    that signed that checkpoint, and `covered_how` says why it is trusted. `pinned` says that keys
+    were pinned; `given_keys` are those in base64.
+
+    `documents` is the number of policy documents that were compared with the digests that decisions
+    cite, None if they were not compared. `documents_gone` counts the decisions whose documents are
+    missing for a reason that the log tells. `notes` are lines for the summary about keys, witnesses
+    and the rest.
+    """
 
     subject: str
     log: str = ""
@@ -95,20 +101,21 @@ class Outcome:
 
     @property
     def covered_by(self) -> str:
-        """The signer of the largest checkpoint; empty without one."""
+        """The signer of the largest checkpoint, and why it is trusted; empty without a
+        checkpoint."""
         return f"{self.signer} ({self.covered_how})" if self.signer else self.covered_how
 
     @property
     def fingerprints(self) -> list[str]:
-        """The SHA-256 in hex of the public key that signed the largest checkpoint; without one,
-        of each pinned key."""
+        """The SHA-256 in hex of the public key that signed the largest checkpoint; without a
+        checkpoint, of each pinned key."""
         keys = [self.signer] if self.signer else self.given_keys
         return [sha256(unb64(key)).hexdigest() for key in keys]
 
     @property
     def level_holds(self) -> bool:
         """False if there are findings other than missing cosignatures: then a signature proves
-        nothing."""
+        nothing, so that `level` must not be claimed."""
         only_quorum = all(each.reason is Reason.QUORUM_MISSING for each in self.findings)
         return only_quorum or self.level is Level.UNSIGNED
 
@@ -118,21 +125,21 @@ class Outcome:
 
     @property
     def exit_code(self) -> int:
-        """0 if all holds, 1 for findings, 2 if a checkpoint that was given could not be used, a
-        decision could not be derived for a reason that the log tells, or not every spool could be
-        followed."""
+        """The exit code of the command: 0 if all holds; 1 for findings; 2 if a checkpoint that was
+        given could not be used, a decision could not be derived for a reason that the log tells, or
+        not every spool could be followed."""
         if self.findings:
             return 1
         return 2 if self.not_compared or self.not_derived or not self.spools_followed else 0
 
     @property
     def entries(self) -> int:
-        """The entries that were verified."""
+        """The number of entries that were verified."""
         return self.size - self.first
 
     @property
     def unproven_tail(self) -> int:
-        """The entries at the end that no checkpoint covers yet."""
+        """The number of entries at the end that no checkpoint covers yet."""
         seen = self.first - self.earlier
         return self.size - min(max(self.covered or 0, seen), self.size)
 
@@ -145,7 +152,7 @@ class Outcome:
         return self.made_at > self.last_ts and silence(0, self.last_ts, self.made_at) is not None
 
     def add(self, finding: Finding, most: int = 100) -> None:
-        """Keep at most `most` findings, and count the others."""
+        """Add a finding to the list, or only count it if the list has `most` findings already."""
         if len(self.findings) < most:
             self.findings.append(finding)
         else:

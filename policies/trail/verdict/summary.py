@@ -1,5 +1,5 @@
-"""Explains an outcome to people: what is proven and what isn't, the findings, and the entries
-beside each."""
+"""Explains the outcome of a verification to people: what is proven and what isn't, the findings,
+and the entries before and after each."""
 
 import hashlib
 from typing import Any
@@ -19,16 +19,17 @@ _INCOMPLETE = {
     Reason.SOURCE_GAP,
     Reason.INCARNATION,
 }
-"""The reasons that say that something is missing, rather than changed."""
+"""The reasons of findings which say that something is missing, rather than changed."""
 _OF_DOCUMENTS = {Reason.DOCUMENT_MISSING, Reason.DOCUMENT_MISMATCH}
 _OF_LEVEL = {Reason.QUORUM_MISSING}
-"""The reasons that say that a level of proof is missing, not that anything in the log is wrong."""
+"""The reasons of findings which say that a level of proof is missing, not that anything in the log
+is wrong."""
 MOST_SHOWN = 20
 MOST_SILENCES = 5
 
 
 def summary(outcome: Outcome) -> str:
-    """Return the text for standard output, without a final newline."""
+    """Return the summary of an outcome for standard output, without a final newline."""
     lines = [_headline(outcome), ""]
     lines += _table(
         [
@@ -84,7 +85,7 @@ def _headline(outcome: Outcome) -> str:
 
 
 def not_compared(each: NotCompared) -> str:
-    """Return a line about a checkpoint that could not be compared."""
+    """Return a line of text about a checkpoint that could not be compared."""
     return f"the checkpoint given, of {plural(each.size, 'entry')}, {each.why}"
 
 
@@ -146,8 +147,8 @@ def _freshness(outcome: Outcome) -> str:
 
 
 def _silences(outcome: Outcome) -> list[str]:
-    """Return lines about times in which nothing was recorded, though a running service records a
-    heartbeat every hour."""
+    """Return lines of text about times in which nothing was recorded, though a running service
+    records a heartbeat every hour."""
     lines = []
     if outcome.silent_at_end:
         lines.append(
@@ -198,7 +199,7 @@ def _openings(outcome: Outcome) -> str:
 
 
 def documents(outcome: Outcome) -> str:
-    """Return a line about the policy documents, whose digests the decisions cite."""
+    """Return a line of text about the policy documents, whose digests the decisions cite."""
     if outcome.documents is None and outcome.findings:
         return "not checked: what was found ended the walk"
     if outcome.documents is None:
@@ -237,7 +238,8 @@ def _last(count: int) -> str:
 
 
 def _said(found: Finding, outcome: Outcome) -> str:
-    """Return a finding's message; of a broken chain, first which entries may have been changed."""
+    """Return a finding's message. For a broken chain, say first which entries may have been
+    changed."""
     return _changed(found, outcome) + found.message
 
 
@@ -252,7 +254,7 @@ def _changed(found: Finding, outcome: Outcome) -> str:
 
 
 def _title(outcome: Outcome) -> str:
-    """Return the line above the neighbours."""
+    """Return the heading above the list of the bad entry and its neighbours."""
     if any(_changed(each, outcome) for each in outcome.findings):
         return "where the chain breaks, `before` or `here`:"
     return "the first bad entry:"
@@ -262,8 +264,8 @@ MOST_BYTES = 90
 
 
 def neighbours(chunk: bytes, place: int, before: bytes) -> list[str]:
-    """Return entry number `place` of the lines in `chunk`, and its neighbours. `before` is the line
-    that precedes the chunk."""
+    """Return lines that describe entry number `place` of the lines in `chunk`, the entry before and
+    the entry after. `before` is the line that precedes the chunk."""
     lines = [before, *(line for line in chunk.split(b"\n") if line.startswith(b'{"entry":'))]
     shown = []
     for offset, mark in ((0, "before"), (1, "here"), (2, "after")):
@@ -279,8 +281,8 @@ def entry_of(line: bytes) -> bytes:
 
 
 def describe(raw: bytes) -> str:
-    """Return an entry's place, time, kind, id and leaf hash; the beginning of bytes that are no
-    entry."""
+    """Return a line with an entry's place, time, kind, id and leaf hash. If the bytes are no entry,
+    show their beginning."""
     try:
         entry = orjson.loads(raw)
         shown = [_text(entry[name]) for name in ("seq", "ts", "kind", "eid")]

@@ -1,10 +1,8 @@
-"""Decides whose signatures count: those of the pinned keys, and of the keys to which they lead by
-endorsements.
+"""Decides whose signatures count: those of the pinned keys, and those of the keys to which they
+lead by endorsements. Matches keys by their bytes, never by their name.
 
-Matches keys by their bytes, never by their name.
-
-The arguments that name the trusted signers and the checkpoints that a log must contain. They are
-the same for an export, a database and a running service.
+Also adds the command-line arguments that name the trusted signers and the checkpoints that a log
+must contain. They are the same for an export, a database and a running service.
 """
 
 import argparse
@@ -33,8 +31,8 @@ MAX_KEY_TEXT = 4096
 
 
 def parse_key(text: str, type_: int = ED25519) -> VerifierKey:
-    """Return the key of an option: a verifier key of C2SP `signed-note`, the base64 of a public
-    key, or the name of a file that holds one of them. Raises `ValueError`."""
+    """Parse the value of an option that names a key: a verifier key of C2SP `signed-note`, the
+    base64 of a public key, or the name of a file that holds one of these. Raises `ValueError`."""
     words = text.strip()
     path = Path(words)
     try:
@@ -67,8 +65,9 @@ def parse_key(text: str, type_: int = ED25519) -> VerifierKey:
 
 
 class TrustedKeys:
-    """The keys for one log. `claimed` are those that a file or a server says signed it, the oldest
-    first, each with the endorsement by the one before."""
+    """The keys whose signatures count for one log. `pinned` are those that the user trusts.
+    `claimed` are the keys that a file or a server says signed the log, the oldest first, each with
+    its endorsement by the one before."""
 
     def __init__(self, pinned: Sequence[VerifierKey], claimed: Sequence[dict[str, Any]]) -> None:
         """Follow the endorsements from the pinned keys. Raises `Unusable` if a pinned key is the
@@ -84,8 +83,8 @@ class TrustedKeys:
             self._follow(public, chain)
 
     def _follow(self, pinned: bytes, chain: Sequence[Endorsement]) -> None:
-        """Trust the keys to which `pinned` leads; note the keys that lead to it. Both are one
-        chain, since each key has one successor."""
+        """Trust the keys that `pinned` endorses, one after another, and note the keys that led to
+        it. Both are one chain, since each key has one successor."""
         current = pinned
         for each in chain:
             if each.former == current and each.holds():
@@ -98,18 +97,19 @@ class TrustedKeys:
                 self.former.setdefault(current, f"succeeded by the pinned key {short(pinned)}")
 
     def signer(self, note: Note, origin: str) -> tuple[bytes, str] | None:
-        """Return the key that signed `note` and how it is trusted; None if no trusted key did.
-        Raises `BadNote` if a signature by a trusted key is wrong."""
+        """Return the trusted key that signed `note`, and why it is trusted; None if no trusted key
+        did. Raises `BadNote` if a signature by a trusted key is wrong."""
         return self._signer(note, origin, self.reasons)
 
     def former_signer(self, note: Note, origin: str) -> tuple[bytes, str] | None:
-        """Return the signer like `signer`, among the keys from before the pinned ones. Such keys
-        can be stolen and no longer matter to their owner, so their signatures prove nothing, but
-        are no fault either."""
+        """Return which predecessor of a pinned key signed `note`, in the form of `signer`. Former
+        keys may have been stolen without harm to their owner, so their signatures prove nothing,
+        but are no fault either."""
         return self._signer(note, origin, self.former)
 
     def claimed_signer(self, note: Note, origin: str) -> bytes | None:
-        """Return the claimed key that signed `note`. Raises `BadNote` like `signer`."""
+        """Return which claimed key signed `note`; None if none did. Raises `BadNote` as `signer`
+        does."""
         found = self._signer(note, origin, dict.fromkeys(self.claimed, ""))
         return None if found is None else found[0]
 
@@ -131,7 +131,7 @@ def witnessed(note: Note, witnesses: Sequence[VerifierKey]) -> list[signed_note.
 
 
 def short(public: bytes) -> str:
-    """Return a key as the summary shows it."""
+    """Return a public key in base64, as the summary shows it."""
     return b64(public)
 
 
@@ -151,7 +151,7 @@ MAX_NOTE = 256 * 1024
 
 
 def add_trust(made: argparse.ArgumentParser) -> None:
-    """Add `--key`, `--checkpoint`, `--witness` and `--quorum`."""
+    """Add the options `--key`, `--checkpoint`, `--witness` and `--quorum` to a command's parser."""
     made.add_argument(
         "--key", action="append", default=[], type=key_argument(ED25519), metavar="KEY",
         help="a key that signs the log: a verifier key, its public key in base64, or a file with "
@@ -172,7 +172,7 @@ def add_trust(made: argparse.ArgumentParser) -> None:
 
 
 def add_database(made: argparse.ArgumentParser) -> None:
-    """Add `--database`, `--store` and `--log`."""
+    """Add the options `--database`, `--store` and `--log` to a command's parser."""
     group = made.add_argument_group("a database, read without the service")
     group.add_argument(
         "--database", metavar="URL", help="as SLUICE_DATABASE_URL; opened to read only"
@@ -182,13 +182,14 @@ def add_database(made: argparse.ArgumentParser) -> None:
 
 
 def check_quorum(options: argparse.Namespace) -> None:
-    """Raise `Unusable` if `--quorum` can never be met."""
+    """Raise `Unusable` if `--quorum` asks for more cosignatures than there are witnesses."""
     if options.quorum is not None and options.quorum > len(set(options.witness)):
         raise Unusable(f"--quorum {options.quorum} is more than there are witnesses (--witness)")
 
 
 def key_argument(type_: int) -> Callable[[str], VerifierKey]:
-    """Parse an argument: a key of a log, or of a witness."""
+    """Return an `argparse` type for the key of a log or of a witness, depending on the signature
+    type `type_`."""
 
     def read(text: str) -> VerifierKey:
         try:
@@ -209,7 +210,7 @@ def _note(name: str) -> str:
 
 
 def count(least: int, most: int) -> Callable[[str], Any]:
-    """Return the type of an argument that is a whole number from `least` to `most`."""
+    """Return an `argparse` type for a whole number from `least` to `most`."""
 
     def read(text: str) -> int:
         # The text is cut for `int`, whose time grows with the square of the length.

@@ -1,12 +1,14 @@
-"""Follows a log's entries by their hashes alone, from any entry on: each cites the one before it.
+"""Follows a log's entries by their hashes alone, from any entry on. Each entry cites the hash of
+the one before it.
 
     walk = ChainWalk(log, first)
     for seq, raw in rows: entry = walk.take(seq, raw)       `EntryFinding` if one does not follow
     walk.last_leaf
 
 If the last entry is proven to be in a signed tree, the chain proves all entries before it, back to
-the first: each `prev` is the hash of all bytes before. `verify` checks more than that (columns,
-openings, spools, the entries' form), but a reader of the entries needs no more. Knows no database.
+the first: each `prev` is the hash of the entry before, and that entry holds the next hash. `verify`
+checks more than that (columns, openings, spools, the entries' form), but a reader of the entries
+needs no more. Knows no database.
 """
 
 import hashlib
@@ -20,8 +22,9 @@ _sha256 = hashlib.sha256
 
 
 class ChainWalk:
-    """A walk over the log named `log` that begins with entry `first`. `last_leaf` is the hash of
-    the entry before it: empty at the beginning of a walk, which takes that entry's word for it."""
+    """Follows the log named `log`, beginning with entry number `first`. `last_leaf` is the leaf
+    hash of the last entry taken. If it is empty at the beginning, the first entry's `prev` is taken
+    on trust."""
 
     def __init__(self, log: str, first: int, last_leaf: bytes = b"") -> None:
         self.last_leaf = last_leaf
@@ -29,7 +32,8 @@ class ChainWalk:
         self._log = log
 
     def take(self, seq: int, raw: bytes) -> dict[str, Any]:
-        """Return the decoded entry that follows. Raises `EntryFinding`."""
+        """Check that `raw` is the next entry, number `seq`, and return it decoded. Raises
+        `EntryFinding`."""
         expected = self.next_seq
         if seq != expected:
             self.missing(seq)
@@ -51,7 +55,8 @@ class ChainWalk:
         return entry
 
     def missing(self, until: int) -> NoReturn:
-        """Raise `EntryFinding`: the next entry is not there, nor any other before `until`."""
+        """Raise the `EntryFinding` that all entries from the next one up to `until`, exclusive, are
+        missing."""
         last = f" to {until - 1}" * (until > self.next_seq + 1)
         found = f"seq {self.next_seq}{last}: missing"
         raise EntryFinding(Reason.ENTRIES_MISSING, found)

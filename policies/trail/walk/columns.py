@@ -1,7 +1,8 @@
-"""Checks the columns of many lines in the known form at a time: a check of one column over a
-thousand lines costs a fraction of a thousand checks. Knows no line's neighbours before the block.
+"""Checks many lines that were recognised by their bytes at once, column by column: one check of a
+column over a thousand lines costs a fraction of a thousand checks. Knows nothing of the lines
+before the block.
 
-Each function returns whether all lines hold. Only the full check tells the line that does not.
+Each function says if all lines are valid. Which line is not, only the full check tells.
 """
 
 import hashlib
@@ -24,7 +25,7 @@ def leaf_hashes(raws: Sequence[bytes]) -> list[bytes]:
 
 
 def core_hashes(columns: Columns) -> list[bytes]:
-    """Return the hash of each record as it was spooled; empty for a line without `src`."""
+    """Return the hash of each line's record as it was spooled; empty for a line without `src`."""
     # The core is the entry without its place, whose four members are left out. As `core_hash`, but
     # without joining the core before it is joined with what precedes it.
     return [
@@ -47,16 +48,16 @@ def core_hashes(columns: Columns) -> list[bytes]:
 
 
 def spell(hashes: Sequence[bytes], texts: Sequence[bytes]) -> bool:
-    """Return whether `texts` are the base64 of these hashes, each without its last character,
-    `=`."""
+    """Return whether `texts` are the base64 of `hashes`, one by one, each without its last
+    character, `=`."""
     # With a zero byte after each hash, the base64 of all is theirs one after another: `A` stands
     # where each has its `=`.
     return b2a_base64(b"\0".join(hashes), newline=False) == b"A".join(texts) + b"="
 
 
 def _unspelled(texts: Sequence[bytes]) -> bytes | None:
-    """Return the hashes in base64 without their last character, a zero byte after each; None if one
-    of them is not canonical base64."""
+    """Decode many hashes from base64 that lacks its last character; a zero byte follows each in the
+    result. None if one of them is not canonical base64."""
     try:
         hashes = a2b_base64(b"A".join(texts) + b"A")
     except ValueError:
@@ -70,7 +71,8 @@ def _unspelled(texts: Sequence[bytes]) -> bytes | None:
 def openings_hold(
     path: str, cms: Sequence[bytes], salts: Sequence[bytes], values: Sequence[bytes]
 ) -> bool:
-    """Return whether the openings of `path` match their commitments, line by line."""
+    """Return whether the openings of `path` match their commitments, line by line. `cms` are the
+    commitments, `salts` and `values` the openings."""
     if not cms:
         return True
     keys = _unspelled(salts)
@@ -78,7 +80,7 @@ def openings_hold(
 
 
 def all_opened(columns: Columns) -> bool:
-    """Return whether each line has the openings of its commitments, and these match."""
+    """Return whether each line has exactly the openings of its commitments, and they match."""
     query_cm, query_salt = columns.query_cm, columns.query_salt
     if not all(columns.user_id_salt) or [*map(bool, query_cm)] != [*map(bool, query_salt)]:
         return False
@@ -102,7 +104,7 @@ def places_hold(columns: Columns, seq: int, log: bytes, ts: bytes) -> bool:
 
 
 def contents_hold(columns: Columns) -> bool:
-    """Return whether the entries are small enough, and their facts canonical."""
+    """Return whether no entry is too large, and the facts of each are canonical."""
     if max(map(len, columns.raw)) > MAX_ENTRY:
         return False
     return all(cited_by(facts) is not None for facts in set(columns.facts))

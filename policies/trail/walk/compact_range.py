@@ -19,8 +19,8 @@ _SUBTREE = 1 << _LEVEL
 
 
 class CompactRange:
-    """The leaves from `begin` up to `end` (exclusive). `hashes` holds the roots of its subtrees,
-    from left to right."""
+    """The Merkle tree of a range of a log's leaves, from number `begin` up to `end` (exclusive).
+    `hashes` holds the root hashes of its complete subtrees, from left to right."""
 
     __slots__ = ("begin", "end", "hashes")
 
@@ -29,8 +29,8 @@ class CompactRange:
         self.hashes: list[bytes] = []
 
     def append(self, leaf: bytes, level: int = 0) -> None:
-        """Append a leaf, or the root of a complete subtree of `2**level` leaves. The end must be a
-        multiple of that."""
+        """Append a leaf hash, or the root hash of a complete subtree of `2**level` leaves. For a
+        subtree, `end` must be a multiple of that number."""
         hashes, begin = self.hashes, self.begin
         place, self.end = self.end >> level, self.end + (1 << level)
         # As in `Frontier.append`, but a subtree whose left half begins before the range stays open.
@@ -53,7 +53,7 @@ class CompactRange:
 
 
 def _root(nodes: Sequence[bytes]) -> bytes:
-    """Return the root over the nodes of one level, whose number is a power of two."""
+    """Return the root hash over nodes of one level, whose number is a power of two."""
     while len(nodes) > 1:
         pairs = zip(nodes[::2], nodes[1::2], strict=True)
         nodes = [_sha256(b"\1%b%b" % pair).digest() for pair in pairs]
@@ -61,6 +61,7 @@ def _root(nodes: Sequence[bytes]) -> bytes:
 
 
 def extend(tree: Frontier, end: int, hashes: Sequence[bytes]) -> None:
-    """Append the range from the tree's size up to `end`, given the roots of its subtrees."""
+    """Append to `tree` the range of leaves from its size up to `end`, given the root hashes of the
+    range's subtrees."""
     for node, root in zip(Part(tree.size, end).nodes(), hashes, strict=True):
         tree.append_subtree(node.level, root)

@@ -1,8 +1,10 @@
-"""Finds the fault of an entry that does not continue the one before, in the log or among the
-records of its source. The only place for these rules: walks over files and over rows ask here.
+"""Finds the fault of an entry that does not continue the one before: in the log, or among the
+records of its source (an enforcement point's spool). The only place for these rules: walks over
+files and over rows both use them.
 
-Keeps the sources of a range: what its first record there claims about those before it, and the
-end of its chain so far. Takes in records one by one, or those in the known form together.
+Also keeps, for each source in a range, what its first record claims about the records before it,
+and the end of its chain so far. Takes in records one by one, or many that were recognised by their
+bytes together.
 """
 
 import re
@@ -21,13 +23,14 @@ from policies.trail.walk.known_lines import Columns
 from policies.trail.walk.range_result import Before, ChainEnd, Source, SourceClaim, Start
 
 VERSION = b',"v":1}'
-"""The last member of every entry. Compared as bytes, since `True == 1`."""
+"""The last bytes of every entry, its member `v`. Compared as bytes, since `True == 1` in Python."""
 
 
 def start_of(raw: bytes, entry: dict[str, Any], row: int | None, before: Before | None) -> Start:
-    """Return the place that an entry, the decoded `raw`, gives for itself. `row` is the number of
-    its row, None for a line. Raises `EntryFinding` unless the entry follows `before`, as far as
-    that is known: for a row, it is."""
+    """Return the place in the log that an entry states for itself. `raw` are its bytes, and `entry`
+    the decoded entry. `row` is the number of its row in the database, None for a line of a file.
+    Raises `EntryFinding` if the entry does not follow `before`, which is None if that is not known;
+    for a row it must be known."""
     seq = entry["seq"]
     if row is not None:
         assert before is not None
@@ -48,8 +51,8 @@ def wrong_seq(said: object) -> EntryFinding:
 
 
 def _row_fault(said: object, seq: int, due: int) -> EntryFinding | None:
-    """Return the fault of the row number `seq`, whose entry says the number `said`, if the number
-    `due` is next; None if there is none."""
+    """Return what is wrong with a row's number; None if nothing is. `seq` is the number of the row,
+    `said` is the number in its entry, and `due` is the number that should come next."""
     if seq > due:
         missing = f"{seq - due} entries before this one are missing"
         return EntryFinding(Reason.ENTRIES_MISSING, missing)
@@ -59,7 +62,8 @@ def _row_fault(said: object, seq: int, due: int) -> EntryFinding | None:
 
 
 def place_fault(said: Start, before: Before) -> EntryFinding | None:
-    """Return the reason why an entry does not follow `before`; None if it does."""
+    """Return why an entry that states the place `said` does not follow `before`; None if it
+    does."""
     if said.seq > before.seq:
         count = said.seq - before.seq
         missing = f"{count} entries before entry {said.seq} are missing"
@@ -82,8 +86,9 @@ def place_fault(said: Start, before: Before) -> EntryFinding | None:
 def source_fault(
     source: str, n: int, prev: bytes, end: ChainEnd | None, *, trusting: bool
 ) -> EntryFinding | None:
-    """Return the reason why a record does not continue its source, whose chain ended at `end`;
-    `end` is None if the walk has not met the source yet."""
+    """Return why record number `n` with the predecessor hash `prev` does not continue its source,
+    whose chain ended at `end`; None if it does. `end` is None if the walk has not met the source
+    yet. If `trusting` is true, such a source may have had records before the walk."""
     if end is None:
         # After a purge, or in a part, the source's earlier records may be gone, so take this one's
         # word for them. In a walk from the first entry, each source begins with number 0.
@@ -109,7 +114,8 @@ _IS_HASH = re.compile(rb"(?:[A-Za-z0-9+/]{42}[AEIMQUYcgkosw048])?")
 
 
 class SourceChains:
-    """The sources, by the text of `id` and `inst` in `src`."""
+    """The hash chains of the sources (enforcement points' spools) within a range. A source is
+    identified by the JSON text of `id` and `inst` in `src`."""
 
     def __init__(self) -> None:
         # The hash of a source's last record is compared as it is; base64 is for the result.
@@ -118,8 +124,9 @@ class SourceChains:
         self._texts: dict[tuple[str, str], bytes] = {}
 
     def follow(self, entry: dict[str, Any], seq: int, before: Before | None) -> None:
-        """Take in the record of entry `seq` if it continues its source. Raises `EntryFinding`.
-        `before` is the state before the range, where that is known."""
+        """Take in the record of entry number `seq` if it continues its source's chain. Raises
+        `EntryFinding` if it doesn't. `before` is the state before the range, None if it is not
+        known."""
         src = entry["src"]
         names: tuple[str, str] = (src["id"], src["inst"])
         source = self._texts.get(names)
@@ -138,8 +145,9 @@ class SourceChains:
         self._ends[source] = n, record_hash(entry)
 
     def take(self, columns: Columns, first: int, before: Before | None = None) -> bool:
-        """Take in the records of lines in the known form, numbered from `first` on, if each
-        continues its source; else none of them. `before` as for `follow`."""
+        """Take in the records of many lines that were recognised by their bytes, numbered from
+        `first` on. Return True if each continues its source's chain; otherwise return False and
+        take in none. `before` is the state before the range, None if it is not known."""
         if not any(columns.src):
             return True
         claims: dict[bytes, SourceClaim] = {}
@@ -174,7 +182,8 @@ class SourceChains:
         return True
 
     def result(self) -> dict[Source, SourceClaim]:
-        """Return the sources by `id` and `inst`, in the order in which the range met them."""
+        """Return a claim for each source, by its `id` and `inst`, in the order in which the range
+        met them."""
         found: dict[Source, SourceClaim] = {}
         for text, claim in self._claims.items():
             n, hashed = self._ends[text]
@@ -186,8 +195,8 @@ class SourceChains:
 
 
 def _continues(source: bytes, n: int, prev: bytes, before: Before | None) -> bool:
-    """Return whether the first record of a source in a range follows `before`, as far as that is
-    known."""
+    """Return whether the first record of a source in a range continues the source's chain in
+    `before`; True if `before` is None, since then it is not known."""
     if before is None:
         return True
     names = orjson.loads(b"{%b}" % source)

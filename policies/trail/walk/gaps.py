@@ -1,13 +1,13 @@
 """Keeps account of the gaps of a log: missing openings, with the `redact` entries that excuse them,
 and times in which the log recorded nothing, not even a heartbeat.
 
-A `redact` entry comes after the entries whose openings it erased, so whether a missing opening is a
-finding is known only at the end of the log. Memory: a bit for each missing opening's entry, in
-blocks that exist only where something is missing.
+A `redact` entry comes after the entries whose openings it erased, so only the end of the log tells
+if a missing opening is a finding. Memory: a bit for each missing opening's entry, in blocks that
+exist only where something is missing.
 
-A log writes a heartbeat when it had no entry for an hour. So a longer silence says that its service
-was stopped, or that it was kept from writing: decisions of that time, if there were any, are in no
-log. Which of them it was, no log can tell.
+A log writes a heartbeat when it has had no entry for an hour. So a longer silence means that its
+service was stopped, or that it was kept from writing: decisions of that time, if there were any,
+are in no log. No log can tell which of the two it was.
 """
 
 from collections.abc import Iterable
@@ -21,12 +21,13 @@ _BLOCK = 4096
 
 
 class Erasures:
-    """The missing openings of a walk that no `redact` entry has excused so far."""
+    """The entries of a walk whose openings are missing and that no `redact` entry has excused so
+    far."""
 
     def __init__(self) -> None:
         self._blocks: dict[int, int] = {}
         self.excused = 0
-        """Entries with missing openings that a `redact` entry excused."""
+        """The number of entries with missing openings that a `redact` entry excused."""
 
     def missing(self, seq: int) -> None:
         """Note that an opening of entry `seq` is missing."""
@@ -34,8 +35,8 @@ class Erasures:
         self._blocks[place] = self._blocks.get(place, 0) | 1 << bit
 
     def redact(self, first: int, last: int) -> None:
-        """Take in a `redact` entry: it says that the openings of the entries `first` to `last`,
-        both included, were erased."""
+        """Take in a range of a `redact` entry, which says that the openings of the entries `first`
+        to `last`, both included, were erased."""
         low, high = first // _BLOCK, last // _BLOCK
         # A range may span far more blocks than exist.
         few = high - low < len(self._blocks)
@@ -53,13 +54,13 @@ class Erasures:
                 del self._blocks[place]
 
     def findings(self, most: int) -> list[Finding]:
-        """Return the entries whose openings are missing without an excuse: the first `most` of
-        them."""
+        """Return a finding for each of the first `most` entries whose openings are missing without
+        an excuse."""
         return [finding(seq) for seq in self.pending(most)]
 
     def pending(self, most: int) -> list[int]:
-        """Return the first `most` entries whose openings are missing without an excuse, by their
-        `seq`."""
+        """Return the numbers (`seq`) of the first `most` entries whose openings are missing without
+        an excuse."""
         found: list[int] = []
         for place in sorted(self._blocks):
             block = self._blocks[place]
@@ -81,8 +82,9 @@ def finding(seq: int, path: str | None = None, eid: str | None = None) -> Findin
 
 
 def erased_ranges(entry: dict[str, Any]) -> list[tuple[int, int]]:
-    """Return the ranges of entries, both ends included, whose openings a `redact` entry erased.
-    Only entries before it count. A malformed list excuses nothing."""
+    """Return the ranges of entries, both ends included, whose openings a `redact` entry erased. A
+    range that reaches beyond the `redact` entry itself is left out. A malformed list excuses
+    nothing."""
     events = entry["pub"].get("events")
     if type(events) is not list:
         return []
@@ -97,16 +99,16 @@ def erased_ranges(entry: dict[str, Any]) -> list[tuple[int, int]]:
 
 SECOND = 1_000_000
 LONGEST = 3660 * SECOND
-"""The longest silence that is not noted: an hour, and a minute in which a service that has other
-work may write its heartbeat."""
+"""The longest time without entries, in microseconds, that is not reported: an hour, and a minute in
+which a busy service may be late with its heartbeat."""
 MOST = 20
-"""The number of silences that are kept, the longest ones: a bound on memory."""
+"""The most silences that are kept, the longest ones, to bound memory."""
 _HOUR = len("2026-01-01T00")
 
 
 class Silence(NamedTuple):
-    """A time without entries. `seq` is the entry that ended it; `begin` and `end` are the recording
-    times of the entry before and of that one."""
+    """A time without entries. `seq` is the number of the entry that ended it; `begin` and `end` are
+    the times at which the entry before it and that entry were recorded."""
 
     seq: int
     begin: str
@@ -114,13 +116,14 @@ class Silence(NamedTuple):
 
     @property
     def duration(self) -> int:
-        """The length in microseconds."""
+        """The length of the silence in microseconds."""
         return micros(self.end) - micros(self.begin)
 
 
 def silence(seq: int, begin: str, end: str) -> Silence | None:
-    """Return the silence between two entries; None if they are no further apart than they may be.
-    Both times must have been verified."""
+    """Return the silence between two entries recorded at `begin` and `end`; None if they are no
+    further apart than `LONGEST`. `seq` is the number of the second. Both times must have been
+    verified."""
     # Called where an hour begins, and for entries that get the full check.
     if begin[:_HOUR] == end[:_HOUR]:
         return None
@@ -129,14 +132,15 @@ def silence(seq: int, begin: str, end: str) -> Silence | None:
 
 
 class Silences:
-    """All silences of a walk: their number, and the longest of them."""
+    """The silences of a walk: how many there are, and the longest of them."""
 
     def __init__(self) -> None:
         self.count = 0
         self._kept: list[Silence] = []
 
     def between(self, seq: int, begin: str, end: str) -> None:
-        """Note the silence before entry `seq`, if it is one. `begin` is empty for a first entry."""
+        """Note the silence before entry number `seq`, if it is long enough. `begin` and `end` are
+        the times of the entry before and of that one; `begin` is empty for a first entry."""
         if begin[:_HOUR] != end[:_HOUR] and begin and (found := silence(seq, begin, end)):
             self.add([found])
 
@@ -149,7 +153,7 @@ class Silences:
                 self._kept.remove(min(reversed(self._kept), key=_duration))
 
     def longest(self) -> list[Silence]:
-        """Return the longest silences, at most `MOST`, in order of time."""
+        """Return the longest silences, at most `MOST`, in the order in which they occurred."""
         return list(self._kept)
 
 

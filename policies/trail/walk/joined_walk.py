@@ -1,9 +1,9 @@
-"""Joins the results of consecutive ranges into one walk over a log, and judges whether each range
-continues the one before, which the range alone could not.
+"""Joins the results of consecutive ranges into one walk over a log, and checks that each range
+continues the one before, which the range alone can't tell.
 
-    walk = JoinedWalk(log)                      or `after=` the anchor of a purged prefix or a part
-    for result in results: walk.join(result)    False once something was found
-    walk.tree, walk.findings(), …
+    walk = JoinedWalk(log)                      or with `tree`, what precedes the first range
+    for result in results: walk.join(result, on_other)      False once something was found
+    walk.tree, walk.broken, …
 
 Knows nothing of files, keys and checkpoints: `join` hands the lines that are not entries to its
 caller, with the tree up to them.
@@ -33,7 +33,7 @@ OnOther = Callable[[bytes, Frontier], Finding | None]
 
 
 class JoinedWalk:
-    """One walk over the log named `log`."""
+    """A walk over the log named `log`, to which the results of ranges are joined in order."""
 
     def __init__(
         self,
@@ -42,10 +42,10 @@ class JoinedWalk:
         last_leaf: bytes | None = None,
         most_sources: int | None = None,
     ) -> None:
-        """Begin a walk. `tree` and `last_leaf` describe the log before the walk's first entry;
-        `last_leaf` is None where only the tree is known, and then the first entry's `prev` is taken
-        on trust until a checkpoint covers it. `most_sources` bounds the number of sources that are
-        followed, and so the memory; None is for a log of our own."""
+        """Begin a walk. `tree` and `last_leaf` describe the log before the walk's first entry.
+        `last_leaf` is None where only the tree is known; then the first entry's `prev` is taken on
+        trust until a checkpoint covers it. `most_sources` bounds the number of sources that are
+        followed, and so the memory; None means no bound, for a log of our own."""
         self._most = most_sources
         self._log = b',"log":' + encode(log)
         self.tree = Frontier() if tree is None else tree
@@ -60,37 +60,37 @@ class JoinedWalk:
         self.decisions = self.without_openings = 0
         self.sources: dict[Source, ChainEnd] = {}
         self.unfollowed = False
-        """True if there were more sources than are followed: the records of the others are accepted
-        without a check, as at the beginning of a part."""
+        """True if there were more sources than may be followed. The records of the others are
+        accepted without a check, as at the beginning of a partial log."""
         self.erasures = Erasures()
         self.silences = Silences()
         self.first_prev = ""
-        """The `prev` of the first entry, once it was walked."""
+        """The `prev` of the first entry; empty before that entry was walked."""
         self.roots: dict[int, bytes] = {}
-        """The roots at the wanted sizes, as far as the walk has come."""
+        """The tree's roots by size, at those wanted sizes that the walk has reached."""
         self.notable: list[tuple[int, str, dict[str, Any]]] = []
         self.broken: Finding | None = None
 
     def continue_from(
         self, last_leaf: bytes, last_ts: str, sources: dict[Source, ChainEnd]
     ) -> None:
-        """Continue an earlier walk over the entries before this one. A source that the earlier walk
-        did not meet has to begin with number 0."""
+        """Continue from the end of an earlier walk over the entries before this one. A source that
+        the earlier walk did not meet must begin with number 0."""
         self.last_leaf, self.last_ts = last_leaf, last_ts
         self._prev = b64(last_leaf).encode()
         self.sources = dict(sources)
         self._trusting = False
 
     def before(self) -> Before:
-        """Return the state before the range that is joined next."""
+        """Return the state at the end of the walk so far, before the range that is joined next."""
         ts, sources = self.last_ts.encode(), self.sources
         trusting = self._trusting or self._is_full()
         return Before(self.tree.size, self._log, self._prev, ts, sources, trusting)
 
     def join(self, result: RangeResult, on_other: OnOther) -> bool:
-        """Take in the range that follows. `on_other` judges each line that is not an entry; it must
-        not change the tree that it gets. Return False once something failed: joining more changes
-        nothing."""
+        """Take in the result of the next range. `on_other` judges each line that is not an entry;
+        it must not change the tree that it gets. Return False once something failed: to join more
+        changes nothing."""
         if self.broken is not None:
             return False
         before = Frontier(self.tree.size, list(self.tree.hashes))
@@ -107,7 +107,8 @@ class JoinedWalk:
     def _inner(
         self, result: RangeResult, others: list[Other], before: Frontier, on_other: OnOther
     ) -> Finding | None:
-        """Take in the entries, and judge the lines between them. The first that fails counts."""
+        """Take in the entries of a range, and judge the lines between them. Return the first fault
+        of either, None if there is none."""
         fault = None if result.start is None else self._source_fault(result)
         if fault is None:
             if result.start is not None and result.last_leaf:
@@ -167,8 +168,8 @@ class JoinedWalk:
         return None if fault is None else _finding(self.tree.size, fault, start.eid)
 
     def _source_fault(self, result: RangeResult) -> Finding | None:
-        """Return the fault of the first record, in order of `seq`, that does not continue its
-        source; None if all do."""
+        """Return a finding for the first record, in order of `seq`, that does not continue its
+        source's chain; None if all do."""
         trusting = self._trusting or self._is_full()
         # The claims are in order of `seq`, since a range notes each source when it meets it first.
         for source, claim in result.sources.items():
@@ -180,8 +181,8 @@ class JoinedWalk:
         return None
 
     def _placed(self, found: Finding) -> Finding:
-        """Give a finding of a range that did not know its place the place that the walk has
-        reached."""
+        """Return the finding with its place in the log. A range that did not know its own place
+        leaves `seq` None; then the place that the walk has reached is filled in."""
         if found.seq is not None:
             return found
         seq = self.tree.size

@@ -1,12 +1,13 @@
-"""Recognises decisions by their bytes, lines of an export or rows of a database, many at a time and
-without decoding them: our own services write canonical JSON in one known form.
+"""Recognises decisions by their bytes, many at a time and without decoding them; they are lines of
+an export or rows of a database. Our own services write canonical JSON whose members follow one
+fixed pattern, here called the known form.
 
 INVARIANT: this only accepts. A line that is not exactly in the known form goes to the full check,
-the only place that refuses one; and a line accepted here, whose columns hold in `RangeWalk`, is one
-that the full check accepts with the same result (`tests/policies/trail/walk/test_known_lines.py`).
-In the known form, names hold no escapes, numbers have fewer digits than 2^53, and members have one
-order. A row is in the known form if its line in an export would be, so that the rules for lines
-also hold for rows.
+the only place that refuses a line; and a line accepted here, whose columns pass in `RangeWalk`, is
+one that the full check accepts with the same result
+(`tests/policies/trail/walk/test_known_lines.py`). In the known form, names hold no escapes, numbers
+have fewer digits than 2^53, and members have one order. A row is in the known form if its line in
+an export would be, so that the rules for lines also hold for rows.
 """
 
 import re
@@ -27,14 +28,16 @@ Row = tuple[bytes, ...]
 
 
 class Columns(NamedTuple):
-    """The parts of lines, a tuple for each part. A part that a line lacks is empty.
+    """The parts of many lines in the known form, as columns: each field has that part of every
+    line. A part that a line lacks is empty.
 
-    `raw` is the entry. `head`, `masked`, `pub` and `src` are members as they stand in it: `head`
-    all up to `kind`, `masked` and `src` with the comma before them. `source` is the text of `id`
-    and `inst`. Hashes and salts (`query_cm`, `user_id_cm`, `prev`, `src_prev`, `query_salt`,
-    `user_id_salt`) come without the last character of their base64, and may be any 43 bytes.
-    `second` is the beginning of `ts`, any 19 bytes. `facts` begin and end like an object. The
-    pattern's groups have these names, in this order."""
+    `raw` is the entry. `head`, `masked`, `pub` and `src` are members as they stand in it: `head` is
+    everything up to `kind`, `masked` and `src` include the comma before them. `source` is the JSON
+    text of `id` and `inst`. Hashes and salts (`query_cm`, `user_id_cm`, `prev`, `src_prev`,
+    `query_salt`, `user_id_salt`) lack the last character of their base64, and may be any 43 bytes.
+    `second` is the beginning of `ts`, any 19 bytes. `facts` begin and end like a JSON object. The
+    pattern's groups have these names, in this order.
+    """
 
     raw: Row
     head: Row
@@ -60,8 +63,9 @@ class Columns(NamedTuple):
 
 
 def _pattern(name: bytes, text: bytes) -> "re.Pattern[bytes]":
-    """Return the pattern of a line in the known form, with the line feed before it. `name` and
-    `text` match the text between the quotes of a name, and of a text, which may have escapes."""
+    """Return the regular expression of a line in the known form, with the line feed before it.
+    `name` matches what stands between the quotes of a name; `text` does so for other texts, which
+    may have escapes."""
     # Hashes are compared later, so `.{43}`, which only counts, is enough.
     name, text, count = b'"%b"' % name, b'"%b"' % text, rb"(?:0|[1-9][0-9]{0,14})"
     pair = rb"\[%b,%b\]" % (name, name)
@@ -108,8 +112,8 @@ _MAX_FACTS_BYTES = 4096
 
 
 class KnownForm:
-    """Finds lines in the known form in a block of whole lines, which begins and ends with a line
-    feed."""
+    """Finds the lines in the known form in a block of whole lines, which begins and ends with a
+    line feed."""
 
     def __init__(self, block: bytes) -> None:
         utf8 = block.isascii() or _is_utf8(block)
@@ -118,8 +122,8 @@ class KnownForm:
         self._find = (_PLAIN if plain else _ANY).findall
 
     def rows(self, block: bytes) -> list[Row] | None:
-        """Return the parts of each line, in the order of `Columns`, if all lines of the block are
-        in the known form."""
+        """Return the parts of each line, in the order of `Columns`; None unless all lines of the
+        block are in the known form."""
         if not (self._utf8 or _is_utf8(block)):
             return None
         rows = self._find(block)
@@ -138,7 +142,7 @@ def _is_utf8(block: bytes) -> bool:
 
 @lru_cache(maxsize=_CACHED_FACTS)
 def cited_by(raw: bytes) -> tuple[str, ...] | None:
-    """Return the digests of the documents that `Columns.facts` of a line cite; None unless the
+    """Return the digests of the documents that `raw`, the `facts` of a line, cite; None unless the
     facts are canonical, and allowed in `pub` of an entry. Cached, since an agent sends the same
     facts again and again."""
     if len(raw) > _MAX_FACTS_BYTES:
@@ -153,16 +157,16 @@ def cited_by(raw: bytes) -> tuple[str, ...] | None:
 
 
 FEW = 4
-"""The smallest number of rows that take less time together than one by one."""
+"""The smallest number of rows that are faster to check together than one by one."""
 _SIGN = b'"kind":"decision","log":'
 _LONGEST = 16 * 1024
-"""The limit on an entry and its openings, in bytes: a row's line is a copy, and many are made
-together."""
+"""The most bytes that an entry and its openings may have to be checked together: a row's line is a
+copy, and many are made at once."""
 
 
 def known_rows(rows: Sequence[StoredRow]) -> list[Row | None]:
-    """Return the parts of each row in the order of `Columns`; None for a row in another form, and
-    for one of a few between such rows."""
+    """Return the parts of each row in the order of `Columns`; None for a row that is not in the
+    known form, and for a row in a run of fewer than `FEW` likely ones."""
     lines = list[bytes]()
     for likely, run in groupby(rows, _is_likely):
         some = list(run)
@@ -174,8 +178,8 @@ def known_rows(rows: Sequence[StoredRow]) -> list[Row | None]:
 def beside_hold(
     columns: Columns, first: int, leaves: Sequence[bytes], rows: Sequence[StoredRow]
 ) -> bool:
-    """Return whether the numbers, hashes and columns beside the entries agree with their bytes,
-    which have these leaf hashes. The entries are numbered from `first` on."""
+    """Return whether the number, hash and columns stored in each row agree with its entry. `leaves`
+    are the leaf hashes of the entries, which are numbered from `first` on."""
     try:
         return all(
             row.seq == seq
@@ -190,8 +194,9 @@ def beside_hold(
 
 
 def _is_likely(row: StoredRow) -> bool:
-    """Return whether looking for the known form is worth its time: most rows of another form lack a
-    sign of it. A database may hold anything, so not every row has a line."""
+    """Return whether a row may be in the known form, by a quick look at its bytes: most rows in
+    another form lack a text that the known form has. A database may hold any values, so not every
+    row can be written as a line."""
     entry, openings = row.entry, row.openings
     return (
         type(entry) is bytes
@@ -203,7 +208,7 @@ def _is_likely(row: StoredRow) -> bool:
 
 
 def _line(row: StoredRow) -> bytes:
-    """Return the row's line between two line feeds."""
+    """Return the line that the row would have in an export, between two line feeds."""
     return b'\n{"entry":%b,"openings":%b}\n' % (row.entry, row.openings or b"")
 
 
@@ -217,7 +222,7 @@ def _parts(form: KnownForm, row: StoredRow, line: bytes) -> Row | None:
 
 
 def _indexed(columns: Columns) -> Iterator[bytes]:
-    """Yield each entry with its indexed members, and no others."""
+    """Yield each entry as JSON with only the members from which the index columns are derived."""
     # Only a name stands in front of a colon, since quotes within a text are escaped. So the last
     # `request` is the member, whatever the facts before it and the texts behind it say.
     for eid, pub, src, ts in zip(columns.eid, columns.pub, columns.src, columns.ts, strict=True):

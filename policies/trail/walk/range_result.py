@@ -1,8 +1,6 @@
-"""Holds the result of a walk over a range of lines: the tree of its entries, its claims about the
-entries before it, and the policy documents that its decisions cite, with their places, so that a
-reader of a file can compare its documents with them without decoding a line again. Reads no
-document.
-"""
+"""The result of a walk over a range of lines: the tree of its entries, its claims about the entries
+before it, and the policy documents that its decisions cite, with their places. So a reader of a
+file can compare its documents with them without decoding a line again. Reads no document."""
 
 from array import array
 from collections.abc import Mapping, Sequence
@@ -16,24 +14,24 @@ from policies.trail.walk.known_lines import cited_by
 
 
 class Cited(NamedTuple):
-    """The `seq` of the first and of the last decision that cites each digest. `unkept_until` is the
-    time, in microseconds, until which decisions may lack their document, by the range's changes;
-    0 without such a change."""
+    """The documents that a range's decisions cite: `places` has, by digest, the `seq` of the first
+    and of the last decision that cites it. `unkept_until` is the time, in microseconds, until which
+    decisions may lack their document because of the range's changes; 0 without such a change."""
 
     places: dict[str, tuple[int, int]]
     unkept_until: int
 
 
 class Citations:
-    """The citations of one range."""
+    """Collects the documents that the decisions of one range cite."""
 
     def __init__(self) -> None:
         self._places: dict[str, tuple[int, int]] = {}
         self._unkept_until = 0
 
     def take(self, entry: Mapping[str, Any], seq: int) -> None:
-        """Take in a decoded entry of any kind. Raises like any look-up in what may not be a valid
-        entry."""
+        """Take in a decoded entry of any kind. Raises `LookupError`, `TypeError` or
+        `AttributeError` for what is not a valid entry."""
         kind = entry["kind"]
         if kind == "decision":
             for digest in cited_digests(entry):
@@ -42,8 +40,8 @@ class Citations:
             self._unkept_until = max(self._unkept_until, unkept_until(entry))
 
     def take_facts(self, facts: Sequence[bytes], first: int) -> None:
-        """Take in the facts of consecutive decisions, of which the first is entry `first`. `facts`
-        are `Columns.facts` whose form was checked."""
+        """Take in the facts of consecutive decisions, the first of which is entry number `first`.
+        `facts` are `Columns.facts` whose form was checked."""
         last = dict(zip(facts, range(first, first + len(facts)), strict=True))
         for raw, seq in last.items():  # in order of their first place
             digests = cited_by(raw) or ()
@@ -65,14 +63,15 @@ class Citations:
 
 Source = tuple[bytes, bytes]
 ChainEnd = tuple[int, bytes]
-"""The number of a source's last record, and the base64 of its hash."""
+"""The end of a source's hash chain: the number of its last record, and the base64 of that record's
+hash."""
 
 
 class Before(NamedTuple):
-    """The state before a range, where that is known. Its first entry must be number `seq` of `log`,
-    cite `prev` (None if only the tree before is known) and be no older than `ts`. `sources` are the
-    ends of the chains so far. `trusting` says that a source that is not among them may have records
-    before the walk."""
+    """The state of a log before a range, as far as it is known. The range's first entry must be
+    number `seq` of `log`, cite `prev` (None if only the tree before is known), and be no older than
+    `ts`. `sources` are the ends of the sources' chains so far. `trusting` says that a source that
+    is not among them may have records before the walk."""
 
     seq: int
     log: bytes
@@ -83,9 +82,9 @@ class Before(NamedTuple):
 
 
 class SourceClaim(NamedTuple):
-    """A source within a range: the `seq`, id and number of its first record there, and the
-    `src.prev` that it cites; the number of its last record there, and that one's hash. Hashes are
-    base64."""
+    """A source's records within a range. For its first record there: the entry's `seq` and id, the
+    record's number `n`, and the `src.prev` that it cites. For its last record there: the number and
+    the hash. Hashes are base64."""
 
     seq: int
     eid: bytes
@@ -96,7 +95,7 @@ class SourceClaim(NamedTuple):
 
 
 class Start(NamedTuple):
-    """The place that a range's first entry gives for itself."""
+    """The place in the log that a range's first entry states for itself."""
 
     seq: int
     prev: bytes
@@ -106,8 +105,8 @@ class Start(NamedTuple):
 
 
 class Other(NamedTuple):
-    """A line that is not an entry, with the tree of the range up to it. `end` is `BEFORE` if no
-    entry of the range precedes it."""
+    """A line that is not an entry, with the range's tree up to it (`end` and `hashes`, as in
+    `CompactRange`). `end` is `BEFORE` if no entry of the range precedes it."""
 
     line: bytes
     end: int
@@ -118,11 +117,12 @@ BEFORE = -1
 
 
 class RangeResult(NamedTuple):
-    """The content of a range. `start` is None without entries. `ids` holds a keyed hash of each id;
-    `missing` the entries that lack an opening, and `erased` what `redact` entries erased. `notable`
-    are `(seq, kind, pub)` of `purge` and `incarnation` entries, and `cited` the documents that
-    decisions cite. `marks` are the trees at the wanted sizes. The `seq` of a `finding` is None if
-    the range does not know where it stands."""
+    """The result of walking one range. `start` is None if it has no entries. `ids` holds the keyed
+    hash (Python's `hash`) of each entry's id, to find duplicates; `missing` are the entries that
+    lack an opening, and `erased` the ranges that `redact` entries erased. `notable` are `(seq,
+    kind, pub)` of `purge` and `incarnation` entries, and `cited` the documents that decisions cite.
+    `marks` are the trees at the wanted sizes. The `seq` of a `finding` is None if the range does
+    not know its place in the log."""
 
     start: Start | None
     end: int

@@ -5,9 +5,10 @@
     walk.take(rows)                             the same for rows
     result = walk.result()                      `JoinedWalk.join` takes the results in order
 
-Questions that only the part before the range can answer (is `prev` right? does a source continue?)
-are noted as claims of the range's first entry, or of a source's first record, for `JoinedWalk` to
-compare. Lines other than entries are noted in order, with the tree as far as they stand.
+Questions that only the entries before the range can answer (is `prev` right? does a source
+continue?) are noted as claims of the range's first entry, or of a source's first record, for
+`JoinedWalk` to compare. Lines other than entries are noted in order, with the tree up to their
+place.
 """
 
 import hashlib
@@ -48,7 +49,8 @@ from policies.trail.walk.range_result import (
 )
 
 _BLOCK = 64 * 1024
-"""The fewest bytes that are checked together: few enough to stay in the processor's cache."""
+"""The least number of bytes that are checked together: few enough to stay in the processor's
+cache."""
 _HOUR = len("2026-01-01T00")
 _sha256 = hashlib.sha256
 
@@ -56,7 +58,7 @@ NOTABLE = ("purge", "incarnation")
 
 
 class RangeWalk:
-    """One walk over consecutive lines. All entries must belong to the log of the first."""
+    """Verifies consecutive lines or rows. All entries must belong to the log of the first one."""
 
     def __init__(
         self,
@@ -65,9 +67,10 @@ class RangeWalk:
         wanted: Collection[int] = (),
         before: Before | None = None,
     ) -> None:
-        """`with_openings` says that each line should have its openings beside its entry; `wanted`
-        are the sizes at which the tree is asked for. `before` is known where ranges are walked one
-        after another: then every fault is found here."""
+        """Begin a range. `with_openings` says that each line should have its openings beside its
+        entry; `wanted` are the sizes at which the caller needs the tree. `before` is the state
+        before the range, given where ranges are walked one after another; then every fault is found
+        here, rather than by `JoinedWalk`."""
         self._before = before
         self._with_openings = with_openings
         self._wanted = frozenset(wanted)
@@ -91,12 +94,12 @@ class RangeWalk:
 
     @property
     def end(self) -> int:
-        """The number of the entry that follows those walked."""
+        """The number of the entry that comes next."""
         return self._tree.end
 
     def take(self, rows: Sequence[StoredRow]) -> bool:
         """Check rows until one fails: their entries, and the values stored beside these. Return
-        True if none failed. The walk must know the state before them."""
+        True if none failed. The walk must have been given the state before them (`before`)."""
         if self._start is None and rows:
             # As with lines, the full check, since it says where the range begins.
             if not self._row(rows[0]):
@@ -117,8 +120,8 @@ class RangeWalk:
         return self._together(together, parts)
 
     def feed(self, chunk: bytes) -> bool:
-        """Check lines, without the last one's line feed, until one fails. Return True if none
-        did."""
+        """Check lines until one fails; the last one must lack its line feed. Return True if none
+        failed."""
         at = 0
         while at <= len(chunk):
             # The first entry gets the full check, alone: it says where the range begins.
@@ -142,7 +145,8 @@ class RangeWalk:
     # --------------------------------------------------------------------------- the fast path
 
     def _block(self, block: bytes) -> bool:
-        """Check a block of whole lines, with a line feed before and after."""
+        """Check a block of whole lines, with a line feed before and after it. Return False if there
+        is a finding."""
         form = KnownForm(block)
         rows = None if self._start is None else form.rows(block)
         if rows is not None and self._known(rows):
@@ -160,18 +164,20 @@ class RangeWalk:
         return self._both(lines, rows)
 
     def _both(self, lines: list[bytes], rows: list[Row]) -> bool:
-        """Take in lines in the known form: together if they hold, else one by one."""
+        """Take in lines in the known form: together if they all pass, else one by one by the full
+        check. Return False if there is a finding."""
         return not rows or self._known(rows) or all(map(self._other, lines))
 
     def _together(self, rows: list[StoredRow], parts: list[Row]) -> bool:
-        """Take in rows in the known form: together if they hold, else one by one."""
+        """Take in rows in the known form: together if they all pass, else one by one by the full
+        check. Return False if there is a finding."""
         if len(rows) >= FEW and self._known(parts, rows):
             return True
         return all(map(self._row, rows))
 
     def _known(self, rows: list[Row], stored: Sequence[StoredRow] = ()) -> bool:
-        """Take in lines in the known form, or those of `stored` rows, if all checks hold; else
-        leave everything as it was, for the full check to say what is wrong."""
+        """Take in lines in the known form, or those of `stored` rows, if all checks pass. Otherwise
+        return False and leave everything as it was, for the full check to say what is wrong."""
         columns = Columns(*zip(*rows, strict=True))
         first, count = self._tree.end, len(rows)
         opened = columns.user_id_salt if self._with_openings else ()
@@ -202,8 +208,8 @@ class RangeWalk:
         return True
 
     def _listen(self, times: Sequence[bytes]) -> None:
-        """Note the silences before the next entries, which have these times. If the entry behind a
-        silence fails, the walk ends there."""
+        """Note the silences before the next entries, which have these times. It may be called
+        before an entry is checked: if the entry behind a silence fails, the walk ends there."""
         if self._start is None or self._ts[:_HOUR] == times[-1][:_HOUR]:
             return
         for seq, (begin, end) in enumerate(pairwise((self._ts, *times)), self._tree.end):
@@ -213,7 +219,7 @@ class RangeWalk:
     # --------------------------------------------------------------------------- the full check
 
     def _other(self, line: bytes) -> bool:
-        """Check a line of any form. Return False if there is a finding."""
+        """Check a line of any form by the full check. Return False if there is a finding."""
         parts = plain_entry(line, self._with_openings)
         if parts is None:
             end = BEFORE if self._start is None else self._tree.end
@@ -243,8 +249,8 @@ class RangeWalk:
         return True
 
     def _place(self) -> int | None:
-        """Return the place of an entry that fails; None if the range does not know where it
-        stands."""
+        """Return the number of an entry that fails; None if the range does not know its place in
+        the log."""
         known = self._start is not None or self._before is not None
         return self._tree.end if known else None
 
@@ -294,7 +300,7 @@ class RangeWalk:
             self._marks.append((self._tree.end, tuple(self._tree.hashes)))
 
     def _due(self) -> Before | None:
-        """Return the state before the next entry, as far as that is known."""
+        """Return the state before the next entry; None if it is not known."""
         if self._start is None:
             return self._before
         return Before(self._tree.end, self._log, self._prev, self._ts, {}, trusting=False)
