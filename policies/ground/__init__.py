@@ -1,2 +1,2 @@
-"""Holds all that both services must agree on to the byte or the word: encodings, errors, keys,
-addresses, masking. Knows nothing of policies."""
+"""Everything on which both services must agree to the byte or the word: encodings, errors, keys,
+addresses, masking of personal data. Knows nothing of policies."""

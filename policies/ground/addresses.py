@@ -1,15 +1,18 @@
-"""A listening address, parsed from a setting.
+"""Three kinds of addresses: those to listen on, URLs of Redis, and those to which a service may
+connect.
 
-The URL of a Redis in a setting, parsed for both services.
+A listening address, parsed from a setting: `host:port`.
+
+The URL of a Redis, parsed from a setting, for both services.
 
     redis://[user:password@]host[:port][/db]        rediss:// the same over TLS
     redis+cluster://[user:password@]host:port[,host:port…]          rediss+cluster://
 
 Options after a `?`, for TLS only: `ssl_ca_certs`, `ssl_certfile` and `ssl_keyfile`, each a path.
 
-Decides to which addresses a service may connect when someone else chose the name: webhooks of
+The decision to which addresses a service may connect when someone else chose the name: webhooks of
 the control API, upstreams of the sidecar. Allows only public unicast addresses, against SSRF
-(server-side request forgery: having us call what only we can reach).
+(server-side request forgery: an attacker makes us call a server that only we can reach).
 
 Every network here is or was in one of IANA's registries of special-purpose addresses (RFC 6890),
 and cites the document that reserves it. The standard library's `is_global` is no substitute: it
@@ -24,22 +27,24 @@ from typing import NamedTuple
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 EVERY = "*"
-"""The host that stands for every address of this machine, of both IP versions."""
+"""The host name by which a setting asks to listen on every address of this machine, of both IP
+versions."""
 EVERY_HOSTS = ("0.0.0.0", "::")  # noqa: S104  # nothing is bound by this
-"""The two hosts of `EVERY`. Each needs a socket of its own: `::` takes IPv4 only where the system's
-settings let it."""
+"""The two hosts for which `EVERY` stands. Each needs a socket of its own: `::` takes IPv4 only
+where the system's settings let it."""
 
 
 @dataclass(frozen=True, slots=True)
 class ListenAddress:
-    """A host and a port; with port 0 the system chooses one."""
+    """A host and a port to listen on. With port 0 the system chooses the port."""
 
     host: str
     port: int
 
     @classmethod
     def parse(cls, text: str) -> "ListenAddress":
-        """Parse `127.0.0.1:8700`, `[::1]:8700` or `*:8700`; anything else raises `ValueError`."""
+        """Parse an address such as `127.0.0.1:8700`, `[::1]:8700` or `*:8700`. Raises `ValueError`
+        for anything else."""
         host, colon, port = text.rpartition(":")
         bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
         # `isdigit` alone accepts `²`, which `int` refuses. The length bounds the work of `int`.
@@ -57,14 +62,14 @@ class ListenAddress:
 
     @property
     def hosts(self) -> tuple[str, ...]:
-        """The hosts to listen on, each with its own socket: two for `*`. Of these two, one is
-        enough: the other's IP version may be missing on this machine."""
+        """The hosts to listen on, each with its own socket: two for `*`, else one. If one of the
+        two can't be bound, the other is enough: this machine may lack an IP version."""
         return EVERY_HOSTS if self.host == EVERY else (self.host,)
 
     @property
     def loopback(self) -> bool:
-        """True if only this machine can reach it. False for a name other than `localhost`, which
-        may resolve to any address."""
+        """True if only this machine can reach the address. False for a name other than `localhost`,
+        which may resolve to any address."""
         try:
             return self.host == "localhost" or ip_address(self.host).is_loopback
         except ValueError:
@@ -87,7 +92,8 @@ _OPTIONS = frozenset({"ssl_ca_certs", "ssl_certfile", "ssl_keyfile"})
 
 @dataclass(frozen=True, slots=True)
 class RedisUrl:
-    """A parsed URL. Its `repr` does not show the password."""
+    """A parsed URL of a Redis server or cluster: its `nodes` as host and port, and how to log in.
+    Its `repr` does not show the password."""
 
     nodes: tuple[tuple[str, int], ...]
     tls: bool = False
@@ -99,7 +105,8 @@ class RedisUrl:
 
     @classmethod
     def parse(cls, text: str) -> "RedisUrl":
-        """Raises `ValueError` with the reason, which never contains the password."""
+        """Parse a URL in one of the forms at the top of this module. Raises `ValueError` with the
+        reason, which never contains the password."""
         scheme, apart, rest = text.partition("://")
         if not apart or scheme not in _SCHEMES:
             raise ValueError(f"must begin with {', '.join(f'{each}://' for each in _SCHEMES)}")
@@ -133,7 +140,7 @@ class RedisUrl:
         )
 
     def with_files_in(self, directory: Path) -> "RedisUrl":
-        """Return the same URL with the options' relative paths taken from this directory."""
+        """Return the same URL, where relative paths in the options are relative to `directory`."""
         # `directory / "/etc/x"` is `/etc/x`: an absolute path stays as it is.
         return replace(
             self, options=tuple((key, str(directory / path)) for key, path in self.options)
@@ -173,11 +180,13 @@ REASONS = (
     "unspecified", "loopback", "link_local", "private", "cgnat", "multicast", "embedded",
     "reserved",
 )  # fmt: skip
-"""The reasons for refusing an address, and the values of a metric's label."""
+"""The reasons for which `refusal` refuses an address. They are also the values of a metric's
+label."""
 
 
 class ReservedRange(NamedTuple):
-    """A network that is not public, why (one of `REASONS`), and the document that reserves it."""
+    """A network whose addresses are not public, the reason (one of `REASONS`), and the document
+    that reserves it."""
 
     network: Network
     reason: str
@@ -236,8 +245,8 @@ _GLOBAL_UNICAST = ip_network("2000::/3")
 
 
 def refusal(address: Address) -> str | None:
-    """Return the reason why a name that someone else chose may not resolve to `address`: one of
-    `REASONS`, or None if it may."""
+    """Return the reason why a service may not connect to `address` when someone else chose the name
+    that resolved to it; None if it may. The reason is one of `REASONS`."""
     for each in NOT_PUBLIC:
         if address in each.network:
             return each.reason

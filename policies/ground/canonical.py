@@ -4,7 +4,7 @@ UTF-8 JSON in a profile in which sorted orjson output equals RFC 8785 (`FORMAT.m
 ASCII `[a-z0-9_.:-]`; values string, integer of at most 53 bits, boolean, null, array, object; no
 floats.
 
-Parses a JSON body, in the same way for both services (`CONTRACT.md`, Requests).
+Also parses JSON bodies of requests, in the same way for both services (`CONTRACT.md`, Requests).
 """
 
 import json
@@ -20,7 +20,8 @@ from policies.ground.errors import Malformed
 
 MAX_INTEGER = 2**53 - 1
 MAX_DEPTH = 64
-"""Levels of nested arrays and objects: any reader's stack must be able to parse what is hashed."""
+"""The most levels of nested arrays and objects in an encoded value, so that any reader's stack can
+parse it."""
 
 # RFC 7493 (I-JSON), on which RFC 8785 builds: readers that keep numbers as doubles lose the digits
 # of integers beyond 53 bits.
@@ -48,9 +49,10 @@ def encode(value: object) -> bytes:
 
 
 def check(value: object, known: frozenset[str] = frozenset()) -> None:
-    """Raise `NotCanonical`, with the path, if a decoded JSON value is outside the profile.
+    """Raise `NotCanonical`, with the path, if a decoded JSON value is outside the encoding's
+    profile.
 
-    `known` holds keys that are within the profile, so that they need no check.
+    `known` holds keys that are known to be within the profile, so that they need no check.
     """
     # Almost every value is valid, so the slower check, which names the fault, runs only after the
     # fast one failed.
@@ -133,13 +135,13 @@ def micros(text: str) -> int:
 
 @lru_cache(maxsize=256)
 def _at_second(text: str) -> int:
-    """Return the microseconds of a whole second. Cached, because a batch's records share few
-    seconds."""
+    """Return the microseconds since 1970 UTC of a whole second, such as `2026-01-01T00:00:00`.
+    Cached, because a batch's records share few seconds."""
     return (datetime.fromisoformat(f"{text}+00:00") - _EPOCH) // timedelta(microseconds=1)
 
 
 def b64(raw: bytes) -> str:
-    """Return base64 in the standard alphabet, with padding."""
+    """Encode bytes in base64, in the standard alphabet, with padding."""
     return b2a_base64(raw, newline=False).decode("ascii")
 
 
@@ -157,14 +159,15 @@ def unb64(text: str) -> bytes:
 
 
 CONTROL_CHARACTERS = r"\x00-\x1f\x7f-\x9f"
-"""The characters that an identifier may not contain, as in a class of characters of a regular
-expression."""
+"""The characters that an identifier may not contain, in the syntax of a regular expression's
+character class."""
 _CONTROL = re.compile(f"[{CONTROL_CHARACTERS}]")
 MAX_IDENTIFIER = 256
 
 
 def is_json(content_type: str | None) -> bool:
-    """Return whether a `Content-Type` is JSON; an absent one counts as JSON."""
+    """Return whether the value of a `Content-Type` header means JSON. None, for an absent header,
+    counts as JSON."""
     if content_type is None or content_type == "application/json":
         return True  # nearly every request: no parsing
     media, _, parameters = content_type.partition(";")
@@ -176,7 +179,7 @@ def is_json(content_type: str | None) -> bool:
 
 
 def parse_object(raw: bytes, content_type: str | None, *, unique: bool) -> dict[str, Any]:
-    """Parse the JSON object in `raw`; `Malformed` if it is anything else.
+    """Parse the JSON object in `raw`, a request's body. Raises `Malformed` if it is anything else.
 
     `unique` also refuses duplicate keys at any depth: of two readers of the same bytes, one may use
     the first value and the other the last.
@@ -215,7 +218,7 @@ def _refuse_duplicate(pairs: list[tuple[str, Any]]) -> None:
 
 
 def identifier_fault(value: object) -> str | None:
-    """Return the fault of an identifier; None if it is valid.
+    """Return what is wrong with an identifier; None if it is valid.
 
     An identifier is a string of 1 to 256 characters without control characters, stored byte for
     byte.

@@ -1,6 +1,7 @@
-"""The type of a clock. Reads no time itself: each service builds the real one in its `__main__`.
+"""The type of a clock, and the times that people type.
 
-Reads times as people type them, for every command that takes one.
+Reads no time itself: each service builds the real clock in its `__main__`. For every command that
+takes a time:
 
     30s, 30m, 1h, 7d, 4w        so long ago
     2026-11-01                  midnight of that day, UTC
@@ -17,8 +18,8 @@ from datetime import UTC, datetime, timedelta
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """`now` is wall-clock time in microseconds since 1970 UTC, and may step. `monotonic` is in
-    seconds and never steps; durations are measured by it."""
+    """The two clocks of a process. `now` returns wall-clock time in microseconds since 1970 UTC,
+    which may step. `monotonic` returns seconds, and never steps: measure durations by it."""
 
     now: Callable[[], int]
     monotonic: Callable[[], float]
@@ -43,14 +44,15 @@ class UnreadableTime(ValueError):
 
 
 def read_time(text: str, now: int) -> int:
-    """Read the time that `text` names, in microseconds since 1970 UTC like `now`. Raises
+    """Parse a time in one of the forms at the top of this module, and return it in microseconds
+    since 1970 UTC. A form such as `30m` counts back from `now`, in the same unit. Raises
     `UnreadableTime`."""
     return (_moment(text, now) - _EPOCH) // _MICROSECOND
 
 
 def read_time_text(text: str, now: int) -> str:
-    """Read a time, and return it in the API's form, `YYYY-MM-DDTHH:MM:SS.ffffffZ`. Raises
-    `UnreadableTime`."""
+    """Parse a time as `read_time` does, and return it in the API's form,
+    `YYYY-MM-DDTHH:MM:SS.ffffffZ`. Raises `UnreadableTime`."""
     return _moment(text, now).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 

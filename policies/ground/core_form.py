@@ -1,4 +1,4 @@
-"""Tells in which form the core runs: compiled (`deploy/compile`), or as Python from its source."""
+"""Says if the core runs compiled by mypyc (`deploy/compile`), or as Python from its source."""
 
 from policies.ground import canonical
 

@@ -1,4 +1,4 @@
-"""Names the installed distribution: how to install it, and which wheel it was installed from.
+"""How to install Sluice, and which wheel this process was installed from.
 
 It is published on no index, so every text that says how to install it names a wheel's file. A
 report or page that asks its reader to install it shows the wheel's digest to compare with.
@@ -12,18 +12,20 @@ from policies import __version__
 
 DISTRIBUTION: Final = "sluice-governance"
 WHEEL: Final = f"sluice_governance-{__version__}-py3-none-any.whl"
-"""The pure wheel's file name, as a build in a checkout writes it to `dist`."""
+"""The file name of the wheel without compiled modules, as a build in a checkout writes it to
+`dist`."""
 UNKNOWN: Final = "not known"
 
 
 def install_command(extra: str = "") -> str:
-    """Return the command that installs the wheel in the current folder, with an extra if one is
-    given."""
+    """Return the shell command that installs the wheel in the current folder, with the optional
+    dependencies `extra` if given."""
     return f"pip install './{WHEEL}[{extra}]'" if extra else f"pip install ./{WHEEL}"
 
 
 def how_to_install(extra: str) -> str:
-    """Return the text that an error adds after `;` where an extra is missing."""
+    """Return what to do where the optional dependencies `extra` are missing, in the words that an
+    error adds after `;`."""
     return (
         f"run `{install_command(extra)}` in the folder with the wheel, or "
         f"`pip install '.[{extra}]'` in a checkout"
@@ -34,8 +36,8 @@ def how_to_install(extra: str) -> str:
 def wheel_digest() -> str:
     """Return the SHA-256 of the wheel that this process runs from, as 64 hex digits.
 
-    The installer notes it (PEP 610). `not known` where it noted none: in a checkout, for an
-    installation from an index, and for installers that leave it out.
+    The installer records it (PEP 610). Return `not known` if it recorded none: in a checkout, for
+    an installation from an index, and for installers that leave it out.
     """
     from importlib.metadata import PackageNotFoundError, distribution  # slow to import
 
@@ -47,7 +49,7 @@ def wheel_digest() -> str:
 
 
 def _sha256(noted: str) -> str:
-    """Return the digest in the text of a `direct_url.json`."""
+    """Return the wheel's digest in the text of a `direct_url.json` (PEP 610), or `not known`."""
     try:
         found = json.loads(noted)["archive_info"]["hashes"]["sha256"]
     except (ValueError, KeyError, TypeError):  # another form, such as that of an editable install

@@ -1,5 +1,5 @@
-"""The findings of `sluice doctor`, of a sidecar's host and of a cluster, and their form as text.
-Knows no check."""
+"""The findings of `sluice doctor`, which examines a sidecar's host or a cluster, and their form as
+text. Knows no check."""
 
 from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
@@ -12,16 +12,17 @@ class Severity(Enum):
     HIGH = "high"
     """A retrieval can bypass the sidecar, or others can act as the agent."""
     MEDIUM = "medium"
-    """The same under a further condition; or others can read what is recorded."""
+    """As `HIGH`, but only under a further condition; or others can read what is recorded."""
     LOW = "low"
-    """More open than necessary, with less room than it may need, or worth knowing."""
+    """Something is more open than necessary, has less room than it may need, or is worth
+    knowing."""
     UNKNOWN = "unknown"
-    """The check could not look. The doctor does not assume that all is well there."""
+    """The check could not look. The doctor does not assume that all is well."""
 
 
 class DoctorFinding(NamedTuple):
-    """`seen` says what is the case, `why` what it allows, `do` how to fix it. `examine` fills in
-    the name of the `check`."""
+    """One finding of `sluice doctor`. `seen` says what is the case, `why` what it allows, `do` how
+    to fix it. `check` is the name of the check, which `examine` fills in."""
 
     severity: Severity
     seen: str
@@ -39,8 +40,8 @@ def ordered(findings: Iterable[DoctorFinding]) -> list[DoctorFinding]:
 
 
 def as_lines(findings: Sequence[DoctorFinding], shown: Callable[[str], str] = str) -> str:
-    """Return some findings as lines for a terminal, and the number of findings. `shown` escapes a
-    line."""
+    """Return findings as lines for a terminal; the last line counts them by severity. `shown`
+    escapes a line."""
     blocks = [
         "\n".join(
             map(

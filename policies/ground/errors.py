@@ -2,7 +2,7 @@
 
 A class holds the status, and its docstring is the default message (`CONTRACT.md`, Errors).
 
-Words an error of the operating system: the name of its number, and its meaning.
+Also puts an error of the operating system into words: the name of its number, and its meaning.
 """
 
 import errno
@@ -15,8 +15,8 @@ import orjson
 
 
 def error_body(status: int, message: str, details: str | None = None) -> dict[str, object]:
-    """Return `{error, message, code, details?}`: `error` is the reason phrase, `code` the
-    status."""
+    """Return an error's JSON body `{error, message, code, details?}`: `error` is the reason phrase,
+    `code` the status. `details` is left out if it is None."""
     # `details` is absent rather than null, as `CONTRACT.md`, Errors, shows it.
     body: dict[str, object] = {
         "error": HTTPStatus(status).phrase,
@@ -118,16 +118,17 @@ class Unavailable(SluiceError):
 
 
 def invalid(complaints: list[str], what: str = "body") -> Invalid:
-    """Return an error with all complaints at once, one per line of `details`."""
+    """Return an `Invalid` error with all complaints at once, one per line of `details`. `what`
+    names the part of the request, such as `body`."""
     count = len(complaints)
     fault = "field is" if count == 1 else "fields are"
     return Invalid(f"{count} {fault} not valid in the {what}", details="\n".join(complaints))
 
 
 def worded(error: OSError, path: Path | None = None) -> str:
-    """Return a text such as ``ENOSPC (no space left on device) at `/var/lib/sluice/spool` ``; the
-    path only if one is given. Only for errors of files: errors of TLS and of name resolution have
-    other numbers."""
+    """Describe an `OSError` of a file as a text such as ``ENOSPC (no space left on device) at
+    `/var/lib/sluice/spool` ``. The path is named only if it is given. Not for errors of TLS and of
+    name resolution, which have other numbers."""
     where = "" if path is None else f" at `{path}`"
     if error.errno is None:
         return (str(error) or type(error).__name__) + where
@@ -135,7 +136,8 @@ def worded(error: OSError, path: Path | None = None) -> str:
 
 
 def numbered(number: int, text: str | None = None) -> str:
-    """Return the name of an `errno` and its meaning, or `text` instead of the meaning."""
+    """Describe an `errno` by its name and meaning, such as `ENOSPC (no space left on device)`.
+    `text` replaces the meaning."""
     text = text or os.strerror(number)
     text = text[:1].lower() + text[1:]
     name = errno.errorcode.get(number)

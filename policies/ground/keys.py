@@ -1,8 +1,9 @@
-"""The format of an API key, and the digest that is stored of it. Knows nothing of who holds one.
+"""The format of an API key, and the digest that is stored in its place. Knows nothing of who holds
+a key.
 
-`slc_`, 256 random bits in base 62 (43 characters), and the CRC-32 of those 47 characters in base
-62 (6 characters). The checksum tells a mistyped key from a revoked one, and lets scanners for
-leaked secrets recognise our keys with certainty (`CONTRACT.md`, Keys).
+`slc_`, 256 random bits in base 62 (43 characters), and the CRC-32 of those 47 characters in base 62
+(6 characters). The checksum tells a mistyped key from a revoked one, and lets scanners for leaked
+secrets recognise our keys with certainty (`CONTRACT.md`, Keys).
 """
 
 import hashlib
@@ -16,7 +17,7 @@ from policies.ground.ids import base62
 
 _FORM = re.compile(r"slc_[0-9A-Za-z]{49}\Z")
 _SEVERAL = "several keys"
-"""The value taken for a repeated header. It equals no key: ours begin with `slc_`, and the
+"""The value taken for a header that is repeated. It equals no key: ours begin with `slc_`, and the
 superadmin's has at least 32 characters."""
 
 
@@ -26,8 +27,8 @@ class KeysDiffer(Unauthorized):
 
 def presented_key(api_keys: Sequence[str], authorizations: Sequence[str]) -> str | None:
     """Return the API key of a request, from all values of its headers `X-API-Key` and
-    `Authorization` (`CONTRACT.md`, Authentication). None if there is no key; `KeysDiffer` if the
-    two headers disagree.
+    `Authorization` (`CONTRACT.md`, Authentication); None if there is no key. Raises `KeysDiffer` if
+    the two headers disagree.
 
     A repeated header never yields a valid key: a proxy in front of us may have checked the other
     value.
@@ -52,24 +53,26 @@ def _single(values: Sequence[str]) -> str | None:
 
 
 def _bearer(authorization: str) -> str | None:
-    """Return the token of the scheme `Bearer`, in any case (RFC 9110, section 11.1); else None."""
+    """Return the token of an `Authorization` header with the scheme `Bearer`, in any case (RFC
+    9110, section 11.1); None for other schemes."""
     scheme, _, token = authorization.partition(" ")
     return token.strip(" ") if scheme.lower() == "bearer" else None
 
 
 def make_key(entropy: bytes) -> str:
-    """Return a key made of 32 random bytes."""
+    """Return a new API key, made of 32 random bytes."""
     body = "slc_" + base62(int.from_bytes(entropy[:32], "big"), 43)
     return body + base62(crc32(body.encode("ascii")), 6)
 
 
 def well_formed(key: str) -> bool:
-    """Return whether `key` has the format and the checksum of our keys."""
+    """Return whether `key` has the format and the checksum of an API key. It may still be unknown
+    or revoked."""
     return bool(_FORM.match(key)) and base62(crc32(key[:47].encode("ascii")), 6) == key[47:]
 
 
 def key_digest(key: str) -> bytes:
-    """Return the SHA-256 of the key, the only form that is ever stored."""
+    """Return the SHA-256 of an API key, the only form in which a key is ever stored."""
     # A slow hash would protect a password that can be guessed; 256 random bits need none.
     # `surrogateescape` keeps keys distinct that contain bytes outside UTF-8, as a header may.
     return hashlib.sha256(key.encode("utf-8", "surrogateescape")).digest()

@@ -1,10 +1,10 @@
-"""Renders a line of a log for every process of Sluice: JSON for machines, text for a terminal.
+"""Renders the lines that every process of Sluice logs: JSON for machines, text for a terminal.
 
 `policies.ground.process.json_logging` sends lines to a stream, since this package may not import
 `logging`.
 
-Writes the output of commands safely: a terminal obeys no text of strangers, and a reader, such
-as `head`, may go away before all is written.
+Also writes the output of commands safely: text from strangers can't control the terminal, and the
+reader, such as `head`, may go away before all is written.
 """
 
 import os
@@ -22,7 +22,8 @@ LEVELS = ("debug", "info", "warning", "error")
 """The values of `SLUICE_LOG_LEVEL`."""
 LONGEST_MESSAGE = 16 * 1024
 LONGEST_ERROR = 64 * 1024
-"""Both limits are in characters. A longer traceback keeps its end, which names the exception."""
+"""The most characters of a traceback in a line. A longer one keeps its end, which names the
+exception. `LONGEST_MESSAGE` is the same limit for a message, which keeps its beginning."""
 
 # Log injection: a control character could end a line and begin a forged one, or move a terminal's
 # cursor. A bidirectional character could make a line read as another. U+2028 and U+2029 end lines
@@ -35,8 +36,8 @@ _ESCAPED_IN_JSON = {c: f"\\u{c:04x}" for c in _ESCAPED if c >= 0x7F}
 
 
 class Entry(NamedTuple):
-    """The contents of a line. `time` is in microseconds since 1970 UTC, `level` in lower case.
-    `error` is a traceback or another description of a failure, in several lines."""
+    """The contents of one log line. `time` is in microseconds since 1970 UTC, `level` in lower
+    case. `error` is a traceback or another description of a failure, in several lines."""
 
     time: int
     level: str
@@ -47,7 +48,7 @@ class Entry(NamedTuple):
 
 
 class LogRecord(Protocol):
-    """The parts of a `logging.LogRecord` that a line shows."""
+    """The attributes of a `logging.LogRecord` that a log line uses."""
 
     levelname: str
     name: str
@@ -56,27 +57,29 @@ class LogRecord(Protocol):
 
 
 def entry_of(record: LogRecord, time: int, request_id: str | None, error: str | None) -> Entry:
-    """Return the contents of the line for `record`, logged at `time`."""
+    """Return the contents of the log line for `record`. `time` is in microseconds since 1970
+    UTC."""
     level, message = record.levelname.lower(), record.getMessage()
     return Entry(time, level, record.name, message, request_id, error)
 
 
 def renderer(form: str | None, *, terminal: bool) -> Callable[[Entry], str]:
-    """Return the function that renders lines in `form`, one of `FORMATS`. Without it, a terminal
-    gets text and anything else gets JSON."""
+    """Return the function that renders log lines in `form`, one of `FORMATS`. If `form` is None or
+    unknown, a terminal gets text and anything else gets JSON."""
     # An unknown form counts as absent: the settings report it, in a line of this log.
     text = terminal if form not in FORMATS else form == "text"
     return text_line if text else json_line
 
 
 def threshold(level: str) -> str:
-    """Return the name of `level` in `logging`; `INFO` for an unknown one, which the settings
-    report."""
+    """Return the name that `logging` has for `level`; `INFO` for an unknown level, which the
+    settings report."""
     return level.upper() if level in LEVELS else "INFO"
 
 
 def json_line(entry: Entry) -> str:
-    """Return `{time, level, logger, message}`, and `request_id` and `error` if they are set."""
+    """Render a log line as JSON: `{time, level, logger, message}`, and `request_id` and `error` if
+    they are set."""
     line = {
         "time": rfc3339(entry.time),
         "level": entry.level,
@@ -92,8 +95,8 @@ def json_line(entry: Entry) -> str:
 
 
 def text_line(entry: Entry) -> str:
-    """Return `time LEVEL logger: message [request_id]`, then each line of the error behind a bar,
-    so that no line can be mistaken for another entry."""
+    """Render a log line as `time LEVEL logger: message [request_id]`, then each line of the error
+    behind a bar, so that none can be mistaken for another entry."""
     head = f"{rfc3339(entry.time)} {entry.level.upper()} {entry.logger}: "
     line = head + _escaped(entry.message[:LONGEST_MESSAGE])
     if entry.request_id is not None:
@@ -115,7 +118,7 @@ def _encodable(text: str) -> str:
 
 
 GONE = 0
-"""The exit code of a command whose reader went away before the command had its own."""
+"""The exit code of a command whose reader went away before the command had an exit code."""
 
 
 def printable(text: str) -> str:
@@ -128,7 +131,8 @@ def printable(text: str) -> str:
 
 
 def plural(count: int, noun: str) -> str:
-    """Write a number with its noun, which is regular: `1 entry`, `2,000 entries`."""
+    """Return a number with its noun, such as `1 entry` or `2,000 entries`. The noun must have a
+    regular plural."""
     if count == 1:
         return f"1 {noun}"
     many = noun[:-1] + "ies" if noun.endswith("y") else noun + "s"
@@ -136,10 +140,11 @@ def plural(count: int, noun: str) -> str:
 
 
 def for_a_reader(run: Callable[[], int], gone: int = GONE) -> int:
-    """Run a command that writes to standard output, and flush it. Returns the exit code.
+    """Run a command that writes to standard output, flush that, and return the exit code.
 
-    A reader that goes away ends the command without a complaint: with the command's exit code if
-    it has one by then, else with `gone`."""
+    If the reader goes away, such as `head`, the command ends without a complaint: with its own exit
+    code if it has one by then, else with `gone`.
+    """
     code = gone
     try:
         code = run()

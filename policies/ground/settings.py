@@ -1,4 +1,4 @@
-"""Shared by both services' settings: the error with all complaints, and the text of `--help`. Knows
+"""What both services' settings need: the error with all complaints, and the text of `--help`. Knows
 no particular setting: each service declares and reads its own."""
 
 import ast
@@ -19,8 +19,8 @@ class SettingsError(Exception):
 
 
 def sentences(settings: type[Any]) -> dict[str, str]:
-    """Return the docstring of each field of a dataclass, on one line, in the order of declaration.
-    Raises `KeyError` if a field has none."""
+    """Return the docstring of each field of the dataclass `settings`, on one line, in the order of
+    declaration. Raises `KeyError` if a field has none."""
     # Python does not keep docstrings of fields, so they are read from the installed source. The
     # operator then reads what the declarations say, and nothing can diverge.
     (declared,) = ast.parse(textwrap.dedent(inspect.getsource(settings))).body
@@ -36,7 +36,8 @@ def sentences(settings: type[Any]) -> dict[str, str]:
 
 
 def entry(name: str, default: str, sentence: str) -> str:
-    """Return one setting of the list of `--help`: its name and default, and its sentence below."""
+    """Return the lines of one setting in the output of `--help`: its name and default, and its
+    sentence below."""
     indent = " " * 6
     words = textwrap.fill(sentence, WIDTH, initial_indent=indent, subsequent_indent=indent)
     return f"  {name}  [{default}]\n{words}"

@@ -1,4 +1,5 @@
-"""Ed25519 signatures, and keys that succeed one another, each endorsed by the one before it.
+"""Ed25519 signatures, and signing keys that are replaced by rotation, where each key endorses the
+next one.
 
 The only module that imports a cryptography library. Knows no files.
 """
@@ -14,7 +15,7 @@ from policies.ground.canonical import b64, encode, unb64
 
 
 class Signer:
-    """A private key of 32 bytes. Its `repr` never shows the key."""
+    """An Ed25519 private key (32 bytes) that signs messages. Its `repr` never shows the key."""
 
     def __init__(self, seed: bytes) -> None:
         self._key = Ed25519PrivateKey.from_private_bytes(seed)
@@ -29,7 +30,7 @@ class Signer:
         return self._key.private_bytes_raw()
 
     def sign(self, message: bytes) -> bytes:
-        """Return the signature, 64 bytes."""
+        """Return the signature of `message`, 64 bytes."""
         return self._key.sign(message)
 
 
@@ -44,8 +45,9 @@ def verify(public: bytes, signature: bytes, message: bytes) -> bool:
 
 
 def receipt_message(tenant_id: str, source: str, instance: str, n: int, hash_: bytes) -> bytes:
-    """Return the message that a receipt signs: the log contains this source's records up to number
-    `n`, and record `n` has this hash."""
+    """Return the message that a receipt signs. It states that the log contains the records of this
+    source (an enforcement point's id and instance) up to number `n`, and that record `n` has this
+    hash."""
     # Every kind of signed message has its own prefix, which ends with a byte that no JSON contains:
     # a signature of one kind never fits another.
     fields = {"tenant": tenant_id, "source": source, "inst": instance, "n": n, "hash": b64(hash_)}
@@ -54,7 +56,8 @@ def receipt_message(tenant_id: str, source: str, instance: str, n: int, hash_: b
 
 @dataclass(frozen=True, slots=True)
 class Endorsement:
-    """A key rotation: key `former` signed that key `next` succeeds it. Both are public keys."""
+    """A signed statement that a signing key was rotated: key `former` signed that key `next`
+    succeeds it. Both are public keys."""
 
     former: bytes
     next: bytes
@@ -74,20 +77,21 @@ class Endorsement:
 
     @classmethod
     def from_wire(cls, wire: Any) -> "Endorsement":
-        """Parse without verifying, which `holds` does. Raises `ValueError`, `TypeError` or
-        `LookupError` if it can't be parsed."""
+        """Parse an endorsement without verifying it, which `holds` does. Raises `ValueError`,
+        `TypeError` or `LookupError` if it can't be parsed."""
         return cls(unb64(wire["from"]), unb64(wire["to"]), unb64(wire["signature"]))
 
 
 def rotation_message(former: bytes, successor: bytes) -> bytes:
-    """Return the message that an endorsement signs."""
+    """Return the message that key `former` signs to endorse key `successor`."""
     return b"sluice/key-rotation/v1\0" + encode({"from": b64(former), "to": b64(successor)})
 
 
 def endorsed(pinned: bytes, chain: Sequence[Endorsement]) -> bytes | None:
-    """Return the key that `chain`, oldest first, leads to from `pinned`.
+    """Follow `chain`, the endorsements from the oldest on, from the trusted key `pinned`, and
+    return the newest key that is trusted by it.
 
-    Returns `pinned` itself if it endorsed no key in the chain, and None if a later endorsement is
+    Return `pinned` itself if it endorsed no key in the chain, and None if a later endorsement is
     invalid or does not continue from the one before.
     """
     # Skip the endorsements that led to `pinned`: it is trusted already.
@@ -101,7 +105,7 @@ def endorsed(pinned: bytes, chain: Sequence[Endorsement]) -> bytes | None:
 
 @dataclass(frozen=True, slots=True)
 class KeyRing:
-    """The signing key and the endorsements that led to it, oldest first.
+    """A signing key with the endorsements of all rotations that led to it, oldest first.
 
     INVARIANT: every endorsement is valid and continues from the one before; the last endorses the
     signing key.
@@ -117,13 +121,13 @@ class KeyRing:
             raise ValueError("the endorsements do not lead to the key")
 
     def rotated(self, successor: Signer) -> "KeyRing":
-        """Return the ring with `successor` as its signing key, endorsed by the current one."""
+        """Return a new ring with `successor` as its signing key, endorsed by the current key."""
         made = Endorsement.by(self.signer, successor.public)
         return KeyRing(successor, (*self.history, made))
 
     def continued(self, later: Sequence[Endorsement]) -> tuple[Endorsement, ...]:
-        """Return the history, and those endorsements of `later` that continue it beyond the signing
-        key."""
+        """Return the ring's endorsements, followed by those of `later` that continue them beyond
+        the signing key."""
         chain, newest = list(self.history), self.signer.public
         # Follow only endorsements by the newest key: a former key could endorse a stranger's.
         for each in later:
@@ -133,8 +137,8 @@ class KeyRing:
         return tuple(chain)
 
     def trusted(self, later: Sequence[Endorsement] = ()) -> tuple[bytes, ...]:
-        """Return the public keys whose signatures are trusted: this one, those before it, and those
-        that `later` leads to."""
+        """Return the public keys whose signatures are trusted: the signing key, its predecessors,
+        and the successors to which the endorsements in `later` lead."""
         chain = self.continued(later)
         first = chain[0].former if chain else self.signer.public
         return (first, *(each.next for each in chain))

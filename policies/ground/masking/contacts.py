@@ -1,12 +1,12 @@
 """Recognizes contact data: email addresses, phone numbers and IP addresses.
 
-Emails: it starts from each `@`; if a domain follows, the characters before it are the local part.
-IP addresses are those of version 4 and 6, but not version numbers, times or C++ names.
+Emails: the search starts from each `@`; if a domain follows, the characters before it are the local
+part. IP addresses are those of version 4 and 6, but not version numbers, times or C++ names.
 
 Phone numbers, with or without a country code: `phonenumbers` knows each country's numbering plan;
-this module decides which spans to ask it about. Its own matcher tries every digit of a text in one
-region at a time: that takes minutes for 64 KiB, and a number without a country code belongs to no
-one region.
+this module decides which spans to ask it about. The library's own matcher tries every digit of a
+text in one region at a time: that takes minutes for 64 KiB, and a number without a country code
+belongs to no one region.
 
     +49 30 123456      possible anywhere in the world
     030/123456         valid in one of `TRUNK`, where national numbers begin with a 0
@@ -51,8 +51,8 @@ EMAIL = Recognizer("EMAIL", lambda text: "@" in text, _email_spans)
 TRUNK = ("DE", "GB", "FR", "IT", "NL", "BE", "AT", "CH", "SE", "FI", "AU", "IE", "IN", "ZA", "JP")
 OPEN = ("ES", "PL", "BR", "IN", "PT", "DK", "NO", "CZ", "IT", "MX", "SG")
 MAX_LOOKUPS = 64
-"""Spans of one text that are looked up in numbering plans. After those the format alone decides: a
-text with hundreds of such numbers is a list of phone numbers."""
+"""The most spans of one text that are looked up in numbering plans. After those the format alone
+decides: a text with hundreds of such numbers is a list of phone numbers."""
 
 # Bounded everywhere: each digit of a text is tried once, whatever follows it.
 _candidate = re.compile(
@@ -103,8 +103,8 @@ def _phone_spans(text: str) -> Iterator[Found]:
 
 
 def _phone_windows(text: str, start: int, end: int) -> Iterator[Span]:
-    """Yield the candidate, and then shorter parts of it: a year or a count may be next to the
-    number."""
+    """Yield the span of a possible phone number, and then shorter parts of it: a year or a count
+    may stand next to the number."""
     yield start, end
     left = start
     for _ in range(2):
@@ -145,8 +145,9 @@ def _is_phone(number: str, announced: bool, other: bool, budget: list[int]) -> b
 
 
 def _in_plan(number: str, regions: tuple[str, ...], budget: list[int]) -> bool:
-    """Return whether the number is valid in the numbering plan of one of `regions`; without any,
-    whether its country's plan has numbers of this length."""
+    """Return whether the number is valid in the numbering plan of one of `regions`. Without
+    regions, return whether the plan of the number's country has numbers of this length. `budget`
+    holds the look-ups that are left; without any, return True."""
     # Imported late: it holds every country's plan, which a service that never masks doesn't need.
     import phonenumbers
 

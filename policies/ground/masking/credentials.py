@@ -1,8 +1,9 @@
-"""Recognizes secrets: values after a telling name (`password=…`, `"api_key": "…"`, `Authorization:
-…`), and tokens of well-known formats anywhere.
+"""Recognizes secrets, payment cards and bank accounts.
 
-Recognizes payment cards and bank accounts: 12 to 19 digits with a brand's prefix and length and
-a valid Luhn checksum, in one piece or in groups; IBANs with their country's length and checksum.
+Secrets are values after a telling name (`password=…`, `"api_key": "…"`, `Authorization: …`), and
+tokens of well-known formats anywhere. Cards are 12 to 19 digits with a brand's prefix and length
+and a valid Luhn checksum, in one piece or in groups. Bank accounts are IBANs with their country's
+length and checksum.
 
 After a word such as `card`, the Luhn checksum is enough. After the word `IBAN` the format is
 enough: a mistyped IBAN still nearly identifies its owner.
@@ -63,7 +64,7 @@ _likely = re.compile(rf"[:=]|(?i:bearer )|-----BEGIN|{'|'.join(TOKENS)}").search
 
 
 def names_secret(name: str) -> bool:
-    """Return whether a JSON member with this name holds a secret."""
+    """Return whether a JSON member with this name, such as `api_key`, holds a secret."""
     return len(name) <= 256 and _named(name) is not None
 
 
@@ -116,8 +117,8 @@ _card_word = re.compile(r"(?i)\b(?:cards?|cc|visa|mastercard|maestro|amex)\b").s
 
 
 def is_card(digits: str, announced: bool = False) -> bool:
-    """Return whether the digits are a card number; `announced` is true if a word before them says
-    so."""
+    """Return whether the digits are a payment card's number. `announced` says that a word before
+    them, such as `card`, says so; then brand and length are not checked."""
     if not announced:
         match = _brand(digits)
         if match is None or match.lastindex is None:
@@ -154,8 +155,8 @@ def _card_spans(text: str) -> Iterator[Found]:
 
 
 def _card_windows(text: str, groups: list[Span], announced: bool) -> Iterator[Found]:
-    """Yield runs of groups that together are a card; all groups but the last have three digits or
-    more."""
+    """Yield the spans of consecutive groups of digits that together are a card number, and None at
+    each candidate. All groups but the last have three digits or more."""
     reach = 0
     for first, (start, _) in enumerate(groups):
         if start < reach:
@@ -185,7 +186,7 @@ _likely_iban = re.compile(r"(?<![0-9A-Za-z])[A-Za-z]{2}[0-9]{2}[ .-]?[0-9A-Za-z]
 
 @lru_cache(maxsize=1024)  # all 676 pairs of letters fit
 def _iban_length(country: str) -> int:
-    """Return the length of an IBAN of `country`; 0 if the country has no IBANs."""
+    """Return the length of an IBAN of the two-letter `country`; 0 if the country has no IBANs."""
     from stdnum import numdb
 
     found = numdb.get("iban").info(country)[0][1].get("bban", "")

@@ -2,8 +2,9 @@
 
     normalize > spans of every likely recognizer > merge overlaps > replace each by its label
 
-Knows the recognizers and their order, how spans become one text, and nothing of how each works. A
-generator of steps can be left between any two of them (`turns.py`); `mask` takes all at once.
+Knows the recognizers and their order, and how spans become one text; nothing of how each recognizer
+works. Each task exists in two forms: as a plain function, and as a generator of steps, which pauses
+between steps so that other work can run in between (`turns.py`).
 
 In a JSON value, such as the free-form `detail` of a lineage action, each string is read with the
 name of its member, so `{"phone": "2125550142"}` is understood. In a member with the name of a
@@ -29,33 +30,34 @@ from policies.ground.masking.recognizer import (
 )
 
 Labelled = tuple[int, int, str]
-"""A span and its label."""
+"""A span of text to mask, as start and end, and its label, such as `EMAIL`."""
 
 # INVARIANT: the more certain recognizer comes first. If two match the same characters, its label is
 # used.
 RECOGNIZERS: tuple[Recognizer, ...] = (SECRET, EMAIL, IBAN, CARD, NATIONAL_ID, IP, PHONE)
 
 SHORT = 40
-"""A text of up to this many characters is one step: the worst takes some 3 ms."""
+"""The most characters of a text that is masked in one step, without a pause: the worst takes some 3
+ms."""
 
 LONGEST = 64 * 1024
-"""The longest text that is read, in characters; a longer one is masked whole. One search of a text
-of this length takes up to 20 ms, in which nothing else runs."""
+"""The most characters of a text that is read; a longer text is masked as a whole. One search of a
+text of this length takes up to 20 ms, in which nothing else runs."""
 
 LONGEST_CONTEXT = 256
-"""The length of a text's context that is read, in characters from its end. All of it is read again
+"""The most characters of a text's context that are read, from its end. All of them are read again
 for each text of a list."""
 
 MAX_PASSES = 6
-"""The limit on passes. A text is masked until nothing more is found: text beside a label may match
-although it did not match beside the original value."""
+"""The most times that a text is searched. It is masked until nothing more is found: text beside a
+label may match although it did not match beside the original value."""
 
 # Every recognizer needs at least one of these. Most texts have none, and cost only this search.
 _candidate = re.compile(r"[0-9@:=_-]|[eE][aA][rR][eE][rR] ").search
 
 
 def mask(text: str, context: str = "") -> Masked:
-    """Mask a text: see `masked_text` in the package."""
+    """Mask a text as `masked_text` does, without pauses."""
     if len(text) > LONGEST:
         return UNREAD
     prefix = _prefix(context)
@@ -69,8 +71,8 @@ def mask(text: str, context: str = "") -> Masked:
 
 
 def mask_steps(text: str, context: str = "") -> Generator[None, None, Masked]:
-    """Mask a text like `mask`, with a pause after each candidate, and in a long text after each
-    search."""
+    """Mask a text as `mask` does, as a generator that pauses after each candidate, and in a long
+    text after each search. It returns the result."""
     if len(text) > LONGEST:
         return UNREAD
     prefix = _prefix(context)
@@ -85,6 +87,7 @@ def mask_steps(text: str, context: str = "") -> Generator[None, None, Masked]:
 
 def find_spans(text: str, prefix: str = "") -> list[Labelled]:
     """Return the spans to mask in `text`, in order, without overlaps: `(start, end, label)`.
+    `prefix` is read in front of the text, and not masked.
 
     Overlapping spans are merged, so no part of any stays readable. The label is that of the longest
     span; of equally long ones, that of the recognizer listed first.
@@ -146,7 +149,8 @@ def _merged(
 
 
 def _replaced(text: str, found: list[Labelled], labels: set[str]) -> str:
-    """Return the text with labels instead of the spans; adds the labels to `labels`."""
+    """Return the text with each span replaced by its label in brackets. Adds those labels to
+    `labels`."""
     pieces: list[str] = []
     at = 0
     for start, end, label in found:
@@ -166,7 +170,7 @@ Steps = Generator[None, None, Any]
 
 
 def mask_tree(value: Any) -> tuple[Any, tuple[str, ...]]:
-    """Mask a JSON value: see `masked_json` in the package."""
+    """Mask a decoded JSON value as `masked_json` does, without pauses."""
     steps = tree_steps(value)
     while True:
         try:
@@ -177,7 +181,8 @@ def mask_tree(value: Any) -> tuple[Any, tuple[str, ...]]:
 
 
 def tree_steps(value: Any) -> Generator[None, None, tuple[Any, tuple[str, ...]]]:
-    """Mask a JSON value like `mask_tree`, with a pause after each candidate and each member."""
+    """Mask a decoded JSON value as `mask_tree` does, as a generator that pauses after each
+    candidate and each member. It returns the result."""
     labels: set[str] = set()
     masked = yield from _tree(value, "", False, labels)
     return masked, tuple(sorted(labels))
@@ -213,7 +218,8 @@ def _tree(value: Any, name: str, secret: bool, labels: set[str]) -> Steps:
 
 
 def _key(key: str, taken: dict[str, Any], counts: dict[str, int], labels: set[str]) -> Steps:
-    """Return the masked key, with a number added if another key was masked to the same text."""
+    """Mask the key of a JSON object, and return it. If another key was masked to the same text, a
+    number is added, so that keys stay distinct. `taken` is the object so far."""
     text = yield from _text(key, "", labels)
     # Counting goes on where the last key of this text ended. From 1 each time, a megabyte of keys
     # that are masked to one text would take minutes.

@@ -1,8 +1,8 @@
-"""Recognizes national ids of persons by format and checksum.
+"""Recognizes national ids of persons, such as social security numbers, by format and checksum.
 
-Each row is a format of one country. `sure` is a format whose punctuation, letters or checksum leave
-little doubt. `with_words` is a format that counts only after one of `words`. The checksums are
-python-stdnum's; each of its modules is loaded when its format is first found.
+Each row of the table is a format of one country. `sure` is a format whose punctuation, letters or
+checksum leave little doubt. `with_words` is a format that counts only after one of `words`. The
+checksums are python-stdnum's; each of its modules is loaded when its format is first found.
 """
 
 import itertools
@@ -15,7 +15,7 @@ from typing import NamedTuple, Protocol
 from policies.ground.masking.recognizer import LONG, Found, Recognizer
 
 MAX_CHECKED = 512
-"""Checksums computed for one text. For numbers after those, the format alone decides."""
+"""The most checksums that are computed for one text. After those, the format alone decides."""
 _PART, _LONGEST_WORD = 4096, 64
 _REACH = 48  # characters before a number in which a word may say what it is
 
@@ -25,7 +25,8 @@ class _Checked(Protocol):
 
 
 class Id(NamedTuple):
-    """A format of ids; `module` of stdnum validates it, None if the format alone is enough."""
+    """One country's format of ids, as regular expressions. `module` is the module of python-stdnum
+    that validates an id, None if the format alone is enough."""
 
     module: str | None
     sure: str | None
@@ -124,8 +125,8 @@ def _valid(module: str | None, number: str) -> bool:
 
 
 def _has_words(text: str) -> Generator[None, None, bool]:
-    """Return whether a word that announces an id may be in a long text. The text is searched in
-    parts, with pauses, since no other search takes as long."""
+    """Find out if a word that announces an id may be in a long text. A generator that searches the
+    text in parts, with pauses, since no other search takes as long; it returns the answer."""
     for at in range(0, len(text), _PART):
         yield
         # A word that only seems to end where the part does costs time, and nothing else.

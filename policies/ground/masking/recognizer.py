@@ -1,8 +1,8 @@
-"""Defines the recognizer, the result of masking, and the normalized text that recognizers read: all
-digits as ASCII, every space and dash as one character, nothing invisible.
+"""The type of a recognizer, the result of masking, and the normalized text that recognizers read:
+all digits as ASCII, every space and dash as one character, nothing invisible.
 
-Cheap tricks of spelling must not get a card number past the recognizers. Look-alike letters are
-not covered. Knows none of the recognizers, and imports no library: every service imports this.
+Cheap tricks of spelling must not get a card number past the recognizers. Look-alike letters are not
+covered. Knows none of the recognizers, and imports no library: every service imports this.
 """
 
 import unicodedata
@@ -12,14 +12,15 @@ from typing import NamedTuple
 
 
 class Masked(NamedTuple):
-    """The masked text, and the sorted labels of what was masked."""
+    """A text after masking, and the sorted labels of what was masked in it."""
 
     text: str
     labels: tuple[str, ...]
 
 
 UNREAD = Masked("[UNREAD]", ("UNREAD",))
-"""A text that is masked whole, because it is too long or was not read in time."""
+"""The result for a text that is masked as a whole, because it is too long or was not read in
+time."""
 
 
 _INVISIBLE = "\u200b"
@@ -59,15 +60,16 @@ _TABLE = _Table()
 
 
 def normalize(text: str) -> tuple[str, list[int] | None]:
-    """Return the normalized text, and for each of its characters the position in `text`; None if
-    all positions are the same."""
+    """Return the normalized text, and the position in `text` of each of its characters. The
+    positions are None if all are the same in both texts."""
     if text.isascii():
         return text, None
     return _visible(text.translate(_TABLE))
 
 
 def normalize_steps(text: str) -> Generator[None, None, tuple[str, list[int] | None]]:
-    """Normalize a text like `normalize`, with a pause after each part."""
+    """Normalize a text as `normalize` does, as a generator that pauses after each part. It returns
+    the result."""
     if text.isascii():
         return text, None
     parts: list[str] = []
@@ -87,20 +89,22 @@ def _visible(plain: str) -> tuple[str, list[int] | None]:
 Span = tuple[int, int]
 
 Found = Span | None
-"""A span, or None for a candidate that turned out to be nothing: a place to pause."""
+"""One result of a recognizer: a span to mask, or None for a candidate that turned out to be
+nothing. Masking may pause after either."""
 
 LONG = 1024
-"""In a text with more characters than this, a search of all of it is a place to pause too."""
+"""The number of characters above which masking may also pause after each search of the whole
+text."""
 
 
 @dataclass(frozen=True, slots=True)
 class Recognizer:
-    """Finds one kind of personal data.
+    """Finds one kind of personal data, and labels it.
 
     `likely` is a cheap search; if it finds nothing, `spans` is not called. `spans` finds the spans
-    in a normalized text (`normalize`). It must not raise, and its time must be linear in the
-    length of the text. It yields after each candidate that takes more
-    than a pattern to examine, and in a `LONG` text after each search.
+    in a normalized text (`normalize`). It must not raise, and its time must be linear in the length
+    of the text. It yields after each candidate that takes more than a regular expression to
+    examine, and in a `LONG` text after each search.
     """
 
     label: str

@@ -1,12 +1,13 @@
-"""Masks the texts of many requests in turns with everything else that an event loop does.
+"""Masks the texts of many requests bit by bit, so that the event loop can do other work in between.
 
     turns = MaskingTurns(monotonic, pause, Event)   # one a process
     masked = await turns.text("mail ann@…")         # Masked("mail [EMAIL]", ("EMAIL",))
 
-Masking takes up to 100 µs a character, and its text is a stranger's. So no turn of the loop has
-more than `SLICE` of it, however many ask: whatever isn't done by then goes on in a later turn, the
-text that had the fewest slices first, so that many long texts don't hold up ordinary ones. Those
-are done at once, without a pause, if none waits. Has no clock and no event loop of its own.
+Masking takes up to 100 µs a character, and callers choose the text. So no iteration of the event
+loop spends more than `SLICE` on it, whatever the number of requests. Whatever isn't done by then
+goes on in a later iteration. The text that has had the fewest slices comes first, so that many long
+texts don't hold up ordinary ones. A text is masked at once, without a pause, if no other waits and
+it fits into the slice. Has no clock and no event loop of its own.
 """
 
 from collections.abc import Awaitable, Callable, Generator
@@ -17,14 +18,16 @@ from typing import Any, Protocol, TypeVar
 from policies.ground.masking.recognizer import UNREAD, Masked
 
 SLICE = 0.0005
-"""Seconds of masking in a turn of the loop, and what the last step takes beyond them."""
+"""The seconds of masking after which an iteration of the event loop pauses; the last step may
+exceed them."""
 
 SECONDS = 5.0
-"""The seconds that a text, or a JSON value, may wait and be read. After that it is masked whole."""
+"""The most seconds for which a text, or a JSON value, may wait and be read. After that it is masked
+as a whole."""
 
 
 class Event(Protocol):
-    """The event that a text waits for."""
+    """An event that coroutines can wait for, such as `asyncio.Event`."""
 
     def set(self) -> None: ...
     def clear(self) -> None: ...
@@ -34,7 +37,8 @@ class Event(Protocol):
 
 @dataclass(slots=True, eq=False)
 class _Waiting:
-    """A text that must be done `until` a time; `turn` is set while it has the turn."""
+    """A text that waits to be masked further. It must be done by the time `until`, and may continue
+    while `turn` is set; `slices` counts the slices that it has had."""
 
     until: float
     turn: Event
@@ -44,13 +48,15 @@ class _Waiting:
 _slices = attrgetter("slices")
 T = TypeVar("T")
 _URGENT = -1_000_000
-"""Slices that an urgent text has had less than any other; none takes as many."""
+"""The slices with which an urgent text starts: so few that it comes before every text that isn't
+urgent."""
 _Steps = Generator[None, None, T]
 
 
 class MaskingTurns:
-    """`monotonic` is in seconds; `pause` returns in the next turn of the loop; `event` makes one of
-    the loop's, like `asyncio.Event`."""
+    """Masks texts in slices of time, one text at a time. `monotonic` returns seconds; `pause`
+    returns in the next iteration of the event loop; `event` makes an event of that loop, such as
+    `asyncio.Event`."""
 
     def __init__(
         self,
@@ -61,14 +67,15 @@ class MaskingTurns:
         self._monotonic = monotonic
         self._pause = pause
         self._spent = 0.0
-        """Seconds of masking since the last pause."""
+        """The seconds of masking since the last pause."""
         self._event = event
         self._waiting: list[_Waiting] = []
-        """The texts that are not done, in the order in which they came. One has the turn."""
+        """The texts that are not done, in the order in which they came. The turn of exactly one is
+        set."""
 
     async def text(self, text: str, *, urgent: bool = False) -> Masked:
-        """Mask a text like `masked_text`; return `UNREAD` if there wasn't enough time. With
-        `urgent`, every text that isn't urgent waits behind this one."""
+        """Mask a text as `masked_text` does; return `UNREAD` if there wasn't enough time. If
+        `urgent` is true, every text that isn't urgent waits until this one is done."""
         from policies.ground.masking.mask import SHORT, mask, mask_steps
 
         if len(text) <= SHORT and self._spent < SLICE and not self._waiting:
@@ -79,16 +86,16 @@ class MaskingTurns:
         return await self._taken(mask_steps(text), _URGENT if urgent else 0) or UNREAD
 
     async def json(self, value: dict[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
-        """Mask an object like `masked_json`; return `{"detail": "[UNREAD]"}` if there wasn't enough
-        time. The caller must bound the depth."""
+        """Mask a decoded JSON object as `masked_json` does; return `{"detail": "[UNREAD]"}` if
+        there wasn't enough time. The caller must bound the depth."""
         from policies.ground.masking.mask import tree_steps
 
         masked = await self._taken(tree_steps(value))
         return ({"detail": UNREAD.text}, UNREAD.labels) if masked is None else masked
 
     async def _taken(self, steps: _Steps[T], slices: int = 0) -> T | None:
-        """Return the result of `steps`; None if there wasn't enough time. `slices` is the number of
-        slices that it counts as having had."""
+        """Run the generator `steps` in slices, and return its result; None if there wasn't enough
+        time. `slices` is the number of slices that it counts as having had already."""
         until = self._monotonic() + SECONDS
         if not self._waiting and self._spent < SLICE:
             done = self._slice(steps)
@@ -119,7 +126,8 @@ class MaskingTurns:
                 self._pass_on()
 
     def _pass_on(self) -> None:
-        """Give the turn to the text that had the fewest slices, or to one whose time is up."""
+        """Give the turn to the text that has had the fewest slices, or to the oldest one if its
+        time is up."""
         waiting = self._waiting
         if waiting:
             late = waiting[0].until < self._monotonic()
@@ -127,7 +135,8 @@ class MaskingTurns:
             following.turn.set()
 
     def _slice(self, steps: _Steps[T]) -> tuple[T] | None:
-        """Take steps until the slice is over; the result, if that was the last one."""
+        """Run `steps` until the slice is over. Return the result in a tuple if they came to their
+        end, None otherwise."""
         monotonic = self._monotonic
         began = now = monotonic()
         over = began + SLICE - self._spent

@@ -1,4 +1,5 @@
-"""Holds all that several programs need of a process: its log, its sockets, its files, and a client
-of the control API.
+"""What several programs need as processes: logging, sockets, files, settings, and a client of the
+control API.
 
-The rest of `policies` has no clock, no network and no thread, and imports nothing from here."""
+The rest of `policies` has no clock, no network and no thread, and imports nothing from here.
+"""

@@ -1,4 +1,4 @@
-"""Asks one control API: finds its address, the key and the TLS files, and sends requests.
+"""A client of the control API: finds its address, the key and the TLS files, and sends requests.
 
 Follows no redirect and uses no proxy, so that the key goes only to the address that the operator
 named. No error message holds the key. Knows HTTP and the error body (`CONTRACT.md`, Errors); knows
@@ -48,8 +48,9 @@ def connect(
     cert: str | None = None,
     cert_key: str | None = None,
 ) -> ControlApiClient:
-    """A client by a command's options, which win over the environment. Raises `UnusableArguments`,
-    whose message never contains a key."""
+    """Return a client for the address, key and TLS files that a command's options give; the
+    environment fills in what they leave out. Opens no connection. Raises `UnusableArguments`, whose
+    message never contains a key."""
     url = url or environ.get("SLUICE_URL") or URL
     try:
         parts = urlsplit(url)
@@ -78,8 +79,8 @@ def connect(
 
 
 def _find_key(option: str | None, environ: Mapping[str, str]) -> tuple[str | None, str]:
-    """The key in the file of `--key-file`, else of SLUICE_KEY_FILE, else in SLUICE_API_KEY; and a
-    description of its origin for messages."""
+    """Return the key in the file of `--key-file`, else of SLUICE_KEY_FILE, else in SLUICE_API_KEY;
+    None if none is given. Also return where it came from, for messages."""
     # Files come first: every child process inherits a key in the environment.
     if name := option or environ.get("SLUICE_KEY_FILE"):
         return _usable(_from_file(Path(name)), f"`{name}`"), f"the key in `{name}`"
@@ -116,7 +117,8 @@ def _from_file(path: Path) -> str:
 
 
 def _usable(text: str, origin: str) -> str:
-    """`text`, if it can be sent as a header: a line break would inject another header."""
+    """Return `text` if it can be sent as a header: a line break would inject another header. Raises
+    `UnusableArguments` otherwise."""
     if not text or len(text) > MAX_KEY or not text.isascii() or not text.isprintable():
         raise UnusableArguments(f"{origin} does not contain a key")
     return text
@@ -140,21 +142,24 @@ def _tls(ca: str | None, cert: str | None, cert_key: str | None) -> ssl.SSLConte
 
 
 AFTER = 3.0
-"""Seconds without a response after which a command says that it waits."""
+"""The seconds without a response after which a command says that it is waiting."""
 SECONDS = 60.0
-"""How long a request waits for the connection, and then for each part of the response."""
+"""The seconds for which a request waits for the connection, and then for each part of the
+response."""
 MAX_RESPONSE = 256 * 1024 * 1024
-"""In bytes. A server that is not a control API may send without end."""
+"""The most bytes of a response that are read: a server that is not a control API may send without
+end."""
 MAX_EXCERPT = 300
 PAGE = 1000
-"""The API's limit for the rows of a page."""
+"""The most rows that the API returns in one page."""
 
 
 class RequestRefused(ServiceUnusable):
     """a response other than 2xx: the status and the API's message, then a line for each detail"""
 
     def __init__(self, request: str, response: ApiResponse, key: str | None = None) -> None:
-        """`key` describes the key that was sent; None if none was."""
+        """Make the message from the refused `request`, such as `GET /v1/policies`, and the
+        response. `key` describes the key that was sent; None if none was."""
         from http.client import responses
 
         body = response.body if isinstance(response.body, dict) else {}
@@ -182,7 +187,7 @@ class RequestRefused(ServiceUnusable):
 
 
 def _foreign(body: Any) -> str:
-    """What to say of an error body that has no message, such as a gateway's page."""
+    """Return a description of an error body that has no message, such as a gateway's page."""
     if body is None:
         return "the response is not from a control API"
     text = body if isinstance(body, str) else json.dumps(body)
@@ -191,8 +196,8 @@ def _foreign(body: Any) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ApiResponse:
-    """A status, the JSON body (None if it is empty), and the headers by lower-case name. The body
-    of a refusal that is not JSON is its text."""
+    """A response of the control API: the status, the JSON body (None if it is empty), and the
+    headers by lower-case name. If an error's body is not JSON, `body` is its text."""
 
     status: int
     body: Any
@@ -200,12 +205,12 @@ class ApiResponse:
 
     @property
     def revision(self) -> int | None:
-        """The revision of the policy set that a write made; None for other responses."""
+        """The revision of the policy set that a write produced; None for other responses."""
         text = self.headers.get("x-sluice-revision", "")
         return int(text) if text.isdecimal() else None
 
     def next(self) -> dict[str, str] | None:
-        """The query of the next page (RFC 8288); None after the last page."""
+        """Return the query parameters of the next page (RFC 8288); None after the last page."""
         # Behind a gateway, the header may name another host, so only its query is used.
         target, _, parameters = self.headers.get("link", "").partition(">")
         if 'rel="next"' not in parameters:
@@ -214,7 +219,8 @@ class ApiResponse:
 
 
 class ResponseBody(BufferedIOBase):
-    """A body as it arrives. Reading it raises `ServiceUnusable` if the connection breaks."""
+    """A response's body, read as it arrives. Reading it raises `ServiceUnusable` if the connection
+    breaks."""
 
     def __init__(self, response: http.client.HTTPResponse, url: str) -> None:
         self.status, self.headers = response.status, response.headers
@@ -235,7 +241,8 @@ class ControlApiClient:
     the control API may restart between two."""
 
     url: str
-    """`http[s]://host[:port]`, with a path if a gateway serves the API below one."""
+    """The API's address, `http[s]://host[:port]`, with a path if a gateway serves the API below
+    one."""
     key: str | None = field(default=None, repr=False)
     tls: ssl.SSLContext | None = None
     key_origin: str = "the key"
@@ -249,9 +256,10 @@ class ControlApiClient:
         headers: Mapping[str, str] | None = None,
         **times: float,
     ) -> ApiResponse:
-        """The response, if its status is 2xx. Raises `RequestRefused` for other statuses, and
-        `ServiceUnusable` if there is no response, or none of a control API. `times` are those of
-        `stream`. What is None in `query` is left out."""
+        """Send a request and return the response, if its status is 2xx. Raises `RequestRefused` for
+        other statuses, and `ServiceUnusable` if there is no response, or the responder is not a
+        control API. `times` are the `seconds` and `held` of `stream`. Parameters in `query` that
+        are None are left out."""
         sent = {"Accept": "application/json", **(headers or {})}
         with self.stream(path, query, sent, method=method, body=body, **times) as response:
             return self._whole(response)
@@ -268,9 +276,9 @@ class ControlApiClient:
         seconds: float = SECONDS,
         held: float = 0.0,
     ) -> Iterator[ResponseBody]:
-        """A response that is read piece by piece, as it was sent: compressed if `headers` allow.
-        Raises as `request` does. `held` are the seconds for which the API was asked to hold the
-        request open; they are added to `seconds`."""
+        """Send a request and yield the response to be read piece by piece, as it was sent:
+        compressed if `headers` allow. Raises as `request` does. `held` are the seconds for which
+        the API was asked to hold the request open; they are added to the time limit `seconds`."""
         # A gateway may serve the API below a path; `path` is relative to that.
         given = {key: value for key, value in (query or {}).items() if value is not None}
         target = f"{urlsplit(self.url).path.rstrip('/')}{path}"
@@ -302,7 +310,7 @@ class ControlApiClient:
     def pages(
         self, path: str, query: Mapping[str, Any], most: int | None = None
     ) -> Iterator[list[dict[str, Any]]]:
-        """The rows of a list, page by page: at most `most` rows, or all if `most` is None."""
+        """Yield the rows of a list, page by page: at most `most` rows, or all if `most` is None."""
         # The `Link` header's query repeats the filters beside the cursor; only `limit` changes.
         left = most
         asked: dict[str, Any] | None = {**query}
@@ -333,7 +341,8 @@ class ControlApiClient:
 
     @contextmanager
     def _announced(self, seconds: float, held: float) -> Iterator[None]:
-        """Say on standard error that the response is late, while it is."""
+        """While the context is open, print on standard error that the response is late, once it
+        is."""
         left = f"waiting up to {seconds - AFTER:.0f} s more"
         text = f"sluice: no response from `{printable(self.url)}` yet; {left}\n"
         # A thread of its own, since connecting and reading both block this one.
@@ -358,18 +367,20 @@ class ControlApiClient:
 
 
 def first_line(problem: Exception) -> str:
-    """The message without the lines of details that a refusal may have."""
+    """Return an error's message without the lines of details that a refusal may have."""
     return str(problem).partition("\n")[0]
 
 
 def segment(text: str) -> str:
-    """An identifier as one path segment. Escapes slashes, since it may be a SPIFFE id."""
+    """Return an identifier percent-encoded as one segment of a URL's path. Slashes are escaped too,
+    since it may be a SPIFFE id."""
     return quote(text, safe="")
 
 
 @contextmanager
 def _reported(what: str) -> Iterator[None]:
-    """Raise `ServiceUnusable` for a connection that fails: `what` happened, and why."""
+    """Turn an error of the connection inside the context into `ServiceUnusable`: `what` says what
+    failed."""
     from http.client import HTTPException
 
     try:

@@ -1,8 +1,8 @@
 """Configures this process's log: one line per entry, in the form of `policies.ground.log_line`.
 
-The only caller's input in a line is the request id, which is validated: that of the entry
-(`extra=about(request_id)`), else that of the context (`REQUEST_ID`). Secrets and personal data are
-never passed to a logger.
+The only input from a caller in a line is the request id, which is validated. It comes from the log
+call (`extra=about(request_id)`), else from the context variable `REQUEST_ID`. Secrets and personal
+data are never passed to a logger.
 """
 
 import logging
@@ -20,7 +20,8 @@ REQUEST_ID: ContextVar[str | None] = ContextVar("request_id", default=None)
 
 
 class JsonFormatter(logging.Formatter):
-    """Formats entries with `render`. `now` is the wall clock in microseconds."""
+    """A `logging` formatter that renders each entry with the function `render`, as JSON or text.
+    `now` returns wall-clock time in microseconds since 1970 UTC."""
 
     def __init__(self, render: Callable[[Entry], str], now: Callable[[], int]) -> None:
         super().__init__()
@@ -33,13 +34,14 @@ class JsonFormatter(logging.Formatter):
         return self._render(entry_of(record, self._now(), request_id, error))
 
     def formatException(self, ei: Any) -> str:  # noqa: N802  # the standard library's name
-        """Return the trace, without the values of a failed SQL statement: callers sent them."""
+        """Return the traceback without the values of a failed SQL statement, since callers sent
+        those."""
         lines = super().formatException(ei).split("\n")
         return "\n".join(line for line in lines if not line.startswith(_STATEMENT_VALUES))
 
 
 def about(request_id: str | None) -> dict[str, str | None]:
-    """Return the `extra` of an entry about this request."""
+    """Return the `extra` argument of a log call, so that its line names this request."""
     return {"request_id": request_id}
 
 
@@ -50,8 +52,8 @@ def configure(
     stream: TextIO | None = None,
     form: str | None = None,
 ) -> None:
-    """Send log entries to `stream`, standard error by default, in `form`: those of the logger
-    `service` and below it from `level` up, those of libraries from warnings up."""
+    """Send log entries to `stream`, standard error by default, in `form` (`log_line.FORMATS`). The
+    logger `service` and those below it log from `level` up, those of libraries from warnings up."""
     stream = stream or sys.stderr
     handler = logging.StreamHandler(stream)
     handler.setFormatter(JsonFormatter(renderer(form, terminal=stream.isatty()), now))
@@ -68,7 +70,8 @@ def configure(
 
 
 def catch_all(service: str) -> None:
-    """Send warnings and uncaught exceptions to the log too, the latter as the logger `service`."""
+    """Send Python's warnings and uncaught exceptions to the log too, the latter by the logger
+    `service`."""
     log = logging.getLogger(service)
 
     def uncaught(

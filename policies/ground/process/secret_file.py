@@ -1,6 +1,6 @@
-"""Reads and writes files that hold a secret: mode 0600, written whole or not at all.
+"""Reads and writes files that hold a secret: mode 0600, written as a whole or not at all.
 
-A lock between processes, on a file: the kernel releases it when its process ends, however it
+Also a lock between processes, on a file. The kernel releases it when its process ends, however it
 ends.
 """
 
@@ -16,7 +16,8 @@ class UnusableFile(Exception):
 
 
 def write(path: Path, content: bytes) -> None:
-    """Write `content` to `path`; it is durable when this returns. Raises `UnusableFile`."""
+    """Write `content` to the file at `path`, mode 0600. It is durable when this returns. Raises
+    `UnusableFile`."""
     # The file is renamed when it is complete: a crash leaves the old file or the new one, never a
     # part of one.
     unfinished = path.with_name(f".{path.name}.{os.getpid()}")
@@ -86,9 +87,9 @@ def _sync_directory(path: Path) -> None:
 
 
 def acquire(path: Path) -> int:
-    """Lock the file, which is made if it is absent, and return its handle: `os.close` unlocks it.
-    Raises `BlockingIOError` if another process has the lock, `OSError` if the file can't be
-    opened."""
+    """Lock the file at `path`, which is created if it is absent, and return its descriptor:
+    `os.close` unlocks it. Raises `BlockingIOError` if another process has the lock, `OSError` if
+    the file can't be opened."""
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,5 +1,5 @@
-"""Parses a program's settings one at a time, and collects every complaint. Knows the forms of
-values, not the list of settings."""
+"""Parses a program's settings from its environment, one at a time, and collects every complaint.
+Knows the forms of values, not the list of settings."""
 
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -16,15 +16,16 @@ _SHARE = re.compile(r"(?:0(?:\.[0-9]{1,9})?|1(?:\.0{1,9})?)\Z")
 
 
 class SettingsReader:
-    """Parses one setting at a time, and collects complaints. An empty value counts as absent.
-    `secrets` names the settings that `SLUICE_<NAME>_FILE` may give as a file."""
+    """Reads settings from environment variables, and collects complaints instead of raising. An
+    empty value counts as absent. `secrets` names the settings whose value `SLUICE_<NAME>_FILE` may
+    give as a file."""
 
     def __init__(self, environ: Mapping[str, str], secrets: Iterable[str] = ()) -> None:
         self.complaints: list[str] = []
         self._environ = {**environ, **self._from_files(environ, secrets)}
 
     def _from_files(self, environ: Mapping[str, str], secrets: Iterable[str]) -> dict[str, str]:
-        """Return the secrets that the environment gives as files."""
+        """Return the values of those secrets that the environment gives as files."""
         found = {}
         for name in secrets:
             if not (path := environ.get(f"{PREFIX}{name}_FILE")):
@@ -45,7 +46,8 @@ class SettingsReader:
         return self._environ.get(PREFIX + name) or default
 
     def parsed(self, name: str, parse: Callable[[str], Value]) -> Value | None:
-        """Return the setting as `parse` reads it, or None if it is not set or not valid."""
+        """Return a setting's value, parsed by `parse`; None if it is not set, or not valid. If
+        `parse` raises `ValueError`, its message becomes a complaint."""
         text = self.text(name, "")
         try:
             return parse(text) if text else None
@@ -85,8 +87,8 @@ class SettingsReader:
         return float(text)
 
     def refuse_unknown(self, known: Collection[str], ours: Callable[[str], bool]) -> None:
-        """Complain of each variable that is not `known`, of those that `ours` says are meant for
-        this program: a misspelt name would silently leave its default in force."""
+        """Complain of each variable that is not in `known` although `ours` says that it is meant
+        for this program: a misspelt name would silently leave its default in force."""
         for name in sorted(self._environ):
             if name not in known and ours(name):
                 near = get_close_matches(name, known, n=1)

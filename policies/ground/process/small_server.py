@@ -1,8 +1,8 @@
-"""Runs a small HTTP server for programs beside the service: a listener, its connections, probes,
-and the form of answers.
+"""A small HTTP server for programs beside the service: a listening port, its connections, health
+probes, and error responses.
 
-Anyone in the cluster may be able to reach the port, and only the API server matters: what a client
-can hold is bounded in number, in time and in bytes.
+The port may be open to anyone in the cluster, although only the Kubernetes API server needs it. So
+what one client can hold is bounded in number, in time and in bytes.
 """
 
 import asyncio
@@ -29,8 +29,8 @@ HEADERS = {
 
 
 def error_response(error: SluiceError) -> web.Response:
-    """Return the error's body and status. The connection is closed: the rest of a refused body may
-    still be on its way."""
+    """Return the response for an error, with its status and body. It closes the connection: the
+    rest of a refused body may still be on its way."""
     response = web.Response(status=error.status, body=error.encoded(), headers=HEADERS)
     response.force_close()
     return response
@@ -40,19 +40,21 @@ MAX_CONNECTIONS = 512
 FIRST_REQUEST_SECONDS = 10.0
 """The seconds that a new connection may take to send the head of its first request."""
 LINGER_SECONDS = 2.0
-"""The seconds for which the rest of a refused body is read: closing at once would reset the
+"""The seconds for which the rest of a refused body is still read: closing at once would reset the
 connection, and the client would not see why."""
 UNREAD_SECONDS = 10.0
-"""The seconds after which a client that leaves its answers unread is disconnected; at most twice as
-long."""
+"""The seconds after which a client that does not read its responses is disconnected; it may take
+twice as long."""
 KEEP_ALIVE_SECONDS = 120.0
-"""The seconds for which an idle connection stays open: longer than the 90 s after which the API
-server closes it. If we closed first, a review that is just being sent would be lost."""
+"""The seconds for which an idle connection stays open: longer than the 90 s after which the
+Kubernetes API server closes it. If we closed first, a request that is just being sent would be
+lost."""
 _log = logging.getLogger("sluice.server")
 
 
 class Connection(web.RequestHandler):
-    """One connection. Registers itself, and answers what is not HTTP."""
+    """One client's connection. It enters itself in a `Register`, and answers requests that are not
+    HTTP."""
 
     __slots__ = ("_first_request", "_register")
 
@@ -83,21 +85,22 @@ class Connection(web.RequestHandler):
         self._register.closed(self)
 
     def has_requested(self) -> None:
-        """Note a request: the connection is in use, and its first deadline is met. Called for each
-        request."""
+        """Note that a request has arrived: the connection is in use, and has met the deadline for
+        its first request."""
         if self._first_request is not None:
             self._first_request.cancel()
             self._first_request = None
         self._register.used(self)
 
     def abort(self) -> None:
-        """Close without sending what is left: a client that doesn't read would never take it."""
+        """Close the connection without sending what is left: a client that doesn't read would never
+        take it."""
         if self.transport is not None:
             self.transport.abort()
 
     @property
     def unread(self) -> int:
-        """The number of bytes of answers that the client has not taken yet."""
+        """The number of response bytes that the client has not taken yet."""
         return 0 if self.transport is None else self.transport.get_write_buffer_size()
 
     def handle_error(
@@ -107,7 +110,7 @@ class Connection(web.RequestHandler):
         exc: BaseException | None = None,
         message: str | None = None,  # noqa: ARG002
     ) -> web.StreamResponse:
-        """Answer with an error if a request can't be parsed as HTTP, or if the handler itself
+        """Return the response if a request can't be parsed as HTTP, or if the handler itself
         fails."""
         if status < 500:
             return error_response(Malformed("the request is not HTTP/1.1"))
@@ -116,7 +119,8 @@ class Connection(web.RequestHandler):
 
 
 class Register:
-    """The open connections of a port, those that have not sent a request yet apart."""
+    """The open connections of a port. Those that have not sent a request yet are kept apart, and
+    are closed first when there are too many."""
 
     def __init__(self, gauge: Gauge | None) -> None:
         self._gauge = gauge
@@ -148,7 +152,8 @@ class Register:
         self._count()
 
     def sweep(self) -> None:
-        """Close connections whose client took nothing since the last sweep."""
+        """Close the connections whose client had unread response bytes both now and at the last
+        sweep."""
         unread = {each for each in self._in_use if each.unread}
         for each in unread & self._stuck:
             each.abort()
@@ -183,13 +188,14 @@ class _Server(web.Server):
 
 
 class Listener:
-    """A listening port, until it is drained."""
+    """A listening port with its server, from `open` until `drain`."""
 
     def __init__(
         self, server: _Server, address: ListenAddress, sockets: list[socket.socket]
     ) -> None:
         self.address = bound(address, sockets)
-        """The bound address; the system has filled in port 0."""
+        """The address that is listened on, with the port that the system chose if 0 was asked
+        for."""
         self._server = server
         self._accepting: list[asyncio.Server] = []
         self._sweeping = asyncio.get_running_loop().call_later(UNREAD_SECONDS, self._sweep)
@@ -203,8 +209,9 @@ class Listener:
         gauge: Gauge | None = None,
         tls: ssl.SSLContext | None = None,
     ) -> "Listener":
-        """Listen on `address`; with `tls`, accept only TLS. `gauge` shows the number of open
-        connections. Raises `CannotListen`, which names the setting."""
+        """Listen on `address`, and answer requests by `handler`. With `tls`, accept only TLS.
+        `gauge` shows the number of open connections. Raises `CannotListen`, which names the
+        setting."""
         server = _Server(handler, gauge)
         sockets = bind(address, setting)[0]
         opened = cls(server, address, sockets)
@@ -223,11 +230,12 @@ class Listener:
         return opened
 
     def refuse_keep_alive(self) -> None:
-        """Make each answer close its connection from now on, so that clients go elsewhere."""
+        """Make each response close its connection from now on, so that clients go elsewhere."""
         self._server.draining = True
 
     async def drain(self, seconds: float) -> None:
-        """Stop accepting, finish the requests under way within `seconds`, then close."""
+        """Stop accepting connections, finish the requests that are in progress within `seconds`,
+        then close."""
         self.refuse_keep_alive()
         self._sweeping.cancel()
         for each in self._accepting:
@@ -242,8 +250,8 @@ class Listener:
 
 
 class Probes:
-    """The handler of the health port. `not_ready` returns why no review can be answered, or
-    None."""
+    """Answers the requests to the health port: `/health`, `/health/ready` and `/metrics`.
+    `not_ready` returns the reason why the program can't do its work now, None if it can."""
 
     def __init__(self, registry: CollectorRegistry, not_ready: Callable[[], str | None]) -> None:
         self._registry = registry

@@ -1,7 +1,5 @@
-"""Binds listening sockets, for the IP versions that this machine has.
-
-Tells systemd that the service serves.
-"""
+"""Binds listening sockets, for the IP versions that this machine has. Also tells systemd that the
+service is ready."""
 
 import errno
 import socket
@@ -11,9 +9,9 @@ from policies.ground.addresses import EVERY, ListenAddress
 
 BACKLOG = 1024
 _NO_SUCH_VERSION = (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL)
-"""The errors by which the system says that it has no IPv4, or no IPv6."""
+"""The error numbers by which the system says that it has no IPv4, or no IPv6."""
 _Info = tuple[int, int, int, str, tuple[Any, ...]]
-"""A result of `getaddrinfo`."""
+"""One result of `socket.getaddrinfo`."""
 
 
 class CannotListen(Exception):
@@ -53,16 +51,17 @@ def bind(address: ListenAddress, setting: str, count: int = 1) -> list[list[sock
 
 
 def bound(address: ListenAddress, sockets: list[socket.socket]) -> ListenAddress:
-    """Return the address on which `sockets`, a set that `bind` made for `address`, listen. The
-    system has filled in port 0."""
+    """Return the address on which `sockets` listen, with the port that the system chose if 0 was
+    asked for. `sockets` is a set that `bind` made for `address`."""
     if address.host == EVERY:
         return address
     return ListenAddress(*sockets[0].getsockname()[:2])
 
 
 def hosts_to_bind(address: ListenAddress) -> list[str]:
-    """Return the hosts of `address`. For `*`, return those of its two hosts whose IP version this
-    machine has: a pod of a cluster with one version need not have the other."""
+    """Return the hosts of `address` that should be bound. For `*`, these are `0.0.0.0` and `::`,
+    without the one whose IP version this machine lacks: a pod of a cluster with one version need
+    not have the other."""
     if address.host != EVERY:
         return [address.host]
     # With neither, keep both: binding them tells why.
@@ -70,8 +69,8 @@ def hosts_to_bind(address: ListenAddress) -> list[str]:
 
 
 def can_bind(host: str) -> bool:
-    """Return whether this machine has the IP version of the address `host`, and has that address
-    itself."""
+    """Return whether this machine has the IP version of the address `host`, and the address itself.
+    Return True for any other error, which will show when the port is opened."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         with socket.socket(family) as probe:
@@ -83,7 +82,7 @@ def can_bind(host: str) -> bool:
 
 
 def _infos(address: ListenAddress) -> list[_Info]:
-    """Return the results of `getaddrinfo` for each host that is to be bound."""
+    """Return the results of `getaddrinfo` for each host that should be bound."""
     return [
         info
         for host in hosts_to_bind(address)
@@ -115,8 +114,9 @@ def _open(
 
 
 def notify_ready(address: str | None) -> None:
-    """Send `READY=1` to the socket at `address`, systemd's NOTIFY_SOCKET; None sends nothing.
-    Raises `OSError`: systemd would wait for the message, and then stop the service."""
+    """Send `READY=1` to systemd's socket at `address`, the value of NOTIFY_SOCKET; do nothing if it
+    is None or empty. Raises `OSError`, since systemd would wait for the message, and then stop the
+    service."""
     if not address:
         return
     # `@` stands for the zero byte of an abstract socket (sd_notify(3)).

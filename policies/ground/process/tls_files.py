@@ -1,9 +1,7 @@
-"""Makes the API port's TLS context from files that are reloaded when they change: certificates
-expire in weeks.
+"""Makes the API port's TLS context from files, which are read again when they change: certificates
+expire in weeks. The port speaks TLS 1.2 or later, and HTTP/1.1 only.
 
-The port speaks TLS 1.2 or later, and HTTP/1.1 only.
-
-TLS to a cluster's API server, whose certificates its installer made.
+Also TLS to a Kubernetes cluster's API server, whose certificates its installer made.
 """
 
 import logging
@@ -36,15 +34,16 @@ class UnusableTls(Exception):
 
 @dataclass(frozen=True, slots=True)
 class TlsFiles:
-    """PEM files: the certificate with its chain, its key (not encrypted), and the authorities of
-    client certificates. With authorities, every client must present a certificate (mTLS)."""
+    """The PEM files of a server's TLS: the certificate with its chain, its key (not encrypted), and
+    the authorities of client certificates. With authorities, every client must present a
+    certificate (mTLS)."""
 
     certificate: Path
     key: Path
     client_ca: Path | None = None
 
     def context(self) -> ssl.SSLContext:
-        """Return a context from the current files. Raises `UnusableTls` if they can't be used
+        """Return a TLS context from the current files. Raises `UnusableTls` if they can't be used
         together."""
         for part, path in self._parts():
             _readable(part, path)
@@ -66,8 +65,8 @@ class TlsFiles:
         return context
 
     def stamp(self) -> _Stamp | None:
-        """Return a value that differs after every change of a file. None while a file is
-        missing."""
+        """Return a value that changes with every change of a file, from time, size and inode. None
+        while a file is missing."""
         try:
             found = [path.stat() for _, path in self._parts()]
         except OSError:
@@ -84,7 +83,7 @@ class TlsFiles:
 
 
 class RenewingContext(ssl.SSLContext):
-    """A context that uses the newest usable files for each handshake."""
+    """A TLS context that uses the newest usable files for each handshake."""
 
     _files: TlsFiles
     _seen: _Stamp | None
@@ -94,7 +93,7 @@ class RenewingContext(ssl.SSLContext):
 
     @classmethod
     def of(cls, files: TlsFiles) -> "RenewingContext":
-        """Raises `UnusableTls` if the files can't be used."""
+        """Return a context for the files. Raises `UnusableTls` if they can't be used now."""
         made = cls(ssl.PROTOCOL_TLS_SERVER)
         # Take the stamp before reading the files: the next handshake then notices a change in
         # between.
@@ -103,8 +102,8 @@ class RenewingContext(ssl.SSLContext):
         return made
 
     def wrap_bio(self, *given: Any, **named: Any) -> ssl.SSLObject:
-        """Wrap a connection with the newest usable files. asyncio and uvloop both call this at the
-        start of each handshake."""
+        """Start the TLS of a connection, with the newest usable files. asyncio and uvloop both call
+        this at the start of each handshake."""
         # Two or three `stat` calls cost little beside the cryptography of a handshake.
         stamp = self._files.stamp()
         if stamp != self._seen:
@@ -113,7 +112,7 @@ class RenewingContext(ssl.SSLContext):
         return self._current.wrap_bio(*given, **named)
 
     def _renew(self) -> None:
-        """Load the changed files. If they can't be used, the old ones stay in use."""
+        """Load the changed files. If they can't be used, log that and go on with the old ones."""
         # The caller has noted the stamp, so a fault is logged once, not at every handshake. A file
         # that is only half written will change again soon, and is then loaded again.
         try:
@@ -151,8 +150,8 @@ def _reason(error: Exception) -> str:
 
 
 def seconds_left(certificate: Path, now: int) -> float:
-    """Return the seconds from `now` (microseconds) until the first certificate of the chain
-    expires, negative afterwards; NaN if the file can't be read."""
+    """Return the seconds from `now` (microseconds since 1970 UTC) until the first certificate of
+    the chain in this file expires, negative afterwards; NaN if the file can't be read."""
     try:
         chain = load_pem_x509_certificates(certificate.read_bytes())
     except (OSError, ValueError):
@@ -162,9 +161,9 @@ def seconds_left(certificate: Path, now: int) -> float:
 
 
 def cluster_context(cafile: str | None = None, cadata: str | None = None) -> ssl.SSLContext:
-    """Return a context that trusts the cluster's authorities, from a file or as PEM. Checks
-    signatures, validity and names. Raises `OSError` (`ssl.SSLError` is one) if there is no
-    certificate."""
+    """Return a client's TLS context that trusts the cluster's authorities, given as a file or as
+    PEM text. It checks signatures, validity and names. Raises `OSError` (`ssl.SSLError` is one) if
+    there is no certificate."""
     made = ssl.create_default_context(cafile=cafile, cadata=cadata)
     # From 3.13 on, Python also asks for extensions that the certificates of many clusters lack,
     # such as the Authority Key Identifier (kubernetes-client/python#2394: all of EKS).
