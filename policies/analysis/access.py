@@ -1,12 +1,12 @@
 """Finds what the policies of one role allow: which policies allow and deny each class of requests,
 and one request that stands for a class, with what the core decides about it.
 
-Identity and sessions (checks 1 to 5) are not part of it: they narrow further who may ask. The
-combination of several policies is that of `policies/evaluate.py`, which a property test compares
-with this for every request over small alphabets.
+Identity and sessions (checks 1 to 5) are not part of it: they narrow further who may ask. Several
+policies are combined as in `policies/evaluate.py`; a property test compares the two for every
+request over small alphabets.
 
-Sets are numbers: of agents, tasks and sources, bit i stands for member i of the space; of policies,
-for policy i of `Access.policies`.
+Sets are integers used as bit masks: in a set of agents, tasks or sources, bit i stands for member i
+of the `Space`; in a set of policies, for policy i of `Access.policies`.
 """
 
 from collections import defaultdict
@@ -26,29 +26,30 @@ from policies.retrieval import Retrieval
 from policies.sets.role import Role
 
 Agent = NameClass | None
-"""A class of agent ids; None is the call without one."""
+"""A class of agent ids that no policy tells apart; None stands for calls that name no agent."""
 
 
 class Other(Enum):
-    """Every task that no policy names."""
+    """Stands for every task that no policy names."""
 
     OTHER = "other"
 
 
 OTHER = Other.OTHER
 Task = str | None | Other
-"""A task by its name; None is the call without one."""
+"""A task by its name; `OTHER` for every task that no policy names; None for calls that name no
+task."""
 
 ABSENT_AGENT = 1
-"""The call without an agent, in a set of agents."""
+"""The bit that stands for calls without an agent in a set of agents."""
 
 Effect = TypeVar("Effect", bound=Hashable)
 
 
 class Asked(NamedTuple):
-    """The subject of a question, which the classes must tell apart: patterns and names of agents
-    and sources, names of tasks. The classes also tell each of `each_source` from the others.
-    `steps` is the work that the question may take."""
+    """What a question is about, so that the classes of names tell it apart from the rest: patterns
+    and names of agents and sources, and names of tasks. Each of `each_source` gets told apart from
+    the others of them too. `steps` limits the work for the answer."""
 
     agents: tuple[str, ...] = ()
     tasks: tuple[str, ...] = ()
@@ -61,8 +62,8 @@ NOTHING = Asked()
 
 
 class Space:
-    """Everything in which requests by one role can differ, as far as its policies distinguish
-    it."""
+    """All the requests that one role can make, divided into the agents, tasks and sources that its
+    policies (and the question `asked`) distinguish."""
 
     def __init__(self, every: Sequence[Policy], asked: Asked, *, apart: bool) -> None:
         agents: list[Sequence[str]] = [asked.agents, *(p.permitted_agent_ids for p in every)]
@@ -84,16 +85,17 @@ class Space:
         self.sources: Sequence[NameClass] = self.source_names.classes
 
     def agents_of(self, entries: Iterable[str]) -> int:
-        """Return the agents that one of the entries matches. The space must have been asked about
-        these entries."""
+        """Return the set of agents that any of the entries matches. The entries must be from the
+        policies' lists or from `asked`."""
         return self.agents_named(self.agent_names.matched_by(entries))
 
     def named_agents(self, agents: int) -> int:
-        """Return those agents of a set that have a name, as classes of `agent_names`."""
+        """Return the agents of a set that have an id, as a set of classes of `agent_names`."""
         return agents >> 1
 
     def agents_named(self, classes: int) -> int:
-        """Return the set of agents of these classes: the reverse of `named_agents`."""
+        """Return a set of classes of `agent_names` as a set of agents: the reverse of
+        `named_agents`."""
         return classes << 1
 
     def tasks_of(self, names: Iterable[str | None]) -> int:
@@ -105,7 +107,8 @@ class Space:
 
 
 class Calls(NamedTuple):
-    """Calls by `agents` for `tasks` that all policies treat alike, whatever the source and level.
+    """A group of calls that all policies treat alike, whatever the source and level: those by any
+    of `agents` for any of `tasks`.
 
     `admitting` are the policies that apply to the agents. Of these, `permitting` allow the tasks,
     except for the sources that they deny, and `denying` deny the tasks.
@@ -119,17 +122,17 @@ class Calls(NamedTuple):
 
 
 class Access:
-    """The access that the policies of a role allow, on one or several `sides`, such as before and
-    after a change; a side is a set of `policies`.
+    """What the policies of a role allow, on one or several `sides`, such as before and after a
+    change. Each side is a set of `policies`.
 
-    `allowed_sources` and `denied_sources` hold the sources that the lists of each policy match.
+    `allowed_sources` and `denied_sources` hold, for each policy, the sources that its lists match.
     """
 
     def __init__(
         self, *sides: Iterable[Policy], asked: Asked = NOTHING, apart: bool = False
     ) -> None:
-        """Split the names into classes. With `apart`, the classes also tell apart patterns that are
-        in the same lists. Raises `TooManyClasses`."""
+        """Split all names into the classes that these policies distinguish. With `apart`, the
+        classes also tell patterns apart that occur in the same lists. Raises `TooManyClasses`."""
         # By name, so that the lowest bit is the policy that a decision names. What is on several
         # sides is one policy.
         every = (policy for side in sides for policy in side)
@@ -149,7 +152,8 @@ class Access:
         self._allowing, self._denying = cache(self._allowed_by), cache(self._denied_by)
 
     def calls(self, agents: int | None = None, tasks: int | None = None) -> Iterator[Calls]:
-        """Yield all calls, or those by `agents` for `tasks`. Raises `TooManyClasses`."""
+        """Yield all groups of calls, or only those by `agents` for `tasks`. Raises
+        `TooManyClasses`."""
         by_agent = _grouped(self._admitting(), agents)
         by_task = _grouped(self._task_effects(), tasks)
         for admitting, those_agents in by_agent.items():
@@ -159,22 +163,23 @@ class Access:
                 yield Calls(those_agents, those_tasks, admitting, permitting, denying)
 
     def allowed(self, calls: Calls, side: int = -1) -> list[int]:
-        """Return the sources that a side's policies allow at each level."""
+        """Return the sources that the policies of a side allow, as one set for each level, the
+        lowest first."""
         denied = self.denied(calls, side)
         passing = calls.permitting & side
         both = (self._allowing(passing & self._shared), self._allowing(passing & ~self._shared))
         return [(one | other) & ~denied for one, other in zip(*both, strict=True)]
 
     def denied(self, calls: Calls, side: int = -1) -> int:
-        """Return the sources that a side's policies deny explicitly."""
+        """Return the sources that the policies of a side deny explicitly."""
         # INVARIANT: an explicit denial by a policy that admits the agent overrides every allow.
         if calls.denying & side:
             return self.space.source_names.everything
         return self._denying(calls.admitting & side)
 
     def deciding(self, calls: Calls, among: int) -> dict[tuple[str, ...], int]:
-        """Return those sources of `among` that are allowed, by the policies that decisions name:
-        for each level that is allowed, the first policy by name."""
+        """Group the allowed sources of `among` by the policies that their decisions name: for each
+        level that is allowed, from the lowest, the first policy by name that allows it."""
         found: dict[tuple[str, ...], int] = {(): among & ~self.denied(calls)}
         for level in range(1, len(SENSITIVITIES) + 1):
             for names, sources in [each for each in found.items() if len(each[0]) == level - 1]:
@@ -188,11 +193,13 @@ class Access:
         return {names: sources for names, sources in found.items() if names and sources}
 
     def up_to(self, policies: int, level: int) -> int:
-        """Return those of `policies` that allow at least this many levels."""
+        """Return the policies of the set `policies` that allow at least the `level` lowest
+        sensitivity levels."""
         return policies & self._at_least[level - 1]
 
     def _allowed_by(self, policies: int) -> tuple[int, ...]:
-        """Return the sources that any of these policies allows, at each level."""
+        """Return the sources that any of these policies allows, as one set for each level, the
+        lowest first."""
         self.space.budget.spend(policies.bit_count())
         highest = [0] * len(SENSITIVITIES)
         for each in members(policies):
@@ -207,7 +214,7 @@ class Access:
         return found
 
     def _admitting(self) -> Iterator[int]:
-        """Return for each agent the policies that admit it."""
+        """Yield, for each agent, the set of policies that admit it."""
         everyone = 0
         admitting = [0] * len(self.space.agents)
         for at, policy in enumerate(self.policies):
@@ -218,8 +225,8 @@ class Access:
         return (each | everyone for each in admitting)
 
     def _task_effects(self) -> Iterator[tuple[int, int]]:
-        """Return for each task the policies whose allowing list has it, and the policies that deny
-        it."""
+        """Yield, for each task, the set of policies whose `allowed_tasks` admit it, and the set of
+        policies that deny it."""
         allowing: dict[Task, int] = defaultdict(int)
         denying: dict[Task, int] = defaultdict(int)
         every = 0
@@ -235,7 +242,8 @@ class Access:
 
 
 def _grouped(effects: Iterable[Effect], among: int | None) -> dict[Effect, int]:
-    """Return the members of each effect, as bits; only those `among`, if it is given."""
+    """Group the positions of equal values in `effects`, as a set for each value; only positions in
+    the set `among`, if it is given."""
     groups: dict[Effect, list[int]] = defaultdict(list)
     for at, effect in enumerate(effects):
         if among is None or among >> at & 1:
@@ -244,7 +252,8 @@ def _grouped(effects: Iterable[Effect], among: int | None) -> dict[Effect, int]:
 
 
 def _within(effects: Mapping[tuple[int, int], int], admitting: int) -> dict[tuple[int, int], int]:
-    """Return the members of each effect, as far as the policies `admitting` go."""
+    """Regroup `effects`, counting only the policies in `admitting`: members whose effects differ in
+    other policies alone are joined."""
     found: dict[tuple[int, int], int] = {}
     for (allowed, denied), those in effects.items():
         effect = allowed & admitting, denied & admitting
@@ -253,7 +262,7 @@ def _within(effects: Mapping[tuple[int, int], int], admitting: int) -> dict[tupl
 
 
 USER = "example-user"
-"""The user of each example: the policies say nothing about users."""
+"""The user id in each example request: policies say nothing about users."""
 
 _MEMBERS = ("agent_role", "agent_id", "user_id", "source_id", "sensitivity_level", "task_type")
 
@@ -261,8 +270,8 @@ _MEMBERS = ("agent_role", "agent_id", "user_id", "source_id", "sensitivity_level
 def example(
     role: str, agents: int, tasks: int, sources: int, level: Sensitivity, over: Space
 ) -> Retrieval:
-    """The simplest request that these sets of `over` contain: without an agent or a task if it can
-    be."""
+    """Return the simplest request in these sets of the space `over`: without an agent or a task if
+    the sets allow it."""
     agent_id = None
     if not agents & ABSENT_AGENT:
         agent_id = over.agent_names.shortest(over.named_agents(agents)).example
@@ -273,8 +282,8 @@ def example(
 
 
 def _task(tasks: int, over: Space) -> str | None:
-    """Return None if the tasks include it, else a name that a policy has, else a name that no
-    policy has."""
+    """Return a task of the set to show in an example: None if the set has calls without a task,
+    else a name that a policy has, else a new name that no policy has."""
     some = {over.tasks[each] for each in members(tasks)}
     if None in some:
         return None
@@ -290,7 +299,8 @@ def body(request: Retrieval) -> dict[str, Any]:
 
 
 def decided(request: Retrieval, role: Role | None) -> dict[str, Any]:
-    """Return `{decision, policy_name, check}`: the core's decision if checks 1 to 5 pass."""
+    """Return the core's decision on the request, assuming that checks 1 to 5 pass, as `{decision,
+    policy_name, check}`."""
     decision = evaluate_admitted(request, role)
     return {
         "decision": decision.decision,

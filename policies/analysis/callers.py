@@ -1,10 +1,12 @@
 """Finds who may act in a role, and which denials a call escapes by naming no agent.
 
-Registered agents, and the call without one, may act in it that pass the identity checks (1 to 4)
-with at least one of the tenant's keys. The checks are the core's own. Sessions and a freeze of the
-tenant are not part of it. A policy with `permitted_agent_ids` doesn't apply to a call without an
-agent, and another policy of the role may allow what it denies. `require_agent_id` closes this, for
-it refuses calls without an agent. Pure, and knows no file.
+Those may act in a role that pass the identity checks with at least one of the tenant's keys:
+registered agents, and calls that name none. The checks are the core's own. Sessions and a freeze of
+the tenant are not part of it.
+
+A policy with `permitted_agent_ids` doesn't apply to a call that names no agent, and another policy
+of the role may allow what it denies. The setting `require_agent_id` closes this gap: it refuses
+calls that name no agent. Pure, and knows no file.
 """
 
 from collections import defaultdict
@@ -20,7 +22,8 @@ from policies.retrieval import Retrieval
 
 
 class Registry(NamedTuple):
-    """A tenant's settings, its registered agents, and its keys that may evaluate now."""
+    """What decides who passes the identity checks: a tenant's settings, its registered agents, and
+    its keys that may evaluate now."""
 
     settings: TenantSettings
     agents: Sequence[Agent]
@@ -28,15 +31,15 @@ class Registry(NamedTuple):
 
 
 class Callers(NamedTuple):
-    """The callers who may act in one role: whether the call without an agent may, and the ids of
-    the agents that may."""
+    """The callers who may act in one role. `absent` says that a call may name no agent; `agents`
+    are the ids of the agents that may act in it."""
 
     absent: bool
     agents: tuple[str, ...]
 
 
 class CallersOfRoles:
-    """Finds the callers of each role in one registry."""
+    """Finds the callers of each role, by one registry."""
 
     def __init__(self, registry: Registry) -> None:
         self._settings = registry.settings
@@ -56,7 +59,7 @@ class CallersOfRoles:
         self._free = tuple(free.values())
 
     def of(self, role: str) -> Callers:
-        """Return the callers of one role; the agents' ids are sorted."""
+        """Return the callers of one role, with the agents' ids sorted."""
         free = [key for key in self._free if role in (key.permitted_roles or (role,))][:1]
         absent = any(self._passes(role, None, key) for key in free)
         agents = [
@@ -67,7 +70,7 @@ class CallersOfRoles:
         return Callers(absent, tuple(sorted(agents)))
 
     def _usable(self, agent: Agent, free: Sequence[Key]) -> Iterable[Key]:
-        """Return the keys that may pass for this agent; check 4 refuses all others."""
+        """Return the keys that may pass check 4 (binding) for this agent."""
         if agent.bound_key_id is not None:
             own = self._by_id.get(agent.bound_key_id)
             return () if own is None else (own,)
@@ -82,8 +85,8 @@ class CallersOfRoles:
 
 
 class Escape(NamedTuple):
-    """`entry` of the policy's list `key` denies nothing to a call without an agent, and `by` allows
-    some of it."""
+    """A denial that a call without an agent escapes: `entry` in the list `key` of `policy` does not
+    apply to it, and the policy `by` allows some of what the entry denies."""
 
     policy: Policy
     key: str
@@ -92,7 +95,7 @@ class Escape(NamedTuple):
 
 
 def escapes(policies: Sequence[Policy]) -> Iterator[Escape]:
-    """Yield every denial of a role's policies that a call without an agent escapes."""
+    """Yield every denial in the policies of a role that a call without an agent escapes."""
     always = [each for each in policies if not each.permitted_agent_ids]
     for policy in policies:
         if not policy.permitted_agent_ids:
@@ -117,8 +120,8 @@ def _allows_task(policy: Policy, task: str) -> bool:
 
 
 def _covers(entry: str, denied: Sequence[str]) -> bool:
-    """Return whether one of `denied` matches all that `entry` matches, as far as a simple
-    comparison can tell."""
+    """Return whether one entry of `denied` matches everything that `entry` matches. Compares only
+    equal texts and a `*` at the end, so it may miss some."""
     return any(
         each == entry
         or (each.endswith("*") and not is_pattern(each[:-1]) and entry.startswith(each[:-1]))

@@ -1,9 +1,9 @@
 """Finds where two sets of policies decide differently: exactly the requests that one allows and the
 other does not.
 
-A change is a product of agents, tasks, sources and levels, and exact: everything in it differs in
-the stated direction. There is none exactly if both sets decide every request alike, as far as
-checks 6 to 10 go.
+A change is a product of sets of agents, tasks, sources and levels. It is exact: every request in it
+differs, in the stated direction. There is no change exactly if both sets decide every request
+alike, as far as checks 6 to 10 go.
 """
 
 from collections import defaultdict
@@ -17,8 +17,9 @@ from policies.definitions.model import Policy
 
 
 class Change(NamedTuple):
-    """Requests whose answer changes. The sets are bits (`access.py`); `levels` are counts from the
-    lowest: those from `levels[0]` up to and without `levels[1]` change."""
+    """A group of requests that only one of two sets of policies allows. `widened` says that the new
+    one does. Agents, tasks and sources are bit masks (`access.py`). `levels` is a half-open range
+    of ranks: the levels from `levels[0]` up to `levels[1]`, exclusive, change."""
 
     agent_role: str
     widened: bool
@@ -29,7 +30,7 @@ class Change(NamedTuple):
 
 
 class RoleDifference(NamedTuple):
-    """The changes of one role, and the space in which they are."""
+    """The changes of one role, and the space to which their bit masks refer."""
 
     space: Space
     changes: tuple[Change, ...]
@@ -38,8 +39,8 @@ class RoleDifference(NamedTuple):
 def difference(
     old: Iterable[Policy], new: Iterable[Policy], steps: int = MAX_STEPS
 ) -> dict[str, RoleDifference]:
-    """Return the changes from `old` to `new` of each role that has some. Raises `TooManyClasses` if
-    one takes more than `steps`."""
+    """Return the changes from the policies `old` to `new`, for each role that has any. Raises
+    `TooManyClasses` if a role takes more than `steps`."""
     before, after = by_role(old), by_role(new)
     found = {}
     for role in sorted({*before, *after}):
@@ -62,7 +63,7 @@ def by_role(policies: Iterable[Policy]) -> dict[str, list[Policy]]:
 def role_difference(
     role: str, old: Sequence[Policy], new: Sequence[Policy], steps: int = MAX_STEPS
 ) -> RoleDifference:
-    """Return the changes of one role. Raises `TooManyClasses`."""
+    """Return the changes of one role from its policies `old` to `new`. Raises `TooManyClasses`."""
     access = Access(old, new, asked=Asked(steps=steps))
     before, after = access.sides
     found: dict[tuple[bool, tuple[int, int]], dict[tuple[int, int], int]]
@@ -82,8 +83,9 @@ def role_difference(
 
 
 def _changed(old: list[int], new: list[int]) -> dict[tuple[bool, tuple[int, int]], int]:
-    """Return the sources whose number of allowed levels changes, grouped by whether it grows and by
-    the numbers before and after; the arguments hold the sources that are allowed at each level."""
+    """Return the sources for which more or fewer levels are allowed than before. They are keyed by
+    whether it is more, and by the range of levels that changes. `old` and `new` hold the allowed
+    sources of each level."""
     if old == new:
         return {}
     was, is_now = ([-1, *each, 0] for each in (old, new))
@@ -96,8 +98,9 @@ def _changed(old: list[int], new: list[int]) -> dict[tuple[bool, tuple[int, int]
 
 
 def joined(sources: Mapping[tuple[int, int], int]) -> list[tuple[int, int, int]]:
-    """Return `sources` by agents and tasks as fewer products of all three: agents with the same
-    tasks and sources are joined first, then tasks with the same agents and sources."""
+    """Return `sources`, which is keyed by agents and tasks, as few products of agents, tasks and
+    sources: agents with the same tasks and sources are joined first, then tasks with the same
+    agents and sources."""
     agents_of: dict[tuple[int, int], int] = defaultdict(int)
     for (agents, tasks), those in sources.items():
         agents_of[tasks, those] |= agents
@@ -108,7 +111,8 @@ def joined(sources: Mapping[tuple[int, int], int]) -> list[tuple[int, int, int]]
 
 
 def _alike(old: Sequence[Policy], new: Sequence[Policy]) -> bool:
-    """Return whether both sides have the same bodies, so that nothing has to be analysed."""
+    """Return whether both sides have policies with the same content, so that nothing has to be
+    analysed."""
     return len(old) == len(new) and {_body(each) for each in old} == {_body(each) for each in new}
 
 

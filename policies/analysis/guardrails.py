@@ -1,9 +1,10 @@
 """Finds the request that breaks a guardrail (`policies/definitions/guardrail.py`).
 
 A guardrail that does not hold has a counterexample: a request that the core decides the wrong way.
-Identity and sessions (checks 1 to 5) are not part of it. Pure, and reads no file.
+Identity and sessions (checks 1 to 5) are not part of it. Pure, and reads no file. For each
+guardrail:
 
-    which roles it is about > what their policies say about its requests > the classes of those
+    find the roles it is about > the parts of their policies about its requests > their classes
 
 What a role is allowed depends on that role's policies alone. So a guardrail that holds keeps
 holding for every role whose policies stay as they are.
@@ -23,9 +24,10 @@ from policies.retrieval import Retrieval
 
 
 class GuardedRoles:
-    """The policies of some roles, to try guardrails on. With `every`, they are all that there are;
-    otherwise `always` is tried for these roles alone, since the others are as they were. To try one
-    on a role may take so many `steps`."""
+    """The policies of some roles, on which guardrails are tried. `every` says that these are all
+    roles with policies; otherwise an `always` guardrail is tried on these roles alone, since the
+    policies of the others have not changed. `steps` limits the work for one guardrail and one
+    role."""
 
     def __init__(
         self, roles: Mapping[str, Sequence[Policy]], *, every: bool, steps: int = MAX_STEPS
@@ -35,7 +37,8 @@ class GuardedRoles:
         self._steps = steps
 
     def counterexample(self, guardrail: Guardrail) -> Retrieval | None:
-        """Return a request that breaks the guardrail; None if it holds. Raises `TooManyClasses`."""
+        """Return a request that breaks the guardrail; None if the guardrail holds. Raises
+        `TooManyClasses`."""
         for name in _roles(guardrail, self.roles):
             role = self.roles.get(name, _Role(()) if self._every else None)
             found = None if role is None else _in_role(guardrail, name, role, self._steps)
@@ -45,8 +48,8 @@ class GuardedRoles:
 
 
 class _Role:
-    """The policies of a role. `allowed[rank]` are the sources that one of them allows at this
-    level, if nothing denies them."""
+    """The policies of one role. `allowed[rank]` are the entries of `allowed_sources` of those
+    policies that allow the level of that rank."""
 
     def __init__(self, policies: tuple[Policy, ...]) -> None:
         self.policies = policies
@@ -62,14 +65,14 @@ class _Role:
 
 
 def counterexample(guardrail: Guardrail, roles: Mapping[str, Sequence[Policy]]) -> Retrieval | None:
-    """Return a request that breaks the guardrail where `roles` are all policies in force; None if
-    it holds. Raises `TooManyClasses`."""
+    """Return a request that breaks the guardrail, if `roles` are all policies in force; None if the
+    guardrail holds. Raises `TooManyClasses`."""
     return GuardedRoles(roles, every=True).counterexample(guardrail)
 
 
 def _roles(guardrail: Guardrail, known: Mapping[str, Any]) -> list[str]:
-    """Return the roles that the guardrail is about. `always` names them: a role without policies is
-    allowed nothing."""
+    """Return the names of the roles that the guardrail is about. An `always` guardrail names its
+    roles, and they count even if they have no policies, since then they are allowed nothing."""
     excepted = matcher(guardrail.except_roles)
     if guardrail.kind == "always":
         return [role for role in guardrail.roles if not excepted(role)]
@@ -113,8 +116,9 @@ def _in_role(guardrail: Guardrail, name: str, role: _Role, steps: int) -> Retrie
 def _relevant(
     guardrail: Guardrail, named: Sequence[str], policies: Sequence[Policy]
 ) -> Iterator[Policy]:
-    """Return the parts of the policies that matter for requests that the guardrail describes.
-    Entries that match no such request make the analysis larger, and its answer no different."""
+    """Yield the policies reduced to those entries that matter for requests that the guardrail
+    describes. Other entries would make the analysis larger, and not change its answer. `named` are
+    the agents that the guardrail names."""
     its_sources, its_agents = overlaps_with(guardrail.sources), overlaps_with(named)
     for each in policies:
         allowed, denied = each.allowed_sources, each.denied_sources

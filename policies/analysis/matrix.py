@@ -1,7 +1,7 @@
-"""Makes a cell for each of some sources: the highest level that the policies of a role allow, and
-on what that depends.
+"""Makes a matrix of roles and sources: a cell says up to which level the policies of a role allow a
+source, and on what that depends.
 
-The sources are columns, as they are written: a pattern stands for all names that it matches.
+The sources are the columns, as policies write them: a pattern stands for all names that it matches.
 Identity and sessions (checks 1 to 5) are not part of it (`access.py`).
 """
 
@@ -19,9 +19,10 @@ from policies.definitions.model import RANK, SENSITIVITIES, Policy, Sensitivity
 AGENTS, TASKS, SOURCES = "agents", "tasks", "sources"
 
 _Allowed = tuple[int, ...]
-"""The sources that are allowed at each level."""
+"""The allowed sources, as one set for each level, the lowest first."""
 _Tables = Sequence[Mapping[_Allowed, int]]
-"""The tasks for which the policies allow the same, for each group of agents."""
+"""For each group of agents, the tasks for which the policies allow the same, keyed by what they
+allow."""
 
 
 class Cell(NamedTuple):
@@ -29,9 +30,9 @@ class Cell(NamedTuple):
 
     `level` is the highest level at which some request is allowed, `always` the highest at which
     every request is: by any agent, for any task, of any name that the pattern matches. Both are
-    None if there is no such level. Where they differ, `depends_on` says what decides at `level`
-    whether a request is allowed: `agents`, `tasks`, `sources`; there is a pair of requests that
-    differ in nothing else, and one of the two is allowed.
+    None if there is no such level. Where they differ, `depends_on` says on what it depends whether
+    a request at `level` is allowed: `agents`, `tasks`, `sources`. For each of these there is a pair
+    of requests that differ in nothing else, and only one of the two is allowed.
     """
 
     level: Sensitivity | None
@@ -40,8 +41,8 @@ class Cell(NamedTuple):
 
 
 def cells(policies: Sequence[Policy], columns: Sequence[str], steps: int = MAX_STEPS) -> list[Cell]:
-    """Return the cells of the columns, in their order. Raises `TooManyClasses` if that takes more
-    work than `steps`."""
+    """Return one role's cells for the columns, in the columns' order. Raises `TooManyClasses` if
+    that takes more than `steps`."""
     access = Access(policies, asked=Asked(each_source=tuple(columns), steps=steps))
     tables: dict[int, dict[_Allowed, int]] = defaultdict(lambda: defaultdict(int))
     for calls in access.calls():
@@ -63,14 +64,15 @@ def cells(policies: Sequence[Policy], columns: Sequence[str], steps: int = MAX_S
 
 
 def _highest(allowed: Sequence[bool]) -> Sensitivity | None:
-    """Return the highest level: a level allows those below it, too."""
+    """Return the highest level that is allowed, None if none is. `allowed` has a truth value for
+    each level, the lowest first; an allowed level allows those below it too."""
     count = sum(allowed)
     return SENSITIVITIES[count - 1] if count else None
 
 
 def _depends_on(tables: _Tables, span: int, rank: int) -> tuple[str, ...]:
-    """Return the names of what decides whether a request for one of the sources `span` is allowed
-    at a level."""
+    """Return on which of agents, tasks and sources it depends whether a request for one of the
+    sources `span` is allowed at the level of this rank."""
     by_agents: list[dict[int, int]] = []
     for table in tables:
         # Other levels and other sources tell tasks apart that are alike here.
@@ -88,8 +90,9 @@ def _depends_on(tables: _Tables, span: int, rank: int) -> tuple[str, ...]:
 
 
 class Columns(NamedTuple):
-    """The choice of sources to show: at most `most`, in order of their text, after `after`; only
-    those that overlap `pattern`, which then comes first."""
+    """Which sources to show as columns: at most `most` of them, in order of their text, beginning
+    after `after`. With `pattern`, only those that can match a name that it matches; the pattern
+    itself is then the first column."""
 
     pattern: str | None
     after: str | None
@@ -99,12 +102,12 @@ class Columns(NamedTuple):
 def matrix(
     roles: Mapping[str, Sequence[Policy]], wanted: Columns, steps: int, *, strict: bool
 ) -> dict[str, Any]:
-    """Return `{sources, next_source, roles: [{agent_role, cells: [{level, always, depends_on}],
-    fault}]}`: the sources that the roles' policies name, as they are written, and each role's
-    cells.
+    """Return the matrix as `{sources, next_source, roles: [{agent_role, cells: [{level, always,
+    depends_on}], fault}]}`. `sources` are the columns: the sources that the roles' policies name,
+    as they are written. `next_source` is the last of them if there are more, else null.
 
-    Each role may take so many `steps`. With `strict` this raises `TooManyClasses` for one that
-    takes more; otherwise it has the message as its `fault`, and null for its cells.
+    Each role may take `steps` of work. If a role takes more, `TooManyClasses` is raised with
+    `strict`; otherwise its `fault` has the message, and its cells are null.
     """
     columns, more = _columns(roles, wanted, steps)
     rows: list[dict[str, Any]] = []
@@ -141,8 +144,8 @@ def _columns(
 
 
 def covering(entries: Sequence[str], pattern: str | None) -> list[str]:
-    """Return those entries of a policy that match a name that `pattern` matches; all entries if
-    there is no pattern. An entry is included too if it takes too long to find out."""
+    """Return those entries of a policy that can match a name that `pattern` matches; all entries if
+    `pattern` is None. An entry is included too if it would take too long to find out."""
     if pattern is None:
         return list(entries)
     found = []

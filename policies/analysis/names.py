@@ -1,4 +1,4 @@
-"""Splits all names into classes that a set of lists can't tell apart.
+"""Splits all possible names into classes that a set of lists can't tell apart.
 
 A list holds exact names and patterns. Entries that are in the same lists form a group; two names
 belong to the same class if the same groups match both. There are finitely many classes, and a
@@ -16,8 +16,8 @@ from policies.definitions.wildcard import is_pattern, matcher
 from policies.ground.canonical import MAX_IDENTIFIER
 
 MAX_STEPS = 1_000_000
-"""The work that a question about one role may take: about half a second. Patterns can be written
-that have exponentially many classes."""
+"""The work that a question about one role may take, about half a second. It must be limited,
+because patterns can be written that have exponentially many classes."""
 
 
 class TooManyClasses(Exception):
@@ -35,14 +35,15 @@ class TooManyClasses(Exception):
 
 
 class Budget:
-    """The work that may still be done for a question about some lists."""
+    """The work that may still be done for one question. `lists` are the lists that it is about,
+    which the error names."""
 
     def __init__(self, lists: Sequence[Iterable[str]], steps: int = MAX_STEPS) -> None:
         self._lists = lists
         self._steps = self._left = steps
 
     def spend(self, steps: int) -> None:
-        """Raises `TooManyClasses` once more than the steps are spent."""
+        """Take `steps` from the budget. Raises `TooManyClasses` once it is overspent."""
         self._left -= steps
         if self._left < 0:
             patterns = (entry for each in self._lists for entry in filter(is_pattern, each))
@@ -50,8 +51,8 @@ class Budget:
 
 
 class NameClass(NamedTuple):
-    """Names that the same groups match. `matched` has bit i set if group i does; `example` is the
-    shortest such name."""
+    """A class of names that the same groups match. `matched` has bit i set if group i matches them;
+    `example` is the shortest such name."""
 
     matched: int
     example: str
@@ -59,10 +60,11 @@ class NameClass(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class NameClasses:
-    """All classes of all possible names. Sets of classes are numbers: bit i stands for class i.
+    """All classes of all possible names, for some lists. Sets of classes are bit masks: bit i
+    stands for class i.
 
-    Classes that fewer groups match come first. `names` has the class of each exact name that a list
-    holds, `covers` the classes that each group matches.
+    Classes that fewer groups match come first. `names` maps each exact name in a list to its class;
+    `covers` has, for each group, the classes that it matches.
     """
 
     groups: tuple[tuple[str, ...], ...]
@@ -77,15 +79,15 @@ class NameClasses:
         return (1 << len(self.classes)) - 1
 
     def matched_by(self, entries: Iterable[str]) -> int:
-        """Return the classes that one of `entries` matches; together, these entries are one or more
-        of the lists, or some of their groups."""
+        """Return the set of classes that any of `entries` matches. The entries must be whole lists
+        among those that were split, or whole groups of them."""
         found = 0
         for group in {self.group_of[entry] for entry in entries if entry in self.group_of}:
             found |= self.covers[group]
         return found
 
     def sorted_by_class(self, names: Iterable[str]) -> dict[int, list[str]]:
-        """Return these names, in their order, by the number of the class that each belongs to."""
+        """Return these names, in their order, keyed by the number of their class."""
         matchers = [(1 << bit, matcher(group)) for bit, group in enumerate(self.groups)]
         number = {each.matched: at for at, each in enumerate(self.classes)}
         found: dict[int, list[str]] = {}
@@ -97,7 +99,8 @@ class NameClasses:
         return found
 
     def shortest(self, chosen: int) -> NameClass:
-        """Return the chosen class with the shortest example; of equals, the first by its text."""
+        """Return, of the set of classes `chosen`, the class with the shortest example; of equally
+        short ones, the first by its text."""
         return min(
             (self.classes[each] for each in members(chosen)),
             key=lambda each: (len(each.example), each.example),
@@ -105,7 +108,7 @@ class NameClasses:
 
 
 def members(bits: int) -> Iterable[int]:
-    """Yield the numbers of the bits that are set, ascending."""
+    """Yield the numbers in a set given as a bit mask, ascending."""
     while bits:
         lowest = bits & -bits
         yield lowest.bit_length() - 1
@@ -113,7 +116,7 @@ def members(bits: int) -> Iterable[int]:
 
 
 def as_bits(numbers: Iterable[int]) -> int:
-    """Return the set of these numbers."""
+    """Return a set of numbers as a bit mask: the reverse of `members`."""
     found = bytearray()
     for each in numbers:
         byte, bit = divmod(each, 8)
@@ -124,7 +127,7 @@ def as_bits(numbers: Iterable[int]) -> int:
 
 
 def name_classes(lists: Sequence[Iterable[str]], budget: Budget | None = None) -> NameClasses:
-    """Return the classes that `lists` tell apart. Raises `TooManyClasses`."""
+    """Return the classes of names that `lists` tell apart. Raises `TooManyClasses`."""
     groups = _groups(lists)
     budget = budget or Budget(groups)
     patterns = [tuple(filter(is_pattern, group)) for group in groups]
@@ -153,7 +156,8 @@ def name_classes(lists: Sequence[Iterable[str]], budget: Budget | None = None) -
 
 
 def _groups(lists: Iterable[Iterable[str]]) -> tuple[tuple[str, ...], ...]:
-    """Return the entries of all lists, grouped by the lists that they are in."""
+    """Group the entries of all lists: two entries are in one group if they are in the same
+    lists."""
     lists_with: dict[str, int] = {}
     for at, entries in enumerate(dict.fromkeys(tuple(dict.fromkeys(each)) for each in lists)):
         for entry in entries:

@@ -1,8 +1,9 @@
 """Finds the names that patterns match together: by an automaton over all of them, and for two
 patterns as patterns again.
 
-A state is one number with a bit for each step of each pattern, and one for its end. Knows what
-`policies.definitions.wildcard.steps` says of a pattern, and nothing of what names mean.
+A state of the automaton is one integer, with a bit for each step of each pattern, and one for its
+end. Knows what `policies.definitions.wildcard.steps` says of a pattern, and nothing of what names
+mean.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
@@ -12,16 +13,18 @@ from policies.definitions.wildcard import Matcher, Step, Steps, is_pattern, matc
 from policies.ground.canonical import MAX_IDENTIFIER
 
 Spend = Callable[[int], None]
-"""A function that is told how much work is to come, and raises once that is too much."""
+"""A function that is called with the number of steps of work to come, and raises if they are too
+many."""
 
 # Characters that a name may have, for where any will do: readable ones first.
 _READABLE = "xyzabcdefghijklmnopqrstuvw0123456789"
 _STATE = 10
-"""The cost of a new state; one attempted transition costs 1."""
+"""The steps that a new state costs; to try one transition costs 1."""
 
 
 class Positions:
-    """The automaton of groups of patterns. A name matches a group if it matches one of them."""
+    """The automaton of groups of patterns. A name matches a group if it matches one of the group's
+    patterns."""
 
     def __init__(self, groups: Sequence[Iterable[str]], spend: Spend) -> None:
         self._spend = spend
@@ -60,14 +63,14 @@ class Positions:
         return end + 1
 
     def after(self, state: int, character: str) -> int:
-        """Return the state after one more character."""
+        """Return the state that follows `state` after one more character."""
         taken = state & (self._any | self._asked.get(character, 0))
         return self._settle(taken << 1 | (state & self._loops))
 
     def _settle(self, state: int) -> int:
-        """Drop the other positions of a group with an open end that was reached: it matches
-        whatever follows. Without this, a list of many `*word*` has a state for each subset of its
-        words."""
+        """Drop the positions of a group that no longer matter: once it has reached a pattern's open
+        end (a final `*`), it matches whatever follows. Without this, a list of many `*word*` has a
+        state for each subset of its words."""
         reached = state & self._open_ends
         if not reached:
             return state
@@ -89,14 +92,14 @@ class Positions:
             ends ^= end
 
     def matched(self, state: int) -> int:
-        """Return the groups that match a name which ends here, as bits."""
+        """Return the set of groups, as a bit mask, that match a name which ends in this state."""
         found = 0
         for group in self._groups_at(state & self._ends):
             found |= 1 << group
         return found
 
     def matched_by(self, name: str) -> int:
-        """Return the groups that match `name`."""
+        """Return the set of groups, as a bit mask, that match `name`."""
         self._spend(len(name) * self._weight)
         state = self.start
         for character in name:
@@ -106,16 +109,15 @@ class Positions:
         return self.matched(state)
 
     def _characters(self, state: int) -> Iterator[str]:
-        """Return the characters that lead somewhere in particular from here, and one that stands
-        for all others."""
+        """Yield the characters that some pattern requires in this state, and one that stands for
+        all others."""
         yield self.other
         for character, asked in self._asked.items():
             if state & asked:
                 yield character
 
     def shortest(self) -> dict[int, str]:
-        """Return the shortest name that matches, for each combination of groups that names
-        match."""
+        """Return, for each combination of groups that some name matches, the shortest such name."""
         found: dict[int, str] = {}
         seen: set[int] = set()  # without the start, which a name may lead back to
         ring = [(self.start, "")]
@@ -140,10 +142,9 @@ class Positions:
         self._spend(cost * self._weight)
 
     def beside(self, names: Mapping[str, int], wanted: Set[int]) -> dict[int, str]:
-        """Return for each of the `wanted` combinations of groups the shortest name that matches
-        just these groups and is not in `names`; a combination is left out if all such names are in
-        `names`, which has the groups that each name matches.
-        """
+        """Return, for each combination of groups in `wanted`, the shortest name that matches just
+        these groups and is not in `names`. `names` maps names to the groups that they match. A
+        combination is left out if all its names are in `names`."""
         listed = [name for name, matched in names.items() if matched in wanted]
         following: dict[str, set[str]] = {}
         for name in listed:
@@ -176,8 +177,8 @@ class Positions:
         return found
 
     def _beside(self, state: int, listed: Iterable[str]) -> list[str]:
-        """Return the characters to try: also the characters of listed names, and one that no listed
-        name has."""
+        """Return the characters to try in this state: those of `_characters`, the next characters
+        of listed names, and one that no listed name has there."""
         tried = {*self._characters(state), *listed}
         self._spend((len(self._asked) + len(tried)) * self._weight)
         if self.other in listed:
@@ -190,7 +191,7 @@ def _lowest(bits: int) -> int:
 
 
 def unused(characters: Iterable[str]) -> Iterator[str]:
-    """Yield the characters besides these, readable ones first."""
+    """Yield characters that are not among these and are no wildcards, readable ones first."""
     used = {*characters, "*", "?"}
     for character in _READABLE:
         if character not in used:
@@ -199,13 +200,13 @@ def unused(characters: Iterable[str]) -> Iterator[str]:
 
 
 _Place = tuple[int, int]
-"""The number of steps of each of the two patterns that have been taken."""
+"""A position in two patterns at once: the number of steps of each that have been taken."""
 _Move = tuple[Step, _Place]
 
 
 def common(one: str, other: str, spend: Spend) -> tuple[str, ...]:
-    """Return patterns that together match exactly the names that both match; an exact name is a
-    pattern, too. There can be exponentially many: then `spend` raises."""
+    """Return patterns that together match exactly the names that both `one` and `other` match; an
+    exact name is a pattern, too. There can be exponentially many: then `spend` raises."""
     both = _Both(steps(one), steps(other), spend)
     found: dict[str, None] = {}
     pending = [("", (0, 0))]
@@ -221,14 +222,14 @@ def common(one: str, other: str, spend: Spend) -> tuple[str, ...]:
 
 
 def meet(one: str, other: str, spend: Spend) -> bool:
-    """Return whether any name matches both patterns."""
+    """Return whether there is a name that both patterns match."""
     both = _Both(steps(one), steps(other), spend)
     return (0, 0) in both.useful
 
 
 class _Both:
-    """Two patterns at once: a character that takes a step of one also takes a step of the other, or
-    is in a run of the other."""
+    """An automaton that matches two patterns at once. A character that takes a step of one pattern
+    also takes a step of the other, or is part of a run (`*`) of the other."""
 
     def __init__(self, one: Steps, other: Steps, spend: Spend) -> None:
         self._one, self._other = one, other
@@ -253,7 +254,8 @@ class _Both:
         return found
 
     def _leading_to_the_end(self, spend: Spend) -> set[_Place]:
-        """Return the places that are reached from the start and lead to the end."""
+        """Return the positions from which both patterns can still be matched to their ends, of
+        those that the start leads to."""
         before: dict[_Place, list[_Place]] = {(0, 0): []}
         pending = [(0, 0)]
         while pending:
@@ -281,7 +283,7 @@ def _text(step: Step) -> str:
 
 
 def overlaps_with(others: Iterable[str]) -> Matcher:
-    """Return a function that tells whether an entry can match a name that one of `others`
+    """Return a function that tells if a name or pattern can match a name that one of `others`
     matches."""
     listed = tuple(others)
     matches = matcher(listed)

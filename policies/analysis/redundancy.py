@@ -1,13 +1,14 @@
-"""Finds which policies and entries of one role do nothing, and what decides their requests instead.
+"""Finds which policies and entries of one role do nothing, here called idle, and what decides their
+requests instead.
 
     a policy    does nothing if every request is decided alike without it, everything that it denies
                 is denied by another policy too, and it doesn't shorten the role's sessions
     an entry    does nothing if every request were decided alike if it matched no name, and, in a
                 denying list, if everything that it denies is denied by another entry too
 
-So a denial of what is not allowed anyway is kept: it will matter once a policy allows it. Each
-finding holds by itself: of two policies that do the same, each does nothing beside the other.
-`policy_name` in a decision may change, ALLOW and DENY don't.
+So a denial of something that is not allowed anyway is not idle: it will matter once a policy allows
+it. Each finding holds by itself: of two policies that do the same, each does nothing beside the
+other. Without an idle policy, `policy_name` in a decision may change, but ALLOW and DENY don't.
 """
 
 from collections import defaultdict
@@ -20,17 +21,18 @@ from policies.definitions.model import RANK, SENSITIVITIES, Policy
 from policies.definitions.wildcard import is_pattern
 
 _NAMED = 4
-"""The number of policies that an explanation names."""
+"""The most policies that an explanation names."""
 Outcome = Literal["allowed", "denied", "decided"]
 
 
 class Idle(NamedTuple):
-    """A policy, or an entry of it, that does nothing.
+    """A policy that does nothing, or an entry of one.
 
-    `key` is the entry's list, empty for the policy. `covered_by` are entries of the same list that
-    match all that it matches. Otherwise the requests that it is about are decided by the policies
-    `by`, of which at most four are named: all are allowed, all denied, or they are `decided` either
-    way. `by` is empty if it is about no request.
+    `key` is the name of the entry's list, empty if the whole policy is meant. `covered_by` are
+    entries of the same list that together match all that the entry matches. If there are none, the
+    requests that the policy or entry is about are decided by the policies `by`, of which at most
+    four are named; `outcome` says that all these requests are allowed, all are denied, or they are
+    decided either way. `by` is empty if it is about no request.
     """
 
     policy: Policy
@@ -44,7 +46,8 @@ class Idle(NamedTuple):
 def explained(
     access: Access, found: Idle, number: int, calls: Iterable[Calls], sources: int
 ) -> Idle:
-    """Return the finding with the policies that decide the requests in `calls` about `sources`."""
+    """Return the finding `found` with the policies that decide the requests in `calls` about
+    `sources` instead. `number` is the policy's in `access`."""
     parts = [
         (each, denied, part)
         for each in calls
@@ -54,8 +57,8 @@ def explained(
     level = RANK[found.policy.max_sensitivity] + 1
 
     def deciders(calls: Calls, denied: bool, among: int) -> Iterator[tuple[int, int]]:
-        """Return those of the policies `among`, each with the sources that it denies, or allows to
-        the same level."""
+        """Yield the policies of the set `among` that decide such calls, each with the sources that
+        it denies, or, if `denied` is false, allows up to the same level."""
         deciding = calls.admitting if denied else access.up_to(calls.permitting, level)
         for other in members(deciding & among):
             if not denied:
@@ -90,8 +93,8 @@ def explained(
 def _about(
     access: Access, key: str, number: int, calls: Calls, sources: int
 ) -> Iterator[tuple[bool, int]]:
-    """Yield those sources that the policy, or its list `key`, is about: the denied ones with True,
-    then the others with False."""
+    """Yield the sources that a policy, or its list `key`, is about: first True with those that are
+    denied, then False with the others. `number` is the policy's in `access`."""
     own = 0
     if calls.permitting >> number & 1 and not key.startswith("denied"):
         own |= access.allowed_sources[number]
@@ -105,9 +108,9 @@ def _about(
 
 
 class _Needed:
-    """The agents, tasks and sources of the requests that are decided otherwise without a policy, by
-    the policy's number. Held separately: the requests that only its allowing lists decide, and
-    those of its lists of denied tasks and of denied sources."""
+    """What each policy is needed for: the agents, tasks and sources of the requests that would be
+    decided otherwise without it, by the policy's number. Kept separately for its allowing lists,
+    its denied tasks and its denied sources."""
 
     def __init__(self, access: Access, every: Iterable[Calls]) -> None:
         self.agents: dict[int, int] = defaultdict(int)
@@ -151,7 +154,7 @@ class _Needed:
 
 
 def _once(sets: Iterable[int]) -> int:
-    """Return the members that exactly one of the sets has."""
+    """Return the members that are in exactly one of the sets, which are bit masks."""
     once = twice = 0
     for each in sets:
         twice |= once & each
@@ -160,8 +163,8 @@ def _once(sets: Iterable[int]) -> int:
 
 
 def idle(policies: Iterable[Policy]) -> Iterator[Idle]:
-    """Return the policies and entries that do nothing among these policies of one role, by policy.
-    Raises `TooManyClasses`."""
+    """Yield the policies and entries that do nothing among these policies, which must be all of one
+    role. Raises `TooManyClasses`."""
     access = Access(policies, apart=True)
     calls = list(access.calls())
     needed = _Needed(access, calls)
@@ -184,7 +187,7 @@ def _shortens_sessions(policy: Policy, policies: Iterable[Policy]) -> bool:
 def _idle_names(
     access: Access, needed: _Needed, number: int, calls: Iterable[Calls]
 ) -> Iterator[Idle]:
-    """Yield the idle entries of the lists with wildcards."""
+    """Yield the idle entries of a policy's lists that may hold wildcards: sources and agent ids."""
     policy, space = access.policies[number], access.space
     for key, names, used in (
         ("allowed_sources", space.source_names, needed.allowed_sources[number]),
@@ -210,7 +213,7 @@ def _idle_names(
 def _idle_tasks(
     access: Access, needed: _Needed, number: int, calls: Iterable[Calls]
 ) -> Iterator[Idle]:
-    """Yield the idle entries of the lists of tasks."""
+    """Yield the idle entries of a policy's lists of tasks."""
     policy, everything = access.policies[number], access.space.source_names.everything
     for key, used in (
         ("allowed_tasks", needed.allowed_tasks[number]),
@@ -224,14 +227,15 @@ def _idle_tasks(
 
 
 def _matched(names: NameClasses, entry: str) -> int:
-    """Return the classes of the names that an entry matches."""
+    """Return the set of classes of names that an entry matches."""
     if is_pattern(entry):
         return names.covers[names.group_of[entry]]
     return 1 << names.names[entry] if entry in names.names else 0
 
 
 def _alone(names: NameClasses, entry: str, entries: Iterable[str]) -> int:
-    """Return the classes of the names that `entry` matches and no other entry of `entries` does."""
+    """Return the set of classes of names that `entry` matches and no other entry of `entries`
+    does."""
     found = _matched(names, entry)
     for other in entries:
         # Two exact names may be in one class, and match different names.
@@ -241,7 +245,7 @@ def _alone(names: NameClasses, entry: str, entries: Iterable[str]) -> int:
 
 
 def _covering(names: NameClasses, entry: str, entries: Iterable[str]) -> tuple[str, ...]:
-    """Return a few of the other entries that together match all that `entry` matches."""
+    """Return few other entries that together match all that `entry` matches."""
     left = _matched(names, entry)
     others = [each for each in entries if each != entry]
     found = []

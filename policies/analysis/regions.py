@@ -1,4 +1,4 @@
-"""Writes a set of classes of names as a person would: patterns, exact names, and exceptions.
+"""Writes a set of classes of names as a person would: as patterns, exact names, and exceptions.
 
 The result matches exactly the names of the classes. Knows nothing of what the names mean.
 """
@@ -15,14 +15,16 @@ EVERYTHING = "*"
 
 
 class Region(NamedTuple):
-    """The names that match one of `any` and none of `besides`. Both hold patterns and names."""
+    """A description of names: those that match one of `any` and none of `besides`. Both hold
+    patterns and exact names."""
 
     any: tuple[str, ...]
     besides: tuple[str, ...] = ()
 
 
 class _Term(NamedTuple):
-    """The classes that all groups of `inside` match and none of `outside` does, as bits."""
+    """A set of classes described by groups: those that all groups of `inside` match, and none of
+    `outside`. `covered` is that set as a bit mask."""
 
     inside: tuple[int, ...]
     outside: tuple[int, ...]
@@ -30,7 +32,7 @@ class _Term(NamedTuple):
 
 
 class Writer:
-    """Writes sets of the classes of `names`, which are bits."""
+    """Writes sets of the classes of `names`, given as bit masks, as regions."""
 
     def __init__(self, names: NameClasses) -> None:
         self._names = names
@@ -53,8 +55,8 @@ class Writer:
         return tuple(Region(tuple(sorted(some)), besides) for besides, some in regions.items())
 
     def _term(self, chosen: int, left: int) -> _Term:
-        """Return a term that lies in `chosen` and covers the class of `left` that the fewest groups
-        match: so it covers many others, too."""
+        """Return a term within the set `chosen` that covers the class of `left` that the fewest
+        groups match; it mostly covers many other classes, too."""
         matched = self._names.classes[next(iter(members(left)))].matched
         mine = list(members(matched))
         self._spend(len(mine))
@@ -84,14 +86,15 @@ class Writer:
         return _Term(tuple(inside), tuple(outside), covered)
 
     def _narrowing(self, group: int, stubborn: int, wanted: int) -> tuple[int, int, int]:
-        """Rate how well `group` narrows a term: by what it excludes, by what it keeps, and then by
-        its length."""
+        """Rate how well `group` narrows a term, as a key for `max`: by how many unwanted classes it
+        excludes, by how many wanted ones it keeps, and then by its length."""
         self._spend(1)
         covers = self._covers[group]
         return (stubborn & ~covers).bit_count(), (wanted & covers).bit_count(), self._short(group)
 
     def _taking(self, group: int, unwanted: int, wanted: int) -> tuple[int, int, int]:
-        """Rate `group` as an exception: by what it leaves alone, and by what it takes away."""
+        """Rate `group` as an exception, as a key for `max`: by how few wanted classes it takes
+        away, by how many unwanted ones, and then by its length."""
         self._spend(1)
         covers = self._covers[group]
         return -(wanted & covers).bit_count(), (unwanted & covers).bit_count(), self._short(group)
@@ -100,7 +103,8 @@ class Writer:
         return -sum(map(len, self._names.groups[group]))
 
     def _regions(self, term: _Term) -> Iterable[Region]:
-        """Return regions: names that are listed as they are, and patterns with their exceptions."""
+        """Yield the term's regions: the exact names among its entries, and its patterns with their
+        exceptions."""
         names = self._names.names
         exact = tuple(
             entry
@@ -115,7 +119,7 @@ class Writer:
             yield Region(patterns, self._exceptions(term, patterns))
 
     def _together(self, groups: Sequence[int]) -> tuple[str, ...]:
-        """Return patterns that together match the names that a pattern of each of `groups`
+        """Return patterns that together match exactly the names that a pattern of each of `groups`
         matches."""
         found: tuple[str, ...] = (EVERYTHING,)
         for group in groups:
@@ -133,8 +137,8 @@ class Writer:
         return (other,) if one == EVERYTHING else common(one, other, self._spend)
 
     def _exceptions(self, term: _Term, patterns: Sequence[str]) -> tuple[str, ...]:
-        """Return the entries of the groups left out, except for those that `patterns` don't
-        meet."""
+        """Return the exceptions of a term: the entries of its `outside` groups, without those that
+        match nothing that `patterns` match."""
         reached = self._names.everything
         for group in term.inside:
             reached &= self._covers[group]

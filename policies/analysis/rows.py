@@ -1,5 +1,5 @@
-"""Writes what the analysis found as rows of JSON (`TOOLS.md`, Rows): agents, tasks,
-sources and levels, with an example for each change that the core itself decides on both sides.
+"""Writes what the analysis found as rows of JSON (`TOOLS.md`, Rows): agents, tasks, sources and
+levels, with an example for each change that the core itself decides on both sides.
 
 Everything that a row matches is as the row says, and nothing is left out.
 """
@@ -32,7 +32,7 @@ Wire = dict[str, Any]
 
 
 class RowWriter:
-    """Writes rows about requests in `space`."""
+    """Writes rows about requests whose sets belong to `space`."""
 
     def __init__(self, space: Space) -> None:
         self._space = space
@@ -40,7 +40,8 @@ class RowWriter:
         self._sources = Writer(space.source_names)
 
     def row(self, role: str, agents: int, tasks: int, sources: int) -> Wire:
-        """Return the members that all rows have, but for the levels."""
+        """Return the members that every row has, except the levels. The sets are bit masks of the
+        writer's space."""
         named = self._agents.written(self._space.named_agents(agents))
         absent = [ABSENT] if agents & ABSENT_AGENT else []
         return {
@@ -62,7 +63,8 @@ class RowWriter:
 
 
 def _items(regions: Iterable[Region], written: Callable[[str], Any]) -> Iterator[Any]:
-    """Return regions as items of a row: patterns and names, or an object with exceptions."""
+    """Yield regions as items of a row: each pattern and name by itself, or, with exceptions, an
+    object `{any, except}`."""
     for region in regions:
         some, besides = ([written(each) for each in side] for side in region)
         if besides:
@@ -72,12 +74,14 @@ def _items(regions: Iterable[Region], written: Callable[[str], Any]) -> Iterator
 
 
 def _agent(entry: str) -> str | Wire:
-    """Return a pattern, or an agent's id."""
+    """Return a pattern or an agent's id as an item of a row. An id that would be read as `absent`
+    becomes an object."""
     return {"name": entry} if entry == ABSENT else entry
 
 
 def _task(name: str) -> str | Wire:
-    """Return a task by its name; a name that would be read as something else becomes an object."""
+    """Return a task's name as an item of a row. A name that would be read as `absent` or `*`
+    becomes an object."""
     return {"name": name} if name in (ABSENT, EVERYTHING) else name
 
 
@@ -86,8 +90,9 @@ def difference_rows(
     old: dict[str, list[Policy]],
     new: dict[str, list[Policy]],
 ) -> Wire:
-    """Return `{newly_allowed: [row], newly_denied: [row]}`. Each row has an example, an evaluate
-    body, and what the core decides about it `before` and `after`."""
+    """Return the differences as `{newly_allowed: [row], newly_denied: [row]}`. `old` and `new` are
+    the policies of each role. Each row has an `example`, which is the body of an evaluation, and
+    what the core decides about it `before` and `after`."""
     found: Wire = {"newly_allowed": [], "newly_denied": []}
     for role, each in differences.items():
         writer = RowWriter(each.space)
@@ -116,13 +121,14 @@ def access_rows(
     level: Sensitivity | None = None,
     callers: Callers | None = None,
 ) -> list[Wire]:
-    """Return the rows of the access that the policies of a role allow, as far as it concerns the
-    question `asked`; `policies` of a row names the policies that allow it. With `level`, only the
-    access at that level. Raises `TooManyClasses`.
+    """Return rows of what the policies of a role allow, as far as it concerns the question `asked`;
+    `policies` in a row names the policies that allow it. With `level`, only what is allowed at that
+    level. Raises `TooManyClasses`.
 
-    With `callers`, those of the role, only what one of them may read: rows then have `agent_ids`,
-    the registered agents among the row's agents, and `agents` holds `absent` only where the call
-    without one is possible."""
+    With `callers`, those of the role, only what one of them may read. Rows then have `agent_ids`,
+    the registered agents among the row's agents, and `agents` holds `absent` only where a call may
+    name no agent.
+    """
     access = Access(policies, asked=asked)
     over = access.space
     agents = over.agents_of(asked.agents) if asked.agents else None

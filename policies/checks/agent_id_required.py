@@ -1,5 +1,4 @@
-"""Check 1: where the tenant requires agent ids, the call has one (`CONTRACT.md`, The ten
-checks)."""
+"""Check 1: the call names an agent, if the tenant requires that (`CONTRACT.md`, The ten checks)."""
 
 from policies.checks.finding import PASSED, SKIPPED, CheckFinding, Facts, failed
 from policies.retrieval import Retrieval

@@ -1,4 +1,5 @@
-"""Check 7: the policy admits the agent (`CONTRACT.md`, The ten checks)."""
+"""Check 7: the policy applies to the call's agent, by `permitted_agent_ids` (`CONTRACT.md`, The ten
+checks)."""
 
 from policies.checks.finding import PASSED, SKIPPED, CheckFinding, failed
 from policies.retrieval import Retrieval

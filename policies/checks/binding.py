@@ -1,5 +1,5 @@
-"""Check 4: a bound key serves only its agent, and a bound agent uses only its key (`CONTRACT.md`,
-The ten checks)."""
+"""Check 4: a key that is bound to an agent serves only this agent, and an agent that is bound to a
+key uses only this key (`CONTRACT.md`, The ten checks)."""
 
 from policies.checks.finding import PASSED, SKIPPED, CheckFinding, Facts, failed
 from policies.retrieval import Retrieval

@@ -1,4 +1,5 @@
-"""The input and the result of a check. Knows no particular check."""
+"""The input of a check, which is `Facts`, and its result, a `CheckFinding`. Knows no particular
+check."""
 
 from collections.abc import Callable
 from enum import Enum
@@ -18,7 +19,7 @@ class CheckOutcome(Enum):
 
 
 class CheckFinding(NamedTuple):
-    """The outcome of one check. A failure also carries the `policy_name` of the denial, and a
+    """The result of one check. If it failed, it also has the `policy_name` of the denial, and a
     reason that names the two values that were compared."""
 
     outcome: CheckOutcome
@@ -41,7 +42,7 @@ class Facts(NamedTuple):
     `agent` is the registry entry of the call's `agent_id`, or None if there is no entry. `session`
     is None if the call names no session, or one that was never claimed or not looked up. `role` is
     None if no active policy has the call's role. `revision` is the policy set's. `sources` are the
-    levels that the tenant states of its sources, None if it states none.
+    sensitivity levels that the tenant states for its sources, None if it states none.
     """
 
     settings: TenantSettings

@@ -25,4 +25,4 @@ CLAUSE: tuple[ClauseCheck, ...] = (agent_permitted, task, source, sensitivity)
 
 CHECKS: tuple[CallCheck | ClauseCheck, ...] = (*CALL, *CLAUSE)
 NAMES: tuple[str, ...] = tuple(check.__name__ for check in CHECKS)
-"""The values that a decision's `check` can take."""
+"""The names of the ten checks in order, which are the values that a decision's `check` can take."""

@@ -1,4 +1,5 @@
-"""A policy as a file defines it, the values of a file with their lines, and the faults of both.
+"""A policy as a file defines it, the values of a file with their lines, and the faults found in
+either.
 
 Knows neither YAML nor files: `policies.definitions.load` parses a file into `Node`s, and
 `policies.definitions.forms` checks them.
@@ -14,8 +15,9 @@ _MAX_FAULTS = 100
 
 
 class DefinitionFault(NamedTuple):
-    """A fault and where it is. `file` is relative to the policy directory; `line` counts from 1,
-    and 0 means the whole file; `key` is empty if the fault concerns no key."""
+    """Something wrong in a policy file, and where it is. `file` is relative to the policy
+    directory; `line` counts from 1, and 0 means the whole file; `key` is empty if the fault
+    concerns no key."""
 
     file: str
     line: int
@@ -38,7 +40,7 @@ class LoadError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """A policy as a file defines it, and its place there. `body` holds every field of a policy; an
+    """A policy as a file defines it, with its place there. `body` holds every field of a policy; an
     absent list is empty and an absent scalar is None. The store adds the id and the version."""
 
     file: str
@@ -47,12 +49,13 @@ class Definition:
 
 
 FROM_ENVIRONMENT = "environment"
-"""The tag of a value from the environment, whose text may be that of any kind of scalar."""
+"""The tag of a `Node` whose value comes from an environment variable. Its text may be read as a
+scalar of any kind."""
 
 
 class Node(NamedTuple):
-    """A value in a file. `tag` is `map`, `list`, or the scalar's kind (`str`, `int`, …); `value` is
-    the members by key, the items, or the scalar's text."""
+    """A value in a file. `tag` is `map`, `list`, or the scalar's kind (`str`, `int`, …). `value` is
+    a dict of members by key, a list of items, or the scalar's text."""
 
     line: int
     tag: str
@@ -76,14 +79,16 @@ class DefinitionFaults:
         """the file has so many faults that checking it stopped"""
 
     def __init__(self, file: str, base: Path = Path()) -> None:
-        """`base` is the folder that paths in the file are relative to."""
+        """Begin a list of faults for `file`. `base` is the folder to which paths in the file are
+        relative."""
         self.file: Final = file
         self.base: Final = base
         self.found: list[DefinitionFault] = []
 
     def place(self, key: str, step: str | int) -> str:
-        """Return what a fault calls a member (`step` is its key) or an item of the value at `key`:
-        the line tells where it is, so the key of the member is enough."""
+        """Return the key under which a fault of a member or item is reported. `key` is that of the
+        mapping or list; `step` is the member's key, or the item's index. The line tells where it
+        is, so a member's own key is enough."""
         return label(step) if isinstance(step, str) else key
 
     def add(self, line: int, key: str, message: str) -> None:
@@ -97,7 +102,8 @@ class DefinitionFaults:
 
 
 def printable(text: str) -> str:
-    """Return text from a file, or the name of one, as one line that a terminal only shows."""
+    """Return a text from a file, or the name of a file, escaped so that it is one line that a
+    terminal only shows."""
     # A message is one line of a log: a line break in a name must not begin another. A terminal
     # would obey the escape sequences of a file's name, and a name that is not UTF-8 can't be
     # printed.
@@ -105,7 +111,7 @@ def printable(text: str) -> str:
 
 
 def shown(text: str) -> str:
-    """Return text from a file, quoted for a message: in backticks, on one line, at most 64
+    """Return a text from a file, quoted for a message: in backticks, on one line, at most 64
     characters."""
     plain = printable(text)
     return f"`{plain[:64]}…`" if len(plain) > 64 else f"`{plain}`"
@@ -131,7 +137,7 @@ def unknown_key(
 
 
 def surrogate_fault(text: str) -> str | None:
-    """Return the fault of a text that UTF-8 can't encode: it holds a lone surrogate."""
+    """Return a fault if the text has a lone surrogate, which UTF-8 can't encode; None otherwise."""
     if text.isprintable() or text.isascii():
         return None  # a surrogate is neither
     lone = any("\ud800" <= character <= "\udfff" for character in text)

@@ -1,7 +1,7 @@
 """Declares the forms that a value in a YAML file may have: text, choice, number, path, list.
 `policies.definitions.records` has those of mappings with known keys.
 
-A form is a rule written once. `read` checks a value with it and keeps the line of every fault;
+A form is a rule written once. Its `read` checks a value and keeps the line of every fault; its
 `schema` says the same as JSON Schema (2020-12), for editors. Knows no particular key: those are
 declared in `policy_form.py` and its neighbours, and beside the settings of each program.
 """
@@ -19,7 +19,7 @@ from policies.ground.canonical import CONTROL_CHARACTERS, MAX_IDENTIFIER, identi
 
 Schema = dict[str, Any]
 Fault = Callable[[str], str | None]
-"""Returns what is wrong with a text; None if it is fine."""
+"""A function that returns what is wrong with a text; None if nothing is."""
 
 _TAG_NAMES = {
     "bool": "a truth value",
@@ -31,11 +31,11 @@ _TAG_NAMES = {
 
 
 class Form(Protocol):
-    """The form of one value: what it may be."""
+    """The rule for one value in a file: which values are valid, and how they are read."""
 
     def read(self, key: str, node: Node, faults: DefinitionFaults) -> Any:
-        """Return the value in `node`. Each fault is added to `faults`, under `key`; the value is
-        then of no use."""
+        """Return the value in `node`. Each fault is added to `faults`, under `key`; if there was
+        one, don't use the value."""
 
     def schema(self) -> Schema:
         """Return the JSON Schema of the values that `read` accepts."""
@@ -43,8 +43,8 @@ class Form(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """A string. `limits` says in JSON Schema what `fault` says of a text; `empty` is the fault of
-    one that is empty or null, if it has its own."""
+    """A string. `fault` says what is wrong with a text, and `limits` says the same as JSON Schema.
+    `empty` is the message for a text that is empty or null, if that has a message of its own."""
 
     fault: Fault
     limits: Mapping[str, Any] = field(default_factory=dict)
@@ -68,11 +68,12 @@ class Text:
 
 _NAME_LIMITS = {"minLength": 1, "maxLength": MAX_IDENTIFIER}
 IDENTIFIER = Text(identifier_fault, {**_NAME_LIMITS, "pattern": f"^[^{CONTROL_CHARACTERS}]*$"})
-"""A name, byte for byte (`CONTRACT.md`, Requests)."""
+"""The form of a name, which is kept byte for byte (`CONTRACT.md`, Requests)."""
 
 
 def exact_name(why: str) -> Text:
-    """A name that is not a pattern; `why` says the reason in a fault."""
+    """Return the form of a name without wildcards. `why` is the reason that a fault gives for
+    refusing a pattern."""
 
     def fault(text: str) -> str | None:
         wrong = f"must not contain `*` or `?`, but is {shown(text)}: {why}"
@@ -82,8 +83,9 @@ def exact_name(why: str) -> Text:
 
 
 def spelt(pattern: re.Pattern[str], wrong: str, empty: str = "") -> Text:
-    """A text that the pattern matches from its start; all of it, if the pattern ends in `\\Z`.
-    `wrong` is the fault of another, behind the text itself, and `empty` that of an empty one."""
+    """Return the form of a text that the pattern matches from its start; if the pattern ends in
+    `\\Z`, it must match the whole text. The fault of any other text is the text itself followed by
+    `wrong`; `empty` is the fault of an empty text."""
 
     def fault(text: str) -> str | None:
         return None if pattern.match(text) else f"{shown(text)} {wrong}"
@@ -95,8 +97,8 @@ def spelt(pattern: re.Pattern[str], wrong: str, empty: str = "") -> Text:
 
 @dataclass(frozen=True, slots=True)
 class Parsed:
-    """A text that `parse` turns into the value; its `ValueError` is the fault. With `scalar`, the
-    text may also be one that YAML takes for a number or a truth value."""
+    """A string that `parse` turns into the value; if it raises `ValueError`, the message is the
+    fault. With `scalar`, a number or truth value in YAML is accepted too, as text."""
 
     parse: Callable[[str], Any]
     limits: Mapping[str, Any] = field(default_factory=dict)
@@ -117,13 +119,14 @@ class Parsed:
 
 
 LISTEN = Parsed(ListenAddress.parse, {"pattern": ":[0-9]{1,5}$"})
-"""An address to listen at."""
+"""The form of an address to listen on, such as `127.0.0.1:8700`."""
 
 
 @dataclass(frozen=True, slots=True)
 class FilePath:
-    """A path, relative to the folder of the file that names it. `empty` says what an empty one is.
-    `load` reads what it leads to; its `ValueError` is the fault."""
+    """A path, relative to the folder of the file that names it. `empty` says what an empty path
+    means: a fault, None, or the folder itself. `load` is called with the path to try what is there;
+    if it raises `ValueError`, the message is the fault."""
 
     empty: Literal["fault", "none", "folder"] = "none"
     load: Callable[[Path], object] | None = None
@@ -150,7 +153,7 @@ class FilePath:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """One of a few words."""
+    """One of a few words, which are `values`."""
 
     values: tuple[str, ...]
 
@@ -167,7 +170,7 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Flag:
-    """`true` or `false`."""
+    """A truth value, `true` or `false`."""
 
     def read(self, key: str, node: Node, faults: DefinitionFaults) -> bool | None:
         # YAML 1.1 also takes `yes`, `on` and others for truth values; one spelling is enough.
@@ -183,7 +186,7 @@ class Flag:
 
 @dataclass(frozen=True, slots=True)
 class WholeNumber:
-    """A number from 1 on, of at most `digits` decimal digits."""
+    """A whole number of 1 or more, with at most `digits` decimal digits."""
 
     digits: int
 
@@ -205,7 +208,7 @@ class WholeNumber:
 
 @dataclass(frozen=True, slots=True)
 class ListOf:
-    """A list. `of` names its entries in a fault."""
+    """A list of values of the form `item`. `of` names the entries in a fault."""
 
     item: Form
     of: str = ""
@@ -236,7 +239,8 @@ class ListOf:
 
 @dataclass(frozen=True, slots=True)
 class Some:
-    """A list that has an entry: where an absent list means all, an empty one would be a riddle."""
+    """A list that must not be empty. It is for lists that mean "all" if they are absent, where an
+    empty list would be ambiguous."""
 
     item: ListOf
     instead: str = "leave it out for all"
@@ -256,7 +260,7 @@ class Some:
 
 @dataclass(frozen=True, slots=True)
 class Optional:
-    """A value that counts as absent if it is empty, as in `industry:`."""
+    """A value of the form `item` that counts as absent if it is empty, as in `industry:`."""
 
     item: Form
 
@@ -268,8 +272,8 @@ class Optional:
 
 
 def or_null(schema: Schema) -> Schema:
-    """Return a schema that takes null too. It stays one schema where it can: editors say more of a
-    value that doesn't fit one schema than of one that fits neither of two."""
+    """Return a schema that accepts null too. It stays one schema where possible, rather than become
+    a choice of two: editors explain a mismatch with one schema better."""
     if "enum" in schema:
         return {**schema, "enum": [*schema["enum"], None]}
     if isinstance(schema.get("type"), str):
@@ -279,8 +283,8 @@ def or_null(schema: Schema) -> Schema:
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """A mapping from names that its author chooses to values of one form. `of` names these in a
-    fault; `name` is the form of the names."""
+    """A mapping whose keys are names that its author chooses, with values of the form `item`. `of`
+    names these values in a fault; `name` is the form of the names."""
 
     item: Form
     of: str = ""
@@ -303,8 +307,8 @@ class Named:
 
 
 def actual(node: Node) -> str:
-    """Return the value that the file has instead, as YAML understands it: often not as the author
-    meant it."""
+    """Return the end of a message that says which value the file has instead, as YAML understands
+    it, since that is often not what the author meant."""
     if node.tag == "str":
         return f", not {shown(node.value)}"
     if node.tag in ("list", "map"):

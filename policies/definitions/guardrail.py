@@ -1,5 +1,5 @@
-"""Defines guardrails, the rules that hold whatever a policy says, and the keys of their file: the
-values and the meaning of each (`TOOLS.md`, Guardrails).
+"""Defines guardrails, which are rules that must hold whatever policies say, and the keys of their
+file: the values and the meaning of each (`TOOLS.md`, Guardrails).
 
     never     no request that it describes is allowed
     always    every request that it describes is allowed
@@ -28,17 +28,18 @@ from policies.definitions.records import Key, Record
 Kind = Literal["never", "always"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 ABSENT = "absent"
-"""Stands for the call without an agent, or without a task."""
+"""The word that stands, in `agents` and `tasks`, for calls that name no agent, or no task."""
 MEMBERS = ("roles", "except_roles", "agents", "sources", "levels", "tasks")
 """The members by which a guardrail describes requests."""
 MAX_ENTRIES = 1000
-"""The most entries of one member, as many as a policy's list may have."""
+"""The most entries that one member of a guardrail may list, as many as a policy's list may have."""
 MAX_GUARDRAILS = 200
-"""The most guardrails of one tenant: each costs work whenever a policy changes."""
+"""The most guardrails that a tenant may have: each costs work whenever a policy changes."""
 
 
 class Guardrail(NamedTuple):
-    """A rule about requests. An empty member means all; `agents` and `tasks` may hold `absent`."""
+    """A rule about the requests that its members describe. `kind` is `never` or `always`. An empty
+    member means all; `agents` and `tasks` may hold `absent`."""
 
     name: str
     kind: Kind
@@ -51,27 +52,27 @@ class Guardrail(NamedTuple):
 
     @classmethod
     def of(cls, name: str, kind: Kind, members: Mapping[str, Sequence[str]]) -> "Guardrail":
-        """Return the guardrail with these members, an absent one meaning all."""
+        """Return a guardrail with these members. A member that is absent means all."""
         given = {key: tuple(value) for key, value in members.items()}
         return cls(name, kind, **cast("Any", given))
 
     @classmethod
     def from_wire(cls, body: Mapping[str, Any]) -> "Guardrail":
-        """Parse the document that `to_wire` wrote."""
+        """Parse a guardrail in the form that `to_wire` returns."""
         kind = next(each for each in KINDS if each in body)
         return cls.of(body["name"], kind, body[kind])
 
     def to_wire(self) -> dict[str, Any]:
-        """Return `{name, never: {…}}` or `{name, always: {…}}`, as in a file: without empty
-        members."""
+        """Return the guardrail as in a file: `{name, never: {…}}` or `{name, always: {…}}`, without
+        empty members."""
         members = {key: list(getattr(self, key)) for key in MEMBERS}
         given = {key: value for key, value in members.items() if value}
         return {"name": self.name, self.kind: given}
 
 
 class DefinedGuardrail(NamedTuple):
-    """A guardrail and where it is: `file` is relative to the policy directory, `line` counts from
-    1."""
+    """A guardrail and where it is defined: `file` is relative to the policy directory, `line`
+    counts from 1."""
 
     file: str
     line: int
@@ -120,7 +121,7 @@ _GUARDRAIL = Record(
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """One guardrail of a file, with its place there."""
+    """The form of one guardrail in a file, which is read with its place."""
 
     def read(self, key: str, node: Node, faults: DefinitionFaults) -> DefinedGuardrail | None:
         before = len(faults.found)
@@ -148,11 +149,13 @@ GUARDRAIL_FILE = Record(
     },
     "must be a mapping with the key `guardrails`",
 )
-"""A whole file. Reading it gives `DefinedGuardrail`s, and None for each that has faults."""
+"""The form of a whole guardrail file. Reading it gives `DefinedGuardrail`s, and None for each
+guardrail that has faults."""
 
 
 def refuse_duplicates(found: list[DefinedGuardrail], faults: DefinitionFaults) -> None:
-    """Add a fault for each name that is used before. JSON Schema can't say this."""
+    """Add a fault for each guardrail whose name an earlier one has. JSON Schema can't express
+    this."""
     first: dict[str, DefinedGuardrail] = {}
     for each in found:
         other = first.setdefault(each.guardrail.name, each)

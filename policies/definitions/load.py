@@ -1,9 +1,8 @@
-"""Loads policies from files `<dir>/<tenant_id>/<industry>/<process_group>.yaml`, a tenant's
-guardrails from `<dir>/<tenant_id>/guardrails.yaml`, and with them everything else that its files
-put in force.
+"""Loads policies from files `<dir>/<tenant_id>/<industry>/<process_group>.yaml`, and a tenant's
+guardrails from `<dir>/<tenant_id>/guardrails.yaml`.
 
-Each file of policies is `policies: […]`. This is the only module of the services that imports a
-YAML parser. Knows the encoding and limits of a file, and the line of each value.
+A file of policies has the form `policies: […]`. This is the only module of the services that
+imports a YAML parser. Knows the encoding and limits of a file, and the line of each value.
 `policies.definitions.policy_files` finds the files; `policies.definitions.policy_form` and
 `policies.definitions.guardrail` say what they may hold. Knows no store.
 """
@@ -42,7 +41,7 @@ from policies.ground.canonical import identifier_fault
 from policies.ground.errors import worded
 
 MAX_FILE = 1024 * 1024
-"""The limit on a policy file, in bytes."""
+"""The most bytes that a policy file may have."""
 
 _MAX_DEPTH = 8  # a policy file needs 4; each level is a call of `_node`
 _CORE = "tag:yaml.org,2002:"
@@ -54,7 +53,8 @@ _resolve: Callable[[type[yaml.Node], str, tuple[bool, bool]], str] = (
 
 
 def load_tenant(root: Path, tenant_id: str) -> list[Definition]:
-    """Return the tenant's definitions in order of file and line; empty if the tenant has no folder.
+    """Return the policies in a tenant's files, in order of file and line; empty if the tenant has
+    no folder.
 
     Raises `LoadError` with every fault of every file: one fault rejects all of the tenant's files.
     """
@@ -74,8 +74,7 @@ def load_tenant(root: Path, tenant_id: str) -> list[Definition]:
 
 
 def load_file(path: Path) -> list[Definition]:
-    """Return the definitions in one file, wherever it is. Raises `LoadError` with all its
-    faults."""
+    """Return the policies in one file, wherever it is. Raises `LoadError` with all its faults."""
     definitions, faults = _load(path, str(path))
     faults += _duplicates(definitions)
     if faults:
@@ -84,7 +83,8 @@ def load_file(path: Path) -> list[Definition]:
 
 
 def _duplicates(definitions: list[Definition]) -> Iterator[DefinitionFault]:
-    """Yield a fault for each name used more than once. Names are compared byte for byte."""
+    """Yield a fault for each policy whose name an earlier one has. Names are compared byte for
+    byte."""
     first: dict[str, Definition] = {}
     for each in definitions:
         other = first.setdefault(each.body["name"], each)
@@ -117,7 +117,7 @@ def _load(path: Path, file: str) -> tuple[list[Definition], list[DefinitionFault
 
 
 def read_text(path: Path, faults: DefinitionFaults) -> str | None:
-    """Return the text of a YAML file; None if it can't be read, and then the reason is in
+    """Return the text of a YAML file; None if it can't be read, after adding the reason to
     `faults`."""
     try:
         # Only regular files: reading a pipe or device with a policy file's name would block
@@ -144,8 +144,8 @@ def read_text(path: Path, faults: DefinitionFaults) -> str | None:
 
 
 def fault_in_text(text: str, faults: DefinitionFaults) -> bool:
-    """Return whether the text has a character that no YAML may have; its place is then in
-    `faults`."""
+    """Return whether the text has a character that is not allowed in YAML. If so, a fault with its
+    line is added to `faults`."""
     control = Reader.NON_PRINTABLE.search(text)
     if control is None:
         return False
@@ -168,8 +168,8 @@ def _line(event: Event) -> int:
 
 
 def parse_tree(text: str, faults: DefinitionFaults, key: str = "policies") -> Node | None:
-    """Return the single document in `text`; None if it can't be parsed, and then the reason is in
-    `faults`. `key` is the list that the file is for."""
+    """Parse the single YAML document in `text`; None if it can't be parsed, after adding the reason
+    to `faults`. `key` is the top-level list that such a file should have, for the message."""
     found: Node | None = None
     try:
         events = yaml.parse(text, Loader=_LOADER)
@@ -192,7 +192,7 @@ def parse_tree(text: str, faults: DefinitionFaults, key: str = "policies") -> No
 
 
 def _line_of(error: Exception, text: str) -> int:
-    """Return the line that the parser's error is about, 0 if it names none."""
+    """Return the number of the line that a parser's error is about, 0 if it names none."""
     problem, context = getattr(error, "problem_mark", None), getattr(error, "context_mark", None)
     if problem is None or context is None:
         mark = problem or context
@@ -239,8 +239,8 @@ def _items(events: Iterator[Event], faults: DefinitionFaults, depth: int) -> Ite
 
 
 def _members(events: Iterator[Event], faults: DefinitionFaults, depth: int) -> dict[str, Node]:
-    """Return the values by key. Each gets its key's line, since a block value starts on a later
-    line."""
+    """Return the values of a YAML mapping by key. Each gets the line of its key, since a block
+    value starts on a later line."""
     members: dict[str, Node] = {}
     for event in events:
         if isinstance(event, CollectionEndEvent):
@@ -258,7 +258,7 @@ def _members(events: Iterator[Event], faults: DefinitionFaults, depth: int) -> d
 
 
 class TenantDefinitions(NamedTuple):
-    """Everything that a tenant's files put in force."""
+    """The policies and guardrails that a tenant's files define."""
 
     policies: list[Definition]
     guardrails: list[DefinedGuardrail]
@@ -267,7 +267,7 @@ class TenantDefinitions(NamedTuple):
 def load_definitions(root: Path, tenant_id: str) -> TenantDefinitions:
     """Return the policies and guardrails in a tenant's files; both are empty if it has no folder.
 
-    Raises `LoadError` with every fault of every file: one rejects all of the tenant's files.
+    Raises `LoadError` with every fault of every file: one fault rejects all of the tenant's files.
     """
     faults: list[DefinitionFault] = []
     policies: list[Definition] = []
@@ -286,15 +286,15 @@ def load_definitions(root: Path, tenant_id: str) -> TenantDefinitions:
 
 
 def load_guardrails(root: Path, tenant_id: str) -> list[DefinedGuardrail]:
-    """Return the guardrails of a tenant's file, in its order; empty if it has none. Raises
-    `LoadError` with all its faults."""
+    """Return the guardrails of a tenant's file, in its order; empty if there is no such file.
+    Raises `LoadError` with all its faults."""
     path = guardrail_file(root, tenant_id)
     return [] if path is None else load_guardrail_file(path, str(path.relative_to(root)))
 
 
 def load_guardrail_file(path: Path, file: str | None = None) -> list[DefinedGuardrail]:
-    """Return the guardrails in one file, wherever it is; `file` is its name in faults. Raises
-    `LoadError` with all its faults."""
+    """Return the guardrails in one file, wherever it is. `file` is the name of the file in faults,
+    by default its path. Raises `LoadError` with all its faults."""
     faults = DefinitionFaults(str(path) if file is None else file)
     found: list[DefinedGuardrail] = []
     try:

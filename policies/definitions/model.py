@@ -1,8 +1,7 @@
-"""Defines the things that a decision is made from: policy, agent, key, session, and a tenant's
-settings.
+"""The data types from which a decision is made: policy, agent, key, session, candidate, and a
+tenant's settings.
 
-Knows their fields (`CONTRACT.md`) and their wire form, but not how they are stored or
-compared.
+Knows their fields (`CONTRACT.md`) and their wire form, but not how they are stored or compared.
 """
 
 from collections.abc import Iterable
@@ -15,7 +14,7 @@ from policies.definitions.wildcard import Matcher, matcher
 from policies.ground.canonical import encode, identifier_fault
 
 Sensitivity = Literal["low", "medium", "high", "critical"]
-"""Ascending (`CONTRACT.md`, Evaluation)."""
+"""A sensitivity level; the levels ascend from `low` to `critical` (`CONTRACT.md`, Evaluation)."""
 SENSITIVITIES: tuple[Sensitivity, ...] = get_args(Sensitivity)
 
 RANK: dict[str, int] = {name: rank for rank, name in enumerate(SENSITIVITIES)}
@@ -25,17 +24,18 @@ AGENT_STATUSES: tuple[AgentStatus, ...] = get_args(AgentStatus)
 
 Scope = Literal["evaluate", "read", "admin", "sidecar"]
 SCOPES: tuple[Scope, ...] = get_args(Scope)
-"""The scopes of a tenant's key. The superadmin's key belongs to no tenant and is in no list."""
+"""The scopes that a tenant's key may have. The superadmin's key belongs to no tenant and is in no
+list."""
 
 NO_AGENT = "absent"
-"""The member of a list of agents that stands for calls that name no agent."""
+"""The entry in a key's `agent_ids` that stands for calls that name no agent."""
 
 SessionState = Literal["active", "expired", "revoked"]
 
 
 def _members(document: object, names: Iterable[str]) -> dict[str, Any]:
-    """Return the named fields of `document`. Tuples become lists: JSON has no tuples, and readers
-    compare the values with lists."""
+    """Return the named fields of `document` as a dict. Tuples become lists: JSON has no tuples, and
+    readers compare the values with lists."""
     members = {name: getattr(document, name) for name in names}
     return {name: list(v) if type(v) is tuple else v for name, v in members.items()}
 
@@ -47,7 +47,7 @@ def _matcher(patterns: tuple[str, ...]) -> Matcher:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """A policy (`CONTRACT.md`, Policies), with the id and version that a decision cites."""
+    """A policy (`CONTRACT.md`, Policies), with the id and the version that a decision cites."""
 
     policy_id: str
     version: int
@@ -64,13 +64,13 @@ class Policy:
     process_group: str | None = None
 
     def to_wire(self) -> dict[str, Any]:
-        """Return a policy's fields, and `policy_id` and `version`."""
+        """Return the policy as a JSON object, with its `policy_id` and `version`."""
         return _members(self, self.__slots__)
 
     @classmethod
     def from_wire(cls, wire: dict[str, Any]) -> "Policy":
-        """Parse the document that `to_wire` wrote. An optional list that is absent or null becomes
-        empty."""
+        """Parse a policy in the form that `to_wire` returns. An optional list that is absent or
+        null becomes empty."""
         return cls(
             policy_id=wire["policy_id"],
             version=wire["version"],
@@ -91,10 +91,10 @@ class Policy:
 
 @dataclass(frozen=True, slots=True)
 class Agent:
-    """The part of a registry entry that a decision needs. `permitted_roles` is never empty: the
-    publisher fills in the registry's default, `[agent_role]`, and puts that role first if it is
-    permitted. `wire` holds the canonical bytes, encoded once because every decision on this agent
-    cites them."""
+    """The part of an agent's registry entry that a decision needs. `permitted_roles` is never
+    empty: the publisher fills in the registry's default, `[agent_role]`, and puts that role first
+    if it is permitted. `wire` holds the entry in canonical bytes, encoded once because every
+    decision on this agent cites them."""
 
     agent_id: str
     status: AgentStatus
@@ -118,13 +118,13 @@ class Agent:
 @dataclass(frozen=True, slots=True)
 class Key:
     """The part of an API key's entry that a decision needs; never the secret. `expires_at` is in
-    microseconds since 1970 UTC, None for never. `digest` is the SHA-256 under which a policy set
-    has the key, empty for one that is not from there. `wire` is as in `Agent`.
+    microseconds since 1970 UTC, None for a key that never expires. `digest` is the SHA-256 under
+    which a policy set has the key, empty for a key that is not from there. `wire` is as in `Agent`.
 
-    Only a key of scope `sidecar` has `agent_ids` and `sidecar_ids`, with the wildcards `*` and `?`.
-    `agent_ids` is None for one that was made before keys had them: it may speak for every agent, as
-    every sidecar. With `agent_ids`, `sidecar_ids` is None for a key that may speak as any sidecar
-    whose id no other live key uses; the control API knows which those are.
+    Only a key of scope `sidecar` has `agent_ids` and `sidecar_ids`, which may use the wildcards `*`
+    and `?`. `agent_ids` is None for a key that was made before keys had this list: it may speak for
+    every agent, and as every sidecar. With `agent_ids`, `sidecar_ids` is None for a key that may
+    speak as any sidecar whose id no other live key uses; the control API knows which ids those are.
     """
 
     key_id: str
@@ -160,8 +160,9 @@ class Key:
         )
 
     def may_speak_for_agent(self, agent_id: str | None) -> bool:
-        """Return whether a sidecar with this key may decide, claim and report for this agent. None
-        is a call that names no agent, which `*` and `absent` admit."""
+        """Return whether a sidecar with this key may decide, claim sessions and report for this
+        agent. None stands for a call that names no agent, which the entries `*` and `absent`
+        admit."""
         if self.agent_ids is None or "*" in self.agent_ids:
             return True
         if agent_id is None:
@@ -169,17 +170,18 @@ class Key:
         return agent_id != NO_AGENT and _matcher(self.agent_ids)(agent_id)
 
     def may_speak_as_sidecar(self, sidecar_id: str) -> bool:
-        """Return whether a sidecar with this key may have this id, as far as the key itself
+        """Return whether a sidecar with this key may use this sidecar id, as far as the key itself
         tells."""
         return self.sidecar_ids is None or _matcher(self.sidecar_ids)(sidecar_id)
 
     @property
     def names_sidecars(self) -> bool:
-        """True if the key itself lists the sidecars that it speaks as."""
+        """True if the key alone decides as which sidecars it may speak, without a look at other
+        keys."""
         return self.agent_ids is None or self.sidecar_ids is not None
 
     def live(self, now: int) -> bool:
-        """Return whether the key has not expired at `now` (microseconds)."""
+        """Return whether the key has not expired at `now`, in microseconds since 1970 UTC."""
         return self.expires_at is None or now < self.expires_at
 
 
@@ -202,24 +204,24 @@ class Session:
 
 
 class Candidate(NamedTuple):
-    """A policy set that is evaluated beside the active one, and never decides. `revision` is that
-    of the policy set in which the candidate was first listed."""
+    """A policy set that is evaluated beside the active one, and never decides. `revision` is the
+    active policy set's when the candidate was first listed."""
 
     name: str
     revision: int
 
 
 MAX_CANDIDATES = 3
-"""Candidates that a tenant may have at once."""
+"""The most candidates that a tenant may have at once."""
 
 
 @dataclass(frozen=True, slots=True)
 class TenantSettings:
-    """A tenant's settings as a decision applies them. `require_agent_id` is the effective rule: the
-    global flag OR the tenant's (`CONTRACT.md`, Tenants). `session_ttl_minutes` is the default where
-    no policy of the role sets one. `frozen_at` is when the tenant was frozen, in microseconds since
-    1970 UTC; None if it is not (`CONTRACT.md`, Incident controls). `candidates` are in order of
-    name."""
+    """A tenant's settings as a decision applies them. `require_agent_id` is true if the global
+    setting or the tenant's is (`CONTRACT.md`, Tenants). `session_ttl_minutes` is the default where
+    no policy of the role sets a limit. `frozen_at` is when the tenant was frozen, in microseconds
+    since 1970 UTC; None if it is not (`CONTRACT.md`, Incident controls). `candidates` are in order
+    of name."""
 
     tenant_id: str
     require_agent_id: bool = False
@@ -261,7 +263,7 @@ class TenantSettings:
 
 
 def _candidates(wire: object) -> tuple[Candidate, ...]:
-    """Return the candidates in a tenant's document. One in a form that is not known is left out: a
+    """Return the candidates in a tenant's document. A candidate in an unknown form is left out: a
     candidate must never be the reason why a decision fails, or why its record is refused."""
     found = (
         Candidate(each["name"], each["revision"])

@@ -4,11 +4,11 @@
     <dir>/<tenant_id>/guardrails.yaml                    guardrails
     <dir>/<tenant_id>/…/*_test.yaml                      tests of the policies, at any depth
 
-Knows folders, links, and the extra names that editors and Kubernetes create. Opens no file. What an
-author would wrongly believe to be in force is found too: a misplaced file, which is a fault; a
-folder that belongs to no tenant; and a file named like tests that defines policies. Until there
-were tests, such a file was one of policies. Nothing else in a file of tests keeps policies from
-being loaded, so nothing else of it is read here.
+Knows folders, links, and the extra names that editors and Kubernetes create. Opens no file but
+those of tests. Also finds files that an author would wrongly believe to be in force: a misplaced
+file, which is a fault; a folder that belongs to no tenant; and a file named like tests that defines
+policies, as such files did before tests existed. Nothing else in a file of tests keeps policies
+from being loaded, so nothing else in it is read here.
 """
 
 import difflib
@@ -26,20 +26,20 @@ GUARDRAILS = "guardrails.yaml"
 TESTS = "_test.yaml"
 _BESIDE = f", and a tenant's guardrails are in <tenant_id>/{GUARDRAILS}"
 MAX_DEPTH = 8
-"""The number of folder levels below a tenant's folder that are searched for tests."""
+"""The most levels of folders below a tenant's folder that are searched for tests."""
 
 _Misplaced = Callable[[Path, str], None]
 
 
 def tenants(root: Path) -> list[str]:
-    """Return the tenants that have a folder, sorted. Raises `LoadError` if `root` is not a
-    directory: a missing mount must not look like tenants without policies."""
+    """Return the ids of the tenants that have a folder in `root`, sorted. Raises `LoadError` if
+    `root` is not a directory: a missing mount must not look like tenants without policies."""
     # `strays` reports the folders whose names can't be a tenant's.
     return [path.name for path in _entries(root) if path.is_dir() and not _fault(path.name)]
 
 
 def strays(root: Path) -> list[DefinitionFault]:
-    """Return the policy files and folders in `root` that can't belong to any tenant."""
+    """Return a fault for each policy file and folder in `root` that can't belong to any tenant."""
     # Escaped: such a name may hold line breaks, or not be text.
     return [
         DefinitionFault(ascii(path.name)[1:-1], 0, "", f"belongs to no tenant: {FORM}")
@@ -50,8 +50,8 @@ def strays(root: Path) -> list[DefinitionFault]:
 
 
 def files(root: Path, tenant_id: str) -> tuple[list[Path], list[DefinitionFault]]:
-    """Return the tenant's policy files, sorted, and the faults of misplaced ones. Both are empty if
-    the tenant has no folder. Raises `LoadError` like `tenants`."""
+    """Return the tenant's policy files, sorted, and the faults of misplaced files. Both are empty
+    if the tenant has no folder. Raises `LoadError` as `tenants` does."""
     found: list[Path] = []
     faults: list[DefinitionFault] = []
     if not has_folder(root, tenant_id):
@@ -76,8 +76,8 @@ def files(root: Path, tenant_id: str) -> tuple[list[Path], list[DefinitionFault]
 
 
 def guardrail_file(root: Path, tenant_id: str) -> Path | None:
-    """The tenant's file of guardrails; None if it has none. Raises `LoadError` like `tenants`, or
-    if the file is a link out of the tenant's folder."""
+    """Return the path of the tenant's guardrail file; None if there is none. Raises `LoadError` as
+    `tenants` does, or if the file is a link out of the tenant's folder."""
     if not has_folder(root, tenant_id):
         return None
     tenant = root / tenant_id
@@ -94,8 +94,8 @@ def guardrail_file(root: Path, tenant_id: str) -> Path | None:
 
 
 def policy_tests(root: Path, tenant_id: str) -> list[Path]:
-    """Yield the tenant's files of tests, `*_test.yaml` at any depth, sorted. Raises `LoadError`
-    like `tenants`, or if a folder can't be read or a link leads out of the tenant's folder."""
+    """Return the tenant's test files, `*_test.yaml` at any depth, sorted. Raises `LoadError` as
+    `tenants` does, or if a folder can't be read or a link leads out of the tenant's folder."""
     faults: list[DefinitionFault] = []
 
     def misplaced(path: Path, message: str) -> None:
@@ -150,7 +150,8 @@ def _entries(root: Path) -> list[Path]:
 
 
 def has_folder(root: Path, tenant_id: str) -> bool:
-    """Whether the tenant has a folder. Raises `LoadError` if `root` is not a directory."""
+    """Return whether the tenant has a folder in `root`. Raises `LoadError` if `root` is not a
+    directory."""
     # A volume that is not mounted must not remove every policy of the tenant.
     if not root.is_dir():
         raise LoadError([DefinitionFault(str(root), 0, "", "is not a directory")])
@@ -160,8 +161,8 @@ def has_folder(root: Path, tenant_id: str) -> bool:
 
 
 def leads_inside(path: Path, home: Path) -> bool:
-    """Return whether `path`, which may be a link, leads to something inside `home`, a resolved
-    path."""
+    """Return whether `path`, which may be a link, leads to something inside the folder `home`, a
+    resolved path."""
     try:
         found = path.resolve()
         # From Python 3.13 on, a link that points to itself is returned as it is.
@@ -172,7 +173,7 @@ def leads_inside(path: Path, home: Path) -> bool:
 
 def _listed(folder: Path, unreadable: _Misplaced) -> list[Path]:
     """Return the folder's entries, sorted, without hidden ones such as `.loans.yaml.swp` and
-    `..data`."""
+    `..data`. If the folder can't be read, call `unreadable` and return an empty list."""
     try:
         return sorted(path for path in folder.iterdir() if not path.name.startswith("."))
     except OSError as error:
@@ -181,13 +182,14 @@ def _listed(folder: Path, unreadable: _Misplaced) -> list[Path]:
 
 
 def _is_yaml(path: Path) -> bool:
-    """Return whether the path may be that of a policy file: it is YAML, and not a test."""
+    """Return whether the path may be that of a policy file, by its name: it ends as YAML does, and
+    not as a test."""
     return path.suffix.lower() in (".yaml", ".yml") and not is_test(path)
 
 
 def is_test(path: Path) -> bool:
-    """Return whether the path is that of a file of tests. Such a file defines no policies, wherever
-    it is."""
+    """Return whether the path is that of a test file, by its name. Such a file defines no policies,
+    wherever it is."""
     return path.name.endswith(TESTS)
 
 
@@ -198,12 +200,12 @@ def _fault(name: str) -> str | None:
 # The member `policies` of a whole file, in a block or in braces.
 _POLICIES = re.compile(rb"""^(?:\{ ?)?["']?policies["']? ?:""", re.MULTILINE)
 _SEARCHED = 1024 * 1024
-"""The limit on a file of tests that is searched for policies, in bytes; a larger file can't be one
-of policies."""
+"""The most bytes of a test file that are searched for policies; a larger file can't be a policy
+file."""
 
 
 def policies_among_tests(root: Path, tenant_id: str) -> Iterator[DefinitionFault]:
-    """Yield a fault for each file of tests of the tenant that defines policies, and for each link
+    """Yield a fault for each of the tenant's test files that defines policies, and for each link
     out of its folder."""
     try:
         paths = policy_tests(root, tenant_id)
@@ -219,7 +221,8 @@ def policies_among_tests(root: Path, tenant_id: str) -> Iterator[DefinitionFault
 
 
 def _read(path: Path) -> bytes:
-    """Return the file's bytes; none if it can't be read, since then its content is unknown."""
+    """Return the first bytes of a file, up to `_SEARCHED`; empty if it can't be read, since then
+    its content is unknown."""
     try:
         return path.read_bytes()[:_SEARCHED] if path.is_file() else b""
     except OSError:
@@ -227,9 +230,10 @@ def _read(path: Path) -> bytes:
 
 
 DEFAULT = "default"
-"""The tenant that every installation has."""
+"""The id of the tenant that every installation has."""
 MAX_FOLDERS = 20
-"""The limit on reported folders: each is compared with every tenant's name."""
+"""The most folders that are reported as unowned, since each is compared with every tenant's
+name."""
 _BYTECODE = (
     "__pycache__"  # Python writes it beside the modules that are next to the sample policies
 )
@@ -237,7 +241,8 @@ _ASSIGNED_ID = re.compile(r"ten_[0-9A-Za-z]{22}\Z")
 
 
 class UnownedFolder(NamedTuple):
-    """A folder without a tenant, and the tenant with the most similar id or name, if any."""
+    """A folder that belongs to no tenant. `nearest` is the id of the tenant with the most similar
+    id or name, None if none is similar."""
 
     folder: str
     nearest: str | None
@@ -249,8 +254,8 @@ class UnownedFolder(NamedTuple):
 
 def unowned(folders: Iterable[str], tenants: Mapping[str, str]) -> list[UnownedFolder]:
     """Return those of `folders` that no tenant owns, at most `MAX_FOLDERS`. `tenants` maps ids to
-    names; names are compared too, since a folder is often named after the tenant instead of its
-    id."""
+    names. To find the nearest tenant, names are compared too, since a folder is often named after
+    the tenant instead of its id."""
     left = [folder for folder in folders if folder not in tenants and folder != _BYTECODE]
     by_spelling: dict[str, str] = {}
     for tenant_id, name in tenants.items():
@@ -261,8 +266,8 @@ def unowned(folders: Iterable[str], tenants: Mapping[str, str]) -> list[UnownedF
 
 
 def unlikely(folders: Iterable[str]) -> list[UnownedFolder]:
-    """Return the folders that probably belong to no tenant, like `unowned` but without a list of
-    tenants: a tenant is `default` or has an assigned id."""
+    """Return the folders that probably belong to no tenant, judged without a list of tenants: a
+    tenant's id is `default`, or has the form of an assigned id."""
     return unowned((each for each in folders if not _ASSIGNED_ID.match(each)), {DEFAULT: DEFAULT})
 
 

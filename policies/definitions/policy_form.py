@@ -1,5 +1,5 @@
-"""The keys of a policy file (`CONTRACT.md`, Policies): the values that each may hold, and its
-meaning."""
+"""The form of a policy file (`CONTRACT.md`, Policies): its keys, the values that each may hold, and
+what each means."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -64,14 +64,14 @@ _POLICY = Record(
 )
 
 FIELDS = tuple(_POLICY.keys)
-"""A policy's fields, in the order of `CONTRACT.md`, Policies."""
+"""The names of a policy's fields, in the order of `CONTRACT.md`, Policies."""
 
 LISTS = tuple(name for name, key in _POLICY.keys.items() if key.form is _NAMES)
 
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """One policy of a file, with its place there."""
+    """The form of one policy in a file, which is read with its place."""
 
     def read(self, key: str, node: Node, faults: DefinitionFaults) -> Definition | None:
         before = len(faults.found)
@@ -89,4 +89,5 @@ POLICY_FILE = Record(
     {"policies": Key(ListOf(_Entry()), "The tenant's policies in this file.", required=True)},
     "must be a mapping with the key `policies`",
 )
-"""A whole file. Reading it gives `Definition`s, and None for each that has faults."""
+"""The form of a whole policy file. Reading it gives `Definition`s, and None for each policy that
+has faults."""

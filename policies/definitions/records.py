@@ -1,6 +1,6 @@
-"""Declares the forms of mappings with known keys: one that stays a mapping, and one that becomes a
-dataclass, whose fields give the keys, their types, their defaults and the sentences on them.
-"""
+"""Declares the forms of mappings with known keys. A `Record` stays a mapping; a `Declared` mapping
+becomes a dataclass, whose fields give the keys, their types, their defaults and the sentences that
+explain them."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, dataclass, fields
@@ -24,9 +24,10 @@ from policies.ground.settings import sentences
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """One key of a mapping. `says` is a sentence for the author who hovers over it. A required key
-    that is absent has the fault `absent`; any other is read as if it had `default`, if that is not
-    None. Without `nullable`, null is no way of leaving it out."""
+    """The declaration of one key of a mapping. `form` is the form of its value. `says` is the
+    sentence that an editor shows to the author. If a `required` key is missing, the fault is
+    `absent`; any other missing key is read as if it had `default`, unless that is None. If
+    `nullable` is false, null does not count as leaving the key out."""
 
     form: Form
     says: str = ""
@@ -37,8 +38,8 @@ class Key:
 
 
 class Section:
-    """One mapping of a file, for rules on several of its keys: which are there, and which have been
-    found faulty."""
+    """One mapping of a file while it is read, for rules about several of its keys together. It
+    knows which keys are present, and which had faults."""
 
     def __init__(self, key: str, node: Node, faults: DefinitionFaults) -> None:
         self.faults = faults
@@ -47,18 +48,18 @@ class Section:
         self._faulty: set[str] = set()
 
     def has(self, key: str) -> bool:
-        """Return whether the file gives `key` a value."""
+        """Return whether the file gives `key` a value other than null."""
         node = self._node.value.get(key)
         return node is not None and node.tag != "null"
 
     def complain(self, key: str, fault: str) -> None:
-        """Report what is wrong with the value of `key`; with the mapping, if `key` is empty."""
+        """Add a fault about the value of `key`, or about the whole mapping if `key` is empty."""
         self._faulty.add(key)
         line = self._node.value.get(key, self._node).line
         self.faults.add(line, self._place(key) if key else self._key, fault)
 
     def complained(self, key: str) -> bool:
-        """Return whether a fault of `key` has been reported."""
+        """Return whether the value of `key` had a fault."""
         return key in self._faulty
 
     def read(self, key: str, form: Form, node: Node) -> Any:
@@ -69,7 +70,7 @@ class Section:
         return value
 
     def items(self, key: str) -> list["Section"]:
-        """Return the mappings in the list at `key`."""
+        """Return the mappings in the list at `key`, as sections."""
         node = self._node.value.get(key)
         listed = enumerate(node.value) if node is not None and node.tag == "list" else ()
         places = ((self.faults.place(self._place(key), index), each) for index, each in listed)
@@ -81,23 +82,24 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A mapping with known keys. `wrong` is the fault of anything else."""
+    """The form of a mapping with known keys. `wrong` is the fault of a value that is no mapping."""
 
     keys: Mapping[str, Key]
     wrong: str = "must be a mapping of keys to values"
     null: ClassVar[bool] = True
-    """Whether null is a value; if not, a key that is null counts as absent."""
+    """True if null is a value of a key; otherwise a key that is null counts as absent."""
 
     def read(self, key: str, node: Node, faults: DefinitionFaults) -> Any:
-        """Return the values of the keys that the mapping has. Every fault is collected: its author
-        can then repair all of them at once."""
+        """Return the values of the keys that the mapping has. Collects every fault, so that the
+        author can repair all of them at once."""
         read = self.members(key, node, faults)
         return None if read is None else read[1]
 
     def members(
         self, key: str, node: Node, faults: DefinitionFaults
     ) -> tuple[Section, dict[str, Any]] | None:
-        """Return the mapping, for more rules on it, and its values; None if it is no mapping."""
+        """Read a mapping, and return it as a section for more rules, with its values; None if it is
+        no mapping."""
         if node.tag != "map":
             faults.add(node.line, key, self.wrong)
             return None
@@ -133,19 +135,20 @@ class Record:
         }
 
     def says(self) -> Mapping[str, str]:
-        """Return the sentence on each key."""
+        """Return the sentence that explains each key."""
         return {name: key.says for name, key in self.keys.items()}
 
 
 Make = Callable[[Section, dict[str, Any]], Any]
-"""Makes a dataclass of its fields' values, and may first judge and change them."""
+"""A function that makes a dataclass from its fields' values. It may first add faults and change
+values."""
 
 
 @dataclass(frozen=True, slots=True)
 class Declared(Record):
-    """A mapping that becomes the dataclass `into`. A null key counts as absent, and a field whose
-    key is absent or faulty has the default that its declaration gives; without one it is None, or
-    an empty text if it is required, so that the rest can still be judged."""
+    """The form of a mapping that becomes the dataclass `into`. A null key counts as absent. A field
+    whose key is absent or faulty has the default of its declaration; without a default it is None,
+    or an empty text if it is required, so that the other keys can still be checked."""
 
     into: type[Any] = object
     make: Make | None = None
@@ -170,9 +173,10 @@ class Declared(Record):
 
 
 def declared(into: type[Any], make: Make | None = None, **forms: Form | Key) -> Declared:
-    """Return the form of the mapping that becomes the dataclass `into`. A field that is not in
-    `forms` has the form that its type implies; one without a default, whose type is not optional,
-    is required. Raises `TypeError` and `KeyError` for a name or a type that it can't know."""
+    """Return the form of the mapping that becomes the dataclass `into`. `forms` gives the forms of
+    some fields; the other fields have the form that their type implies. A field without a default,
+    whose type is not optional, is required. Raises `TypeError` if `into` has no field of a given
+    name, and `KeyError` for a type that implies no form."""
     hints = get_type_hints(into)
     if unknown := forms.keys() - hints.keys():
         raise TypeError(f"{into.__name__} has no {', '.join(sorted(unknown))}")

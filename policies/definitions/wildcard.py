@@ -1,11 +1,11 @@
-"""Matches names against lists with wildcards. Knows nothing of what the names mean.
+"""Matches names against lists of names and patterns. Knows nothing of what the names mean.
 
 `*` matches any run of characters and `?` exactly one. Everything else, `[` too, matches itself, and
-case counts (`CONTRACT.md`, Wildcards and empty lists). A list without wildcards costs one set
-lookup.
+case counts (`CONTRACT.md`, Wildcards and empty lists). To match a list without wildcards costs one
+set lookup.
 
-`steps` says what a pattern means. The matcher here and the exact analysis (`policies/analysis`) are
-both made from it.
+`steps` defines what a pattern means. The matcher here and the exact analysis (`policies/analysis`)
+are both made from it.
 """
 
 import re
@@ -18,23 +18,23 @@ Matcher = Callable[[str], bool]
 
 class Step(NamedTuple):
     """One character that a pattern requires; None if any character will do. With `after_run`, any
-    run of characters may come before it, the empty run too."""
+    run of characters, even an empty one, may come before it."""
 
     character: str | None
     after_run: bool
 
 
 class Steps(NamedTuple):
-    """A pattern as it is matched: one step after the other, then with `open_end` any run of
-    characters."""
+    """A pattern as it is matched: the steps one after another, and then, with `open_end`, any run
+    of characters."""
 
     steps: tuple[Step, ...]
     open_end: bool
 
 
 def steps(pattern: str) -> Steps:
-    """Return the steps of `pattern`, which are its meaning. Two patterns with equal steps match the
-    same names."""
+    """Return the steps of `pattern`, which define what it matches. Two patterns with equal steps
+    match the same names."""
     found: list[Step] = []
     run = False
     for character in pattern:
@@ -51,7 +51,7 @@ def is_pattern(entry: str) -> bool:
 
 
 def matcher(entries: Iterable[str]) -> Matcher:
-    """Return a function that tells whether a name equals or matches an entry of the list."""
+    """Return a function that tells if a name equals or matches an entry of the list."""
     listed = tuple(entries)
     if "*" in listed:
         return _everything  # whatever else is listed
@@ -70,7 +70,7 @@ def matcher(entries: Iterable[str]) -> Matcher:
 
 
 def _is_prefix(pattern: str) -> bool:
-    """Return whether the only wildcard is a `*` at the end."""
+    """Return whether the pattern's only wildcard is a `*` at its end."""
     return pattern.endswith("*") and not is_pattern(pattern[:-1])
 
 
@@ -84,7 +84,8 @@ def may_begin(pattern: str, prefix: str) -> bool:
 
 
 def literal_prefixes(entries: Iterable[str]) -> tuple[str, ...]:
-    """Return each entry's text before its first wildcard, sorted for `shared_prefix`."""
+    """Return the text of each entry before its first wildcard, sorted and without duplicates, for
+    `shared_prefix`."""
     return tuple(sorted({entry.partition("*")[0].partition("?")[0] for entry in entries}))
 
 
@@ -115,10 +116,11 @@ def _everything(_name: str) -> bool:
 
 
 def _expression(pattern: str) -> str:
-    """Return the pattern as a regular expression in which each run but the last is atomic.
+    """Return the pattern as a regular expression in which each run (`*`) but the last is an atomic
+    group.
 
     After a run, the leftmost match of the next piece is as good as any later one. So there is no
-    backtracking, and a hostile name costs at most pattern length times name length.
+    backtracking, and matching a hostile name costs at most pattern length times name length.
     """
     found, open_end = steps(pattern)
     pieces = [""]  # the text between runs

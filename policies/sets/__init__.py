@@ -1,1 +1,2 @@
-"""A tenant's policy set: documents under a signed Merkle root, compiled on first use."""
+"""A tenant's policy set: documents under a signed Merkle root, each compiled when it is first
+used."""

@@ -7,8 +7,8 @@ which document a name has, or that it has none.
 
 The first 12 bits of a name's SHA-256 select its bucket. A digest is SHA-256 in hex; "" marks an
 empty branch or bucket. A reader that gets the root's digest from a source it trusts may fetch nodes
-and documents from one that it doesn't: a document that was dropped, withheld or replaced by an
-older one no longer leads to that digest. Knows nothing of signatures or storage.
+and documents from one that it doesn't: if a document is dropped, withheld or replaced by an older
+one, the nodes no longer lead to that digest. Knows nothing of signatures or storage.
 """
 
 import hashlib
@@ -34,7 +34,7 @@ def node_digest(body: bytes) -> str:
 
 
 def path(name: str) -> tuple[str, str]:
-    """Return the names of the branch node and the bucket node that a document's name falls into."""
+    """Return the names of the branch node and the bucket node that hold a document's name."""
     first, second = hashlib.sha256(name.encode()).digest()[:2]
     # Six bits select the branch, the next six the bucket in it.
     branch, bucket = first >> 2, ((first & 3) << 4) | (second >> 4)
@@ -42,14 +42,15 @@ def path(name: str) -> tuple[str, str]:
 
 
 def nodes_of(names: Iterable[str]) -> set[str]:
-    """Return the nodes that prove these names and change when their documents do, the root
-    included."""
+    """Return the names of all nodes on the paths to these documents, the root included. They prove
+    the documents, and change when one of the documents does."""
     return {ROOT}.union(*map(path, names))
 
 
 def prove(root: str, nodes: Mapping[str, bytes | None], name: str) -> str | None:
-    """Return the digest of the document `name` under the root with digest `root`; None if it has no
-    document. Raises `NotProven` if `nodes` don't prove either."""
+    """Return the digest of the document `name`, or None if it is proven that there is none. `root`
+    is the digest of the root node; `nodes` are the nodes' bytes. Raises `NotProven` if `nodes`
+    prove neither."""
     branch, bucket = path(name)
     top = _children(nodes, ROOT, root)
     digest = top[_index(branch)]
@@ -65,28 +66,31 @@ def prove(root: str, nodes: Mapping[str, bytes | None], name: str) -> str | None
 
 
 def branches(nodes: Mapping[str, bytes | None], root: str) -> dict[str, str]:
-    """Return the digests of all branches that are not empty, by name. Raises `NotProven`."""
+    """Return the digests of all branches that are not empty, by the branch's name. Raises
+    `NotProven` if the root node does not have the digest `root`."""
     return {f"{at:02x}": each for at, each in enumerate(_children(nodes, ROOT, root)) if each}
 
 
 def buckets(nodes: Mapping[str, bytes | None], branch: str, digest: str) -> dict[str, str]:
-    """Return the digests of all buckets of a branch that are not empty, by name. Raises
-    `NotProven`."""
+    """Return the digests of all buckets of a branch that are not empty, by the bucket's name.
+    Raises `NotProven` if the branch's node does not have this digest."""
     children = _children(nodes, branch, digest)
     return {f"{branch}.{at:02x}": each for at, each in enumerate(children) if each}
 
 
 def entries(nodes: Mapping[str, bytes | None], bucket: str, digest: str) -> dict[str, str]:
-    """Return the digests of all documents of a bucket, by name. Raises `NotProven`."""
+    """Return the digests of all documents in a bucket, by the document's name. Raises `NotProven`
+    if the bucket's node does not have this digest."""
     return dict(_load_verified(nodes, bucket, digest))
 
 
 def updated_nodes(
     nodes: Mapping[str, bytes | None], changed: Mapping[str, str | None]
 ) -> dict[str, bytes | None]:
-    """Return the nodes that change when these documents do. `changed` maps a name to its new
-    digest, or to None if the document was removed; in the result, None means that a node became
-    empty. `nodes` holds the previous nodes that `nodes_of` lists, as far as they exist."""
+    """Return the nodes that change when these documents do, by their names. `changed` maps a
+    document's name to its new digest, or to None if it was removed; in the result, None means that
+    a node became empty. `nodes` holds the previous nodes that `nodes_of` lists, as far as they
+    exist."""
     new: dict[str, bytes | None] = {}
     # Bottom up: a bucket's digest goes into its branch, a branch's digest into the root.
     buckets: dict[str, dict[str, str]] = {}

@@ -1,9 +1,9 @@
-"""The basis of a decision: a tenant's policies, agents and keys as documents, compiled on first
-use.
+"""The data by which decisions are made: a tenant's policies, agents and keys as documents, each
+compiled when it is first used.
 
-Knows the documents' names and bytes. Doesn't know where they are stored: `fetch` reads them (from
-a table in the control API, from a local file in a sidecar). Memory grows with what is used, not
-with the tenant.
+Knows the documents' names and bytes. Doesn't know where they are stored: `fetch` reads them (from a
+table in the control API, from a local file in a sidecar). Memory grows with what is used, not with
+the tenant.
 """
 
 import hashlib
@@ -43,13 +43,14 @@ def key_name(digest: bytes) -> str:
 
 
 def enrolment_name(agent_id: str) -> str:
-    """Return the name of the document of an agent's enrolment. Only an approved agent with a
-    workload has one."""
+    """Return the name of the document about an agent's enrolment. Only an approved agent with a
+    workload (pods that enrol) has one."""
     return f"enrolment/{agent_id}"
 
 
 def enrolment_document(generation: str, role: str) -> bytes:
-    """Return the document on which every key that an agent's pods enrolled for depends."""
+    """Return the document on which all keys depend that an agent's pods enrolled for: such a key is
+    live only while `generation` stays the same."""
     return encode({"agent_role": role, "generation": generation})
 
 
@@ -57,8 +58,8 @@ CANDIDATE = "candidate/"
 
 
 def candidate_name(candidate: str, role: str) -> str:
-    """Return the name of the document of a candidate's policies of one role; the document is absent
-    if the candidate has none of that role. No candidate's name contains `/`."""
+    """Return the name of the document that holds a candidate's policies of one role. The document
+    is absent if the candidate has no policy of that role. No candidate's name contains `/`."""
     return f"{CANDIDATE}{candidate}/{role}"
 
 
@@ -66,12 +67,12 @@ SESSION = "session/"
 
 
 def session_name(session_id: str) -> str:
-    """Return the name of the document of a revoked session. No other session has a document."""
+    """Return the name of a revoked session's document. Sessions that are not revoked have none."""
     return SESSION + session_id
 
 
 def session_document(session_id: str) -> bytes:
-    """Return the document that tells every sidecar that a session is revoked."""
+    """Return the document that tells every sidecar that this session is revoked."""
     return encode({"session_id": session_id, "state": "revoked"})
 
 
@@ -95,12 +96,12 @@ def key_document(key: Key) -> bytes:
 
 
 def document_digest(body: bytes) -> str:
-    """Return the SHA-256 of a document's bytes in hex: its address and its checksum."""
+    """Return the SHA-256 of a document's bytes in hex, by which it is addressed and checked."""
     return hashlib.sha256(body).hexdigest()
 
 
 def documents_for(retrieval: Retrieval) -> list[str]:
-    """Return the documents that a decision on `retrieval` reads, apart from the key's."""
+    """Return the names of the documents that a decision on `retrieval` reads, except the key's."""
     names = [TENANT, SOURCES, role_name(retrieval.agent_role)]
     if retrieval.agent_id is not None:
         names.append(agent_name(retrieval.agent_id))
@@ -110,13 +111,15 @@ def documents_for(retrieval: Retrieval) -> list[str]:
 
 
 def candidate_documents(settings: TenantSettings, retrieval: Retrieval) -> list[str]:
-    """Return the documents that the tenant's candidates read for a decision on `retrieval`."""
+    """Return the names of the documents that the tenant's candidates read for a decision on
+    `retrieval`."""
     return [candidate_name(each.name, retrieval.agent_role) for each in settings.candidates]
 
 
 class Enrolment(NamedTuple):
-    """The document on which an agent's enrolled keys depend. A key is live while `generation` is
-    the generation in which it was issued. `agent_role` is the role that the agent's pods act in."""
+    """The document about an agent's enrolment, on which its enrolled keys depend. Such a key is
+    live while `generation` is the one in which it was issued. `agent_role` is the role in which the
+    agent's pods act."""
 
     generation: str
     agent_role: str
@@ -129,7 +132,7 @@ class NoPolicySet(LookupError):
 class PolicySet:
     """One tenant's policy set at `revision`.
 
-    At most `keep` documents stay compiled. The one compiled longest ago is evicted first, and
+    At most `keep` documents stay compiled. The document compiled longest ago is evicted first, and
     `fetch` reads it again on its next use.
     """
 
@@ -140,20 +143,20 @@ class PolicySet:
         self._compiled: dict[str, Any] = {}
 
     def apply(self, names: Iterable[str], revision: int) -> None:
-        """Drop the compiled form of these documents: they changed in `revision`."""
+        """Take note that these documents changed in `revision`: drop their compiled forms."""
         # The next decision that needs one reads it again; the others stay compiled.
         for name in names:
             self._compiled.pop(name, None)
         self.revision = revision
 
     def reset(self, revision: int) -> None:
-        """Drop every compiled document: any of them may have changed."""
+        """Take note that any document may have changed: drop every compiled form."""
         self._compiled.clear()
         self.revision = revision
 
     def settings(self) -> TenantSettings:
-        """Return the tenant's settings. Raises `NoPolicySet`, or any error if the document has a
-        format that is not known."""
+        """Return the tenant's settings. Raises `NoPolicySet` if there is no document of them, or
+        any error if the document has an unknown format."""
         found: TenantSettings | None = self._get(TENANT, _settings)
         if found is None:
             raise NoPolicySet(f"the policy set has no document `{TENANT}`")
@@ -169,7 +172,7 @@ class PolicySet:
 
     def frozen(self) -> bool:
         """Return whether the tenant is frozen (`CONTRACT.md`, Incident controls). Without a policy
-        set it is not. A document that can't be read counts as a freeze: it may come from a newer
+        set, return False. If the settings can't be read, return True: they may come from a newer
         version."""
         try:
             return self.settings().frozen_at is not None
@@ -180,19 +183,21 @@ class PolicySet:
             return True
 
     def role(self, name: str) -> Role | None:
-        """Return the role; None if it has no active policy."""
+        """Return the role with this name; None if it has no active policy."""
         # Join the name here and below as `role_name` and its like do, but without a call: each
         # decision looks up three.
         found: Role | None = self._get("role/" + name, _role)
         return found
 
     def sources(self) -> SourceLevels | None:
-        """Return the levels that the tenant states; None if it states no level of any source."""
+        """Return the sensitivity levels that the tenant states for its sources; None if it states
+        none."""
         found: SourceLevels | None = self._get(SOURCES, SourceLevels)
         return found
 
     def candidate_role(self, candidate: str, role: str) -> Role | None:
-        """Return the role by a candidate's policies; None if it has no policy of that role."""
+        """Return the role `role` as the policies of `candidate` define it; None if the candidate
+        has no policy of that role."""
         found: Role | None = self._get(f"candidate/{candidate}/{role}", _role)
         return found
 
@@ -201,13 +206,13 @@ class PolicySet:
         return found
 
     def key(self, digest: bytes) -> Key | None:
-        """Return the key with this SHA-256. Doesn't check its expiry, which needs the caller's
-        clock."""
+        """Return the API key with this SHA-256; None if there is none. Doesn't check its expiry,
+        which needs the caller's clock."""
         found: Key | None = self._get("key/" + digest.hex(), partial(_key, digest))
         return found
 
     def enrolment(self, agent_id: str) -> Enrolment | None:
-        """Return the enrolment; None if no pod may hold a key of this agent now."""
+        """Return the agent's enrolment; None if no pod may hold a key of this agent now."""
         found: Enrolment | None = self._get(enrolment_name(agent_id), _enrolment)
         return found
 

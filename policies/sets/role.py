@@ -16,9 +16,10 @@ from policies.ground.canonical import encode
 
 @dataclass(frozen=True, slots=True)
 class Clause:
-    """One compiled policy. `admits` is None if the policy permits every agent. `allows` and
-    `denies` match the patterns in the lists of sources; the prefixes are the literal beginnings of
-    these patterns, sorted (`policies.definitions.wildcard`)."""
+    """One policy, compiled for decisions. `admits` matches the agents to which it applies, None if
+    it applies to every agent. `allows` and `denies` match names of sources by the policy's lists;
+    the prefixes are the literal beginnings of the patterns in these lists, sorted
+    (`policies.definitions.wildcard`)."""
 
     policy_id: str
     version: int
@@ -38,13 +39,13 @@ class Clause:
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """A role's clauses, ordered by name, with the limits that they set together.
+    """All policies of a role as clauses, ordered by name, with the limits that they set together.
 
-    `digest` is the SHA-256, in hex, of the document it was compiled from. A decision cites it, so
-    that the decision can be derived again. `answers` remembers what these policies answered
-    (`policies.candidates`); another document makes another `Role`. `session_ttl_minutes` is the
-    smallest of the policies' limits, or None if no policy sets one. `denies` and `denied_tasks`
-    hold what any clause denies.
+    `digest` is the SHA-256, in hex, of the document from which it was compiled. A decision cites
+    it, so that the decision can be derived again. `answers` caches the decisions of these policies
+    on recent requests (`policies.candidates`); it is never outdated, since a changed document makes
+    another `Role`. `session_ttl_minutes` is the smallest of the policies' limits, or None if no
+    policy sets one. `denies` and `denied_tasks` hold everything that any clause denies.
     """
 
     name: str
@@ -57,7 +58,8 @@ class Role:
 
 
 def compile_role(name: str, policies: Iterable[Policy], digest: str = "") -> Role:
-    """Compile the policies of the role `name`, of which there must be at least one."""
+    """Compile the policies of the role `name`, of which there must be at least one. `digest` is
+    that of their document, computed if it is empty."""
     # Sort by name, like the document: a decision names the first of several policies that allow.
     ordered = sorted(policies, key=lambda policy: policy.name)
     limits = [p.session_ttl_minutes for p in ordered if p.session_ttl_minutes is not None]

@@ -1,5 +1,5 @@
 """The control API's signed statements: a policy set's head, the heartbeat that confirms it, and the
-holder of a session. Being signed, they may pass through any carrier.
+holder of a session. Because they are signed, they may be transported by anyone, such as a Redis.
 
     sealed = signature (64 bytes, Ed25519) ‖ canonical JSON
 
@@ -20,7 +20,8 @@ from policies.ground.signing import Signer, verify
 
 SIGNATURE = 64
 MAX_CHANGED_NAMES = 1000
-"""A head lists at most this many changed names; beyond that, it says that any may have changed."""
+"""The most names of changed documents that a head lists. If more changed, it says that any may have
+changed."""
 
 _HEAD = b"sluice/policy-set/head/v1\0"
 _BEAT = b"sluice/policy-set/heartbeat/v1\0"
@@ -35,8 +36,8 @@ class SignatureRejected(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class SetHead:
-    """The policy set at `revision`. `root` is the digest of its Merkle map
-    (`policies.sets.merkle_map`). `names` lists the documents that changed after the revision
+    """The signed head of a policy set: the set at `revision` has the digest `root` in its Merkle
+    map (`policies.sets.merkle_map`). `names` lists the documents that changed after the revision
     `since`; None means that any may have changed."""
 
     tenant_id: str
@@ -52,8 +53,8 @@ class SetHead:
 
     @classmethod
     def opened(cls, sealed: bytes, public: bytes, tenant_id: str) -> "SetHead":
-        """Open a head. Raises `SignatureRejected` unless it is signed by `public` and concerns the
-        tenant."""
+        """Verify and parse a sealed head. Raises `SignatureRejected` unless it is signed by the key
+        `public` and concerns the tenant."""
         return _opened(_HEAD, sealed, public, tenant_id, cls._read)
 
     @classmethod
@@ -64,8 +65,9 @@ class SetHead:
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """Confirms that the store held the tenant's policy set at `revision` after each of `nonces` was
-    drawn. `now` is the control API's clock at that time, in microseconds."""
+    """The signed statement that the store held the tenant's policy set at `revision` after each of
+    `nonces` was drawn, which proves that the set is fresh. `now` is the control API's clock at that
+    time, in microseconds since 1970 UTC."""
 
     tenant_id: str
     epoch: str
@@ -87,7 +89,8 @@ class Heartbeat:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """The holder of a session, according to the store. `expires_at` is in microseconds."""
+    """The signed statement which agent holds a session, according to the store. `expires_at` is in
+    microseconds since 1970 UTC."""
 
     tenant_id: str
     epoch: str
@@ -98,7 +101,7 @@ class Claim:
     expires_at: int
 
     def session(self) -> Session:
-        """Return the session as it was when this was signed."""
+        """Return the session in the state that it had when the statement was signed."""
         return Session(self.session_id, self.state, self.agent_role, self.agent_id)
 
     def sealed(self, signer: Signer) -> bytes:

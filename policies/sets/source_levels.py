@@ -1,9 +1,10 @@
-"""The levels that a tenant states of its sources (`/v1/sources`): a document of the policy set.
+"""The sensitivity levels that a tenant states for its sources (`/v1/sources`), as a document of the
+policy set.
 
     {"levels": [["salaries*", "critical"], …]}        in order of pattern; absent without any
 
-A source gets the highest level of the patterns that match its id. Sidecars of before this document
-ignore it. Knows nothing of where it is stored.
+A source gets the highest level of the patterns that match its id. Sidecars that are older than this
+document ignore it. Knows nothing of where it is stored.
 """
 
 import hashlib
@@ -18,12 +19,12 @@ from policies.levels import LevelLookup, Levels
 from policies.retrieval import Retrieval
 
 SOURCES = "sources"
-"""The document's name."""
+"""The name of the document."""
 
 
 class SourceLevels(LevelLookup):
-    """A tenant's levels, from the document's bytes. Raises `KeyError`, `TypeError` or `ValueError`
-    for a form that is not known."""
+    """The levels that a tenant states for its sources, parsed from the document's bytes. Raises
+    `KeyError`, `TypeError` or `ValueError` for a form that is not known."""
 
     def __init__(self, body: bytes) -> None:
         super().__init__()
@@ -35,13 +36,13 @@ class SourceLevels(LevelLookup):
 
 
 def sources_document(levels: Mapping[str, Sensitivity]) -> bytes | None:
-    """Return the document of these levels by pattern; None if there are none."""
+    """Return the document for these levels, which are keyed by pattern; None if there are none."""
     return encode({"levels": [list(each) for each in sorted(levels.items())]}) if levels else None
 
 
 def stated_levels(body: bytes | None) -> dict[str, Sensitivity]:
-    """Return the levels in a document's bytes: the reverse of `sources_document`. Raises like
-    `SourceLevels`."""
+    """Parse a document's bytes into levels by pattern: the reverse of `sources_document`. Raises
+    errors as `SourceLevels` does."""
     found: dict[str, Sensitivity] = {}
     for pattern, level in [] if body is None else orjson.loads(body)["levels"]:
         if level not in RANK:
@@ -51,8 +52,8 @@ def stated_levels(body: bytes | None) -> dict[str, Sensitivity]:
 
 
 def raised(retrieval: Retrieval, sources: SourceLevels | None) -> Retrieval:
-    """Return the retrieval at the level that holds: the highest of the retrieval's own and the
-    tenant's. The same retrieval is returned if it has that level already."""
+    """Return the retrieval at the sensitivity level that holds: the highest of its own and the one
+    that the tenant states. If that is its level already, return the same object."""
     levels = retrieval.levels
     if sources is not None:
         tenant = sources.level(retrieval.source_id)
@@ -68,7 +69,7 @@ def raised(retrieval: Retrieval, sources: SourceLevels | None) -> Retrieval:
 
 
 def _matchers(levels: Mapping[str, Sensitivity]) -> list[tuple[Sensitivity, Matcher]]:
-    """Return one matcher for each level, the highest first."""
+    """Return one matcher of source ids for each level that is stated, the highest level first."""
     return [
         (level, matcher(patterns))
         for level in reversed(SENSITIVITIES)

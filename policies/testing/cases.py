@@ -1,8 +1,8 @@
-"""Makes the cases of a file of tests, each with its question, its key and the expected answer, or
+"""Makes the cases of a test file, each with its question, its key and the expected answer, or
 reports every fault of the file with its line.
 
 A matrix stands for every combination of its values. It is expanded while it is run: ten thousand
-cases take no memory. Knows neither YAML nor files: `policies.definitions.load` reads the tree.
+cases take no memory. Knows neither YAML nor files: `policies.definitions.load` parses the tree.
 """
 
 from collections.abc import Iterator, Mapping
@@ -17,16 +17,17 @@ from policies.retrieval import Retrieval
 from policies.testing.file_form import TEST_FILE, UNREGISTERED
 
 Expected = Mapping[str, str]
-"""Members of a decision, and the value that each must have."""
+"""What a case expects: names of a decision's members, and the value that each must have."""
 _ALLOWED: Expected = {"decision": "ALLOW"}
 _DENIED: Expected = {"decision": "DENY"}
 
 USER = "test"
-"""The user of a case that names none: no check looks at it."""
+"""The user id of a case that names no user: no check looks at it."""
 
 
 class Case(NamedTuple):
-    """One question and the answer that it must have."""
+    """One case of a test: a retrieval, and the decision that it must get. `entry` is the entry of
+    the file from which it comes."""
 
     entry: "Asked | Matrix"
     retrieval: Retrieval
@@ -34,8 +35,8 @@ class Case(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Its name in the file; a case of a matrix also has the values that distinguish it from the
-        others."""
+        """The name of the case's entry in the file. For a case of a matrix, the values that
+        distinguish it from the others are added; without a name, the call itself is described."""
         asked = self.entry.told(self.retrieval)
         name = self.entry.name
         if name is None:
@@ -45,7 +46,7 @@ class Case(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """An entry with `ask`: one case. `line` counts from 1."""
+    """An entry of a test file with `ask`, which is a single case. `line` counts from 1."""
 
     line: int
     name: str | None
@@ -65,8 +66,9 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Matrix:
-    """An entry with `matrix`: a case for each combination. Those that agree with an item of
-    `expect_allow`, in each member that the item has, are to be allowed, all others denied."""
+    """An entry of a test file with `matrix`, which is a case for each combination of `values`. A
+    combination is expected to be allowed if it agrees with an item of `expect_allow` in each member
+    that the item has; all others are expected to be denied."""
 
     line: int
     name: str | None
@@ -109,8 +111,8 @@ Entry = Asked | Matrix
 
 
 class GivenAgent(NamedTuple):
-    """An agent as a file gives it. Without `permitted_roles` it may use the role of each call;
-    without a status it is not registered."""
+    """An agent as a test file describes it under `given`. Without `permitted_roles`, it may act in
+    the role of each call; with a `status` of None, it is not registered."""
 
     status: AgentStatus | None = "approved"
     permitted_roles: tuple[str, ...] = ()
@@ -119,8 +121,8 @@ class GivenAgent(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CaseFile:
-    """The `given` part of a file, and its entries in order. An agent that is not given is
-    approved."""
+    """A parsed test file: the `given` settings and agents, and its entries in order. An agent that
+    is not given counts as approved."""
 
     file: str
     settings: TenantSettings
@@ -131,7 +133,7 @@ class CaseFile:
     )
 
     def __len__(self) -> int:
-        """Return the number of cases."""
+        """Return the number of cases, with all combinations of each matrix."""
         return sum(map(len, self.entries))
 
     def cases(self) -> Iterator[Case]:
@@ -139,7 +141,8 @@ class CaseFile:
             yield from entry.cases()
 
     def agent(self, agent_id: str, role: str) -> Agent | None:
-        """Return the registry's entry for a call in `role`; None if the agent is not registered."""
+        """Return the registry entry of an agent for a call in the role `role`; None if the agent is
+        not registered."""
         # Kept: an agent encodes itself when it is made.
         try:
             return self._known[agent_id, role]
@@ -166,20 +169,21 @@ _DEFAULTS: dict[str, Any] = {
 
 
 def _told(asked: Mapping[str, Any]) -> str:
-    """Return a call in words, on one line."""
+    """Describe a call on one line, by the names and values of its members."""
     return ", ".join(
         f"{name} {'absent' if value is None else shown(value)}" for name, value in asked.items()
     )
 
 
 MAX_CASES: Final = 100_000
-"""The limit on the combinations of one matrix."""
+"""The most combinations that one matrix may have."""
 _FROZEN_AT = 0
 _UNBOUND = Key("test", "evaluate")
 
 
 def parse(tree: Node, faults: DefinitionFaults) -> CaseFile | None:
-    """Return the cases in `tree`; None if it has faults, which are added to `faults`."""
+    """Parse a test file from its tree of values; None if it has faults, which are added to
+    `faults`."""
     before = len(faults.found)
     read = TEST_FILE.read("", tree, faults)
     if read is None or len(faults.found) > before:
@@ -220,7 +224,9 @@ def _key(name: str, given: Mapping[str, Any]) -> Key:
 def _calling(
     node: Node, test: Mapping[str, Any], keys: Mapping[str, Key], faults: DefinitionFaults
 ) -> Key:
-    """Return the key of a case: the one it names, else the only one given, else an unbound one."""
+    """Return the API key with which a case calls: the one it names, else the only one under
+    `given.keys`, else one that is bound to no agent. Adds a fault if that is ambiguous or
+    unknown."""
     name = test.get("key")
     if name is not None and name in keys:
         return keys[name]

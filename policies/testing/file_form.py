@@ -1,6 +1,5 @@
-"""Declares the keys of a file of tests (`TOOLS.md`, Tests), the values and the meaning of each, and
-the forms that only such files have, beyond `policies.definitions.forms`.
-"""
+"""Declares the form of a test file (`TOOLS.md`, Tests): its keys, the values and the meaning of
+each, and the forms that only such files have, beyond `policies.definitions.forms`."""
 
 import re
 from dataclasses import dataclass
@@ -26,13 +25,14 @@ from policies.retrieval import MAX_QUERY
 
 
 def _at_most(most: int) -> Text:
-    """A string of at most `most` bytes of UTF-8; JSON Schema counts characters."""
+    """Return the form of a string of at most `most` bytes of UTF-8. Its JSON Schema can only limit
+    characters."""
     wrong = f"must be a string of at most {most} bytes"
     return Text(lambda text: wrong if len(text.encode()) > most else None, {"maxLength": most})
 
 
 def _written(whole: re.Pattern[str]) -> Text:
-    """A string that the expression matches whole."""
+    """Return the form of a string that the expression matches as a whole."""
     wrong = f"must have the form {whole.pattern}, not "
     return Text(
         lambda text: None if whole.fullmatch(text) else wrong + shown(text),
@@ -42,7 +42,7 @@ def _written(whole: re.Pattern[str]) -> Text:
 
 @dataclass(frozen=True, slots=True)
 class NotEmpty:
-    """A mapping that has at least one of its keys."""
+    """The form of a mapping that must have at least one of its keys."""
 
     record: Record
 
@@ -57,7 +57,7 @@ class NotEmpty:
 
 
 UNREGISTERED = "unregistered"
-"""The status of an agent that the registry does not know."""
+"""The status, in a test file, of an agent that the registry does not know."""
 
 _REQUIRED = ("agent_role", "source_id", "sensitivity_level")
 _NAME = IDENTIFIER
@@ -78,7 +78,8 @@ _ASK: dict[str, tuple[Form, str]] = {
     ),
     "context_hash": (Optional(_CONTEXT_HASH), "No check looks at it."),
 }
-"""The members of an evaluate body (`policies.retrieval`)."""
+"""The keys of a case's call, which are the members of an evaluation's body (`policies.retrieval`):
+the form and the meaning of each."""
 ASK = Record(
     {name: Key(form, says, name in _REQUIRED) for name, (form, says) in _ASK.items()},
     f"must be a mapping of {', '.join(_ASK)}",
@@ -175,7 +176,8 @@ _MATRIX = Record(
 
 @dataclass(frozen=True, slots=True)
 class _Test:
-    """One entry of a file: with `matrix` it is a matrix, otherwise a single case."""
+    """The form of one entry of a test file: a matrix if it has the key `matrix`, otherwise a single
+    case."""
 
     def read(self, key: str, node: Node, faults: DefinitionFaults) -> Any:
         matrix = node.tag == "map" and "matrix" in node.value
@@ -192,4 +194,5 @@ TEST_FILE = Record(
     },
     "must be a mapping with the key `tests`",
 )
-"""A whole file. `policies.testing.cases` makes cases of the result of reading it."""
+"""The form of a whole test file. `policies.testing.cases` makes cases from what reading it
+gives."""

@@ -2,12 +2,13 @@
 entries that the cases depend on.
 
     roles = compiled(policies)
-    failures = [failure for file in files for failure in run(file, roles)]
+    results = [result for file in files for result in run(file, roles)]
+    failures = [failure(each, roles) for each in results if not each.passed]
 
-A part is covered if a case that passes would fail without it. So coverage is no estimate: take a
-covered part out of its file, and a test fails. An entry that another entry of its list repeats, or
-a denial of what is not allowed anyway, is covered by no case that expects the decision alone.
-Knows neither files nor output.
+A part (a policy or an entry) is covered if a case that passes would fail without it. So coverage is
+no estimate: take a covered part out of its file, and a test fails. An entry that another entry of
+its list repeats, or a denial of something that is not allowed anyway, is covered by no case that
+expects the decision alone. Knows neither files nor output.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -29,7 +30,7 @@ Roles = Mapping[str, Role]
 
 
 class Result(NamedTuple):
-    """A case, the facts that it was decided from, and the decision."""
+    """The result of running a case: the facts by which it was decided, and the decision."""
 
     case: Case
     facts: Facts
@@ -40,27 +41,27 @@ class Result(NamedTuple):
         return agrees(self.decision, self.case.expected)
 
     def nearest_miss(self) -> dict[str, Any] | None:
-        """Return the changes that would have allowed the call (`policies.explain`); None if it is
-        allowed."""
+        """Return the changes that would have allowed the call (`policies.explain`); None if the
+        call is allowed."""
         miss: dict[str, Any] | None
         miss = explain(self.case.retrieval, self.facts, self.decision)["nearest_miss"]
         return miss
 
 
 def policy(definition: Definition) -> Policy:
-    """Return the policy that a file defines. The store gives ids and versions; no check needs
-    them."""
+    """Return the policy of a definition from a file. Its id and version are empty, since only the
+    store gives them and no check needs them."""
     return Policy.from_wire({**definition.body, "policy_id": "", "version": 0})
 
 
 def compiled(policies: Iterable[Policy]) -> dict[str, Role]:
-    """Return the roles that the policies make, by name."""
+    """Return the roles of these policies, compiled, by name."""
     ordered = sorted(policies, key=_role)
     return {name: compile_role(name, of, digest="-") for name, of in groupby(ordered, _role)}
 
 
 def run(file: CaseFile, roles: Roles) -> Iterator[Result]:
-    """Yield the result of each case, in order."""
+    """Decide the cases of a file, and yield the result of each, in order."""
     settings, agent_of = file.settings, file.agent
     for case in file.cases():
         asked = case.retrieval
@@ -76,7 +77,8 @@ def agrees(decision: Decision, expected: Expected) -> bool:
 
 
 def failure(result: Result, roles: Roles) -> dict[str, Any]:
-    """Return the question, the expected answer, and the core's decision from `roles`."""
+    """Return a report on a case that failed: its call, the expected answer, and what the core
+    decided by `roles` and why."""
     case, decision = result.case, result.decision
     asked = case.retrieval._asdict()
     return {
@@ -94,7 +96,7 @@ def failure(result: Result, roles: Roles) -> dict[str, Any]:
 
 
 def clauses(roles: Roles) -> Iterator[Clause]:
-    """Return the policies of all roles."""
+    """Yield the compiled policies of all roles."""
     return (clause for role in roles.values() for clause in role.clauses)
 
 
@@ -103,20 +105,20 @@ def _role(each: Policy) -> str:
 
 
 LISTS: Final = ("allowed_sources", "denied_sources", "denied_tasks")
-"""The lists whose entries count: those of allowed and of denied names."""
+"""The lists of a policy whose entries coverage counts: those of allowed and of denied names."""
 
 
 class Part(NamedTuple):
-    """A policy, or one entry of a list of it."""
+    """A part of the policies that can be covered: a policy, or one entry of its list `list`."""
 
     policy_name: str
     list: str | None = None
     at: int = 0
-    """The entry's index in its list."""
+    """The entry's index in the list."""
 
 
 class Coverage:
-    """The parts of a tenant's policies, and those that a case depends on."""
+    """The parts of a tenant's policies, and those among them on which some case depends."""
 
     def __init__(self, definitions: Iterable[Definition]) -> None:
         self.definitions: Final = {each.body["name"]: each for each in definitions}
@@ -137,7 +139,7 @@ class Coverage:
         self._without: dict[Part, Role | None] = {}
 
     def entry(self, part: Part) -> str | None:
-        """Return the entry as it is written; None for a policy."""
+        """Return the text of the entry that a part is; None if the part is a whole policy."""
         listed = self.definitions[part.policy_name].body
         return None if part.list is None else str(listed[part.list][part.at])
 
@@ -146,7 +148,7 @@ class Coverage:
         return [part for part in self.parts if part not in self.covered]
 
     def add(self, result: Result) -> None:
-        """Cover the parts that a case that passed depends on."""
+        """Mark the parts on which a case depends as covered. The case must have passed."""
         if result.decision.policy_id is None:
             return  # no policy decided
         # Only the policy that decided matters: without any other, the decision is the same.
@@ -188,7 +190,7 @@ class Coverage:
 
 
 class _Entries:
-    """Finds the one entry of a list that matches a name."""
+    """The entries of one list of a policy, to find the single entry that matches a name."""
 
     def __init__(self, entries: list[str], *, wild: bool) -> None:
         self._exact: dict[str, list[int]] = {}
@@ -200,7 +202,7 @@ class _Entries:
                 self._exact.setdefault(entry, []).append(at)
 
     def only(self, name: str) -> int | None:
-        """Return the entry's index; None if none matches, or several: then no single entry
-        decides."""
+        """Return the index of the entry that matches the name; None if no entry matches, or several
+        do: then no single entry decides."""
         found = [*self._exact.get(name, ()), *(at for at, hits in self._patterns if hits(name))]
         return found[0] if len(found) == 1 else None
