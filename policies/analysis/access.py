@@ -47,9 +47,9 @@ Effect = TypeVar("Effect", bound=Hashable)
 
 
 class Asked(NamedTuple):
-    """What a question is about, so that the classes of names tell it apart from the rest: patterns
-    and names of agents and sources, and names of tasks. Each of `each_source` gets told apart from
-    the others of them too. `steps` limits the work for the answer."""
+    """The subject of a question, which the classes of names must be able to tell apart: patterns
+    and names of agents and sources, and names of tasks. The sources in `each_source` are also told
+    apart from one another. `steps` limits the work for the answer."""
 
     agents: tuple[str, ...] = ()
     tasks: tuple[str, ...] = ()
@@ -122,8 +122,8 @@ class Calls(NamedTuple):
 
 
 class Access:
-    """What the policies of a role allow, on one or several `sides`, such as before and after a
-    change. Each side is a set of `policies`.
+    """The access that the policies of a role allow, on one or several `sides`, such as before and
+    after a change. Each side is a set of `policies`.
 
     `allowed_sources` and `denied_sources` hold, for each policy, the sources that its lists match.
     """
@@ -293,7 +293,7 @@ def _task(tasks: int, over: Space) -> str | None:
 
 
 def body(request: Retrieval) -> dict[str, Any]:
-    """Return the request as the body of an evaluation."""
+    """Return the request as the JSON body of an evaluation, without the members that are None."""
     members = {name: getattr(request, name) for name in _MEMBERS}
     return {name: value for name, value in members.items() if value is not None}
 

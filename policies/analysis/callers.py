@@ -22,7 +22,7 @@ from policies.retrieval import Retrieval
 
 
 class Registry(NamedTuple):
-    """What decides who passes the identity checks: a tenant's settings, its registered agents, and
+    """The data by which the identity checks decide: a tenant's settings, its registered agents, and
     its keys that may evaluate now."""
 
     settings: TenantSettings

@@ -90,9 +90,9 @@ def _depends_on(tables: _Tables, span: int, rank: int) -> tuple[str, ...]:
 
 
 class Columns(NamedTuple):
-    """Which sources to show as columns: at most `most` of them, in order of their text, beginning
-    after `after`. With `pattern`, only those that can match a name that it matches; the pattern
-    itself is then the first column."""
+    """The choice of sources to show as columns: at most `most` of them, in order of their text,
+    beginning after `after`. With `pattern`, only those that can match a name that it matches; the
+    pattern itself is then the first column."""
 
     pattern: str | None
     after: str | None

@@ -108,9 +108,9 @@ def _about(
 
 
 class _Needed:
-    """What each policy is needed for: the agents, tasks and sources of the requests that would be
-    decided otherwise without it, by the policy's number. Kept separately for its allowing lists,
-    its denied tasks and its denied sources."""
+    """The requests for which each policy is needed, because they would be decided otherwise without
+    it: their agents, tasks and sources, by the policy's number. Kept separately for the policy's
+    allowing lists, its denied tasks and its denied sources."""
 
     def __init__(self, access: Access, every: Iterable[Calls]) -> None:
         self.agents: dict[int, int] = defaultdict(int)

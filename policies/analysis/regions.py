@@ -55,8 +55,9 @@ class Writer:
         return tuple(Region(tuple(sorted(some)), besides) for besides, some in regions.items())
 
     def _term(self, chosen: int, left: int) -> _Term:
-        """Return a term within the set `chosen` that covers the class of `left` that the fewest
-        groups match; it mostly covers many other classes, too."""
+        """Choose a term for the next region: one that lies within the set `chosen`, and covers the
+        class in `left` that the fewest groups match. Such a term mostly covers many other classes
+        too."""
         matched = self._names.classes[next(iter(members(left)))].matched
         mine = list(members(matched))
         self._spend(len(mine))

@@ -1,4 +1,5 @@
-"""How to install Sluice, and which wheel this process was installed from.
+"""The installed distribution: the command to install it, and the wheel from which this process was
+installed.
 
 It is published on no index, so every text that says how to install it names a wheel's file. A
 report or page that asks its reader to install it shows the wheel's digest to compare with.

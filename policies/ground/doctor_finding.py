@@ -12,7 +12,8 @@ class Severity(Enum):
     HIGH = "high"
     """A retrieval can bypass the sidecar, or others can act as the agent."""
     MEDIUM = "medium"
-    """As `HIGH`, but only under a further condition; or others can read what is recorded."""
+    """Under a further condition, a retrieval can bypass the sidecar, or others can act as the
+    agent; or others can read what is recorded."""
     LOW = "low"
     """Something is more open than necessary, has less room than it may need, or is worth
     knowing."""

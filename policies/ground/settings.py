@@ -1,5 +1,5 @@
-"""What both services' settings need: the error with all complaints, and the text of `--help`. Knows
-no particular setting: each service declares and reads its own."""
+"""The parts that both services' settings share: the error with all complaints, and the text of
+`--help`. Knows no particular setting: each service declares and reads its own."""
 
 import ast
 import inspect

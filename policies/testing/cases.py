@@ -17,7 +17,8 @@ from policies.retrieval import Retrieval
 from policies.testing.file_form import TEST_FILE, UNREGISTERED
 
 Expected = Mapping[str, str]
-"""What a case expects: names of a decision's members, and the value that each must have."""
+"""The answer that a case expects: names of a decision's members, and the value that each must
+have."""
 _ALLOWED: Expected = {"decision": "ALLOW"}
 _DENIED: Expected = {"decision": "DENY"}
 

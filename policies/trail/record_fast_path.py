@@ -93,8 +93,8 @@ class KnownRecord(NamedTuple):
 
 
 def match_record(raw: bytes, at: int = 0) -> KnownRecord | None:
-    """Return the record that begins at offset `at` of these UTF-8 bytes; None if it is not in the
-    known form. It ends at `rest.end()`."""
+    """Recognise the record that begins at offset `at` of these UTF-8 bytes; None if it does not
+    have the fixed byte form in which our own sidecars write. The record ends at `rest.end()`."""
     front = _FRONT.match(raw, at)
     if front is None:
         return None

@@ -1,6 +1,6 @@
-"""Makes the entries about removals. A `redact` entry tells the erased openings, the reason, and who
-asked for the erasure. A `purge` entry tells that retention removed the oldest entries, and holds
-the hashes of these from which verification can start.
+"""Makes the entries about removals. A `redact` entry tells which openings were erased, for what
+reason, and who asked for it. A `purge` entry tells that retention removed the oldest entries, and
+keeps the hashes from which verification of the remaining log starts.
 
 A `redact` entry names entries by their numbers only. Nothing in it may tell whose values were
 erased: the log keeps it forever. `walk/gaps.py` reads it again when a log is verified. Doesn't know

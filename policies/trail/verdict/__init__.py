@@ -1,2 +1,2 @@
-"""What a verification concludes about a log: its findings, how far its checkpoints prove it, and
-whose keys signed those."""
+"""The conclusions of a verification about a log: its findings, how far its checkpoints prove it,
+and whose keys signed those."""

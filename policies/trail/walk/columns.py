@@ -1,6 +1,6 @@
-"""Checks many lines that were recognised by their bytes at once, column by column: one check of a
-column over a thousand lines costs a fraction of a thousand checks. Knows nothing of the lines
-before the block.
+"""Checks many lines in our services' fixed byte form (`known_lines`) at once, column by column: one
+check of a column over a thousand lines costs a fraction of a thousand checks. Knows nothing of the
+lines before the block.
 
 Each function says if all lines are valid. Which line is not, only the full check tells.
 """

@@ -28,8 +28,8 @@ Row = tuple[bytes, ...]
 
 
 class Columns(NamedTuple):
-    """The parts of many lines in the known form, as columns: each field has that part of every
-    line. A part that a line lacks is empty.
+    """The parts of many lines in our services' fixed byte form (see this module), as columns: each
+    field has that part of every line. A part that a line lacks is empty.
 
     `raw` is the entry. `head`, `masked`, `pub` and `src` are members as they stand in it: `head` is
     everything up to `kind`, `masked` and `src` include the comma before them. `source` is the JSON
@@ -63,9 +63,9 @@ class Columns(NamedTuple):
 
 
 def _pattern(name: bytes, text: bytes) -> "re.Pattern[bytes]":
-    """Return the regular expression of a line in the known form, with the line feed before it.
-    `name` matches what stands between the quotes of a name; `text` does so for other texts, which
-    may have escapes."""
+    """Return the regular expression of a line in our services' fixed byte form, with the line feed
+    before it. `name` matches what stands between the quotes of a name; `text` does so for other
+    texts, which may have escapes."""
     # Hashes are compared later, so `.{43}`, which only counts, is enough.
     name, text, count = b'"%b"' % name, b'"%b"' % text, rb"(?:0|[1-9][0-9]{0,14})"
     pair = rb"\[%b,%b\]" % (name, name)
@@ -112,8 +112,8 @@ _MAX_FACTS_BYTES = 4096
 
 
 class KnownForm:
-    """Finds the lines in the known form in a block of whole lines, which begins and ends with a
-    line feed."""
+    """Finds the lines in our services' fixed byte form (the known form) in a block of whole lines,
+    which begins and ends with a line feed."""
 
     def __init__(self, block: bytes) -> None:
         utf8 = block.isascii() or _is_utf8(block)
@@ -123,7 +123,7 @@ class KnownForm:
 
     def rows(self, block: bytes) -> list[Row] | None:
         """Return the parts of each line, in the order of `Columns`; None unless all lines of the
-        block are in the known form."""
+        block are in our services' fixed byte form."""
         if not (self._utf8 or _is_utf8(block)):
             return None
         rows = self._find(block)
@@ -165,8 +165,8 @@ copy, and many are made at once."""
 
 
 def known_rows(rows: Sequence[StoredRow]) -> list[Row | None]:
-    """Return the parts of each row in the order of `Columns`; None for a row that is not in the
-    known form, and for a row in a run of fewer than `FEW` likely ones."""
+    """Return the parts of each row in the order of `Columns`; None for a row that is not in our
+    services' fixed byte form, and for a row in a run of fewer than `FEW` likely ones."""
     lines = list[bytes]()
     for likely, run in groupby(rows, _is_likely):
         some = list(run)
@@ -194,9 +194,8 @@ def beside_hold(
 
 
 def _is_likely(row: StoredRow) -> bool:
-    """Return whether a row may be in the known form, by a quick look at its bytes: most rows in
-    another form lack a text that the known form has. A database may hold any values, so not every
-    row can be written as a line."""
+    """Return whether a row may be in our services' fixed byte form, by a quick look for a text that
+    it always has. A database may hold any values, so not every row can be written as a line."""
     entry, openings = row.entry, row.openings
     return (
         type(entry) is bytes

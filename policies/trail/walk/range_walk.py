@@ -164,20 +164,21 @@ class RangeWalk:
         return self._both(lines, rows)
 
     def _both(self, lines: list[bytes], rows: list[Row]) -> bool:
-        """Take in lines in the known form: together if they all pass, else one by one by the full
-        check. Return False if there is a finding."""
+        """Take in lines in our services' fixed byte form: together if they all pass, else one by
+        one by the full check. Return False if there is a finding."""
         return not rows or self._known(rows) or all(map(self._other, lines))
 
     def _together(self, rows: list[StoredRow], parts: list[Row]) -> bool:
-        """Take in rows in the known form: together if they all pass, else one by one by the full
-        check. Return False if there is a finding."""
+        """Take in rows in our services' fixed byte form: together if they all pass, else one by one
+        by the full check. Return False if there is a finding."""
         if len(rows) >= FEW and self._known(parts, rows):
             return True
         return all(map(self._row, rows))
 
     def _known(self, rows: list[Row], stored: Sequence[StoredRow] = ()) -> bool:
-        """Take in lines in the known form, or those of `stored` rows, if all checks pass. Otherwise
-        return False and leave everything as it was, for the full check to say what is wrong."""
+        """Take in lines in our services' fixed byte form, or those of `stored` rows, if all checks
+        pass. Otherwise return False and leave everything as it was, for the full check to say what
+        is wrong."""
         columns = Columns(*zip(*rows, strict=True))
         first, count = self._tree.end, len(rows)
         opened = columns.user_id_salt if self._with_openings else ()
