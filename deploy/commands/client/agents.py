@@ -1,4 +1,4 @@
-"""`sluice agents`: the registry of agents."""
+"""`sluice agents`: lists, shows and registers agents, and changes their status."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`sluice audit`: has the control API verify the audit trail, and shows where that stands."""
+"""`sluice audit`: has the control API verify the audit trail, and shows its progress and result."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from deploy.commands.client.client import Client, Commands
 
 PATH = "/v1/audit/verification"
 PAUSE = 1.0
-"""The seconds between two requests."""
+"""The seconds between two requests for the progress."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -68,7 +68,8 @@ def _result(found: dict[str, Any]) -> str:
 
 
 def _place(found: dict[str, Any]) -> str:
-    """Return the entry that fails, if the finding is about one."""
+    """Return the place of a finding, as the beginning of a sentence: the entry that fails, or an
+    empty text if the finding is not about a single entry."""
     if found["broken_at"] is None:
         return ""
     if found["broken_seq"] is None:

@@ -1,5 +1,5 @@
-"""`sluice changes`: the changes to the configuration, with their authors, times and values before
-and after, as the audit trail holds them."""
+"""`sluice changes`: lists the changes to the configuration that the audit trail holds, each with
+its author, its time, and the values before and after."""
 
 from __future__ import annotations
 
@@ -29,11 +29,12 @@ FILTERS = {
     "to": ("to", "only changes before this time"),
 }
 _TOLD_ELSEWHERE = ("created_at", "updated_at", "version")
-"""The members that differ with every change, and say no more than its time."""
+"""Fields of an object that differ with every change, so that the list of differences leaves them
+out."""
 _IDS = ("object", "by")
-"""The filters that take an id."""
+"""The filters whose value must be an id: a name in its place matches nothing."""
 WIDTH = 40
-"""The most characters of a value in the table; `--json` has all characters."""
+"""The most characters of a value that the table shows; `--json` shows the whole value."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -56,7 +57,8 @@ def _changes(client: Client, options: argparse.Namespace) -> int:
 def _explained_if_empty(
     pages: Iterator[list[dict[str, Any]]], query: dict[str, Any]
 ) -> Iterator[list[dict[str, Any]]]:
-    """Yield the pages. If they have no rows, say on standard error that the filters take ids."""
+    """Yield the pages. If they contain no row, print on standard error that the filters match ids
+    and not names: a user who typed a name would otherwise believe that nothing changed."""
     found = False
     for page in pages:
         found = found or bool(page)
@@ -76,8 +78,8 @@ def _shown(pages: Iterator[list[dict[str, Any]]]) -> Iterator[list[dict[str, Any
 
 
 def _row(row: dict[str, Any]) -> dict[str, Any]:
-    """Return the row with the object's name beside its id if the entry holds one, and the name of
-    the key that made the change."""
+    """Return the row for the table: with the changed object's name after its id, if the entry holds
+    one, the name of the key that made the change, and the change in words."""
     name = (row["after"] or row["before"] or {}).get("name")
     return {
         **row,
@@ -93,8 +95,8 @@ def _named(object_id: str, name: str | None) -> str:
 
 
 def in_words(row: dict[str, Any]) -> str | None:
-    """Return the values that a change, as the API shows it, changed; None for an object that was
-    made or removed."""
+    """Return a change, as the API shows it, in words: the fields that differ with both values, or
+    for a change of the log itself a sentence. Returns None if the object was created or removed."""
     before, after = row["before"], row["after"]
     match (row["object_type"], row["action"]):
         case ("log", "incarnation_accepted"):
@@ -113,14 +115,15 @@ def in_words(row: dict[str, Any]) -> str | None:
 
 
 def _size(note: str | None) -> str:
-    """Return the number of entries that a checkpoint counts: the second line of its note (C2SP
-    tlog-checkpoint)."""
+    """Return the number of entries that a checkpoint covers: the second line of its note (C2SP
+    tlog-checkpoint), or `an unknown number` if there is no such line."""
     lines = (note or "").splitlines()
     return lines[1] if len(lines) > 1 else "an unknown number"
 
 
 def _changed(before: dict[str, Any] | None, after: dict[str, Any] | None) -> str | None:
-    """Return the members that differ; None for an object that was made or removed."""
+    """Return the fields that differ, each with its value before and after; None if the object was
+    created or removed."""
     if before is None or after is None:
         return None
     names = [name for name in {**before, **after} if name not in _TOLD_ELSEWHERE]

@@ -1,6 +1,5 @@
-"""The connection, the output and the common options of every command.
-
-Runs one of the operator's commands and reports errors.
+"""Runs one of the operator's commands: parses its arguments, connects to the control API, prints
+the response and reports errors. Also holds the options that several commands have.
 
 The exit code is 0 for success, 1 for a failure, 2 for unusable arguments or files, and 130 after
 Ctrl-C.
@@ -32,7 +31,8 @@ ROWS = 100
 
 @dataclass(frozen=True, slots=True)
 class Client:
-    """A connection to one control API, and the output for its responses."""
+    """The two things that every command needs: a connection to the control API (`api`), and the
+    printer for its responses (`out`)."""
 
     api: ControlApiClient
     out: Output
@@ -40,7 +40,8 @@ class Client:
     def list(
         self, path: str, query: dict[str, Any], options: argparse.Namespace, columns: Columns
     ) -> int:
-        """Print the rows of a list: as many as `--limit` says, or all with `--all`."""
+        """Print the rows of the list at `path`: as many as `--limit` says, or all rows with
+        `--all`. Returns the exit code 0."""
         most = None if options.all else options.limit
         self.out.rows(self.api.pages(path, query, most), columns)
         return 0
@@ -50,14 +51,15 @@ class Client:
         return 0
 
     def report(self, response: ApiResponse, text: str) -> int:
-        """Print the response to a write, and the revision that the write made."""
+        """Print the response to a write as JSON or as `text`, then the revision that the write
+        made. Returns the exit code 0."""
         self.out.document(response.body, text)
         self.print_revision(response)
         return 0
 
     def print_revision(self, response: ApiResponse) -> None:
-        """Print the revision that a write made, if any. It goes to standard error, so that standard
-        output contains only the response."""
+        """Print the policy set's revision that a write made, if it made one. The line goes to
+        standard error, so that standard output contains only the response."""
         if (revision := response.revision) is not None:
             hint = f"`sluice fleet --wait-for {revision}` waits until every live sidecar has it"
             print(f"sluice: revision {revision}: {hint}", file=sys.stderr)
@@ -66,10 +68,11 @@ class Client:
 Run = Callable[[Client, argparse.Namespace], int]
 
 TIMES = ("from", "to")
-"""The options that take a time."""
+"""The options whose value is a time."""
 
 Fields = Mapping[str, tuple[str, str]]
-"""The options that set fields of the API: each option's name, its field, and its line of help."""
+"""Options that set fields of an API request: maps an option's name to the field and its line of
+help."""
 
 
 class Commands:
@@ -79,12 +82,14 @@ class Commands:
         self._actions = parser.add_subparsers(required=True, metavar="ACTION")
 
     def add(self, name: str, run: Run, line: str) -> argparse.ArgumentParser:
-        """Add an action with the common options. The caller adds the action's own."""
+        """Add the action `name` with the options that all commands have, and return its parser, so
+        that the caller can add options of its own. `line` is its line of help."""
         action = self._actions.add_parser(name, help=line, description=sentence(line))
         return common(action, run)
 
     def add_list(self, path: str, columns: Columns, line: str, filters: Fields) -> None:
-        """Add the action `list`. Its options `filters` go into the query."""
+        """Add the action `list`, which prints the rows at `path`. Each of `filters` becomes an
+        option that is sent in the query."""
 
         def run(client: Client, options: argparse.Namespace) -> int:
             return client.list(path, given(options, filters), options, columns)
@@ -93,7 +98,8 @@ class Commands:
 
 
 def common(parser: argparse.ArgumentParser, run: Run) -> argparse.ArgumentParser:
-    """Add the options of every command: control API, key, output format."""
+    """Add the options that every command has: the control API's address, the key and the output
+    format."""
     parser.set_defaults(run=run)
     group = parser.add_argument_group("control API")
     group.add_argument(
@@ -116,7 +122,7 @@ def common(parser: argparse.ArgumentParser, run: Run) -> argparse.ArgumentParser
 
 
 def paged(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
-    """Add the options of a list."""
+    """Add the options that limit the rows of a list: `--limit` and `--all`."""
     how_many = parser.add_mutually_exclusive_group()
     how_many.add_argument(
         "--limit",
@@ -130,7 +136,7 @@ def paged(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
 
 
 def add_fields(parser: argparse.ArgumentParser, fields: Fields) -> None:
-    """Add an option for each field."""
+    """Add an option for each field. Options in `TIMES` parse their value as a time."""
     for option, (field, line) in fields.items():
         # Otherwise the help would show the field's name, which the operator never types.
         metavar = option.upper().replace("-", "_")
@@ -143,15 +149,15 @@ def add_fields(parser: argparse.ArgumentParser, fields: Fields) -> None:
 
 
 def given(options: argparse.Namespace, fields: Fields) -> dict[str, Any]:
-    """Return the values of the fields whose options are set. Other fields are left out, since null
-    is a value for the API, too."""
+    """Return the values of the fields whose options are set. The other fields are absent, not None:
+    the API takes null for a value."""
     found = {field: getattr(options, field) for field, _ in fields.values()}
     return {field: value for field, value in found.items() if value is not None}
 
 
 def moment(text: str) -> str:
-    """Parse an argument: a time as people type it, by this machine's clock, into the form that the
-    API takes."""
+    """Parse a time as people type it, such as `7d` or a date, and return it in the form that the
+    API takes. A time ago counts from this machine's clock. This is an argparse type."""
     try:
         return read_time_text(text, time.time_ns() // 1000)
     except UnreadableTime as problem:
@@ -159,7 +165,7 @@ def moment(text: str) -> str:
 
 
 def positive(text: str) -> int:
-    """Parse a positive number, for argparse."""
+    """Parse a positive whole number below 10^15. This is an argparse type."""
     # The text is cut for `int`, whose time grows with the square of the length. `isdecimal` alone
     # accepts digits of other scripts.
     if not (text.isascii() and text.isdecimal() and 0 < int(text[:16]) < 10**15):
@@ -168,7 +174,8 @@ def positive(text: str) -> int:
 
 
 def sentence(line: str) -> str:
-    """Return a command's line of help as a full sentence."""
+    """Turn a command's line of help into a sentence: a capital at its beginning, a full stop at its
+    end."""
     return f"{line[:1].upper()}{line[1:]}."
 
 
@@ -176,7 +183,7 @@ INTERRUPTED = 130
 
 
 def run(noun: str, arguments: list[str], environ: Mapping[str, str]) -> int:
-    """Run `sluice <noun> <arguments>`. Returns the exit code."""
+    """Run `sluice <noun> <arguments>` and return the exit code."""
     parser = argparse.ArgumentParser(prog=f"sluice {noun}")
     # Import only the module of this command, so that it starts quickly.
     import_module(f"deploy.commands.client.{noun.replace('-', '_')}").add_arguments(parser)
@@ -211,7 +218,8 @@ def _fail(text: str, code: int) -> int:
 
 
 def _tolerate_any_text() -> None:
-    """Make the output print an escape for each character that its encoding lacks."""
+    """Make both outputs escape the characters that their encoding lacks, rather than raise an
+    error."""
     # Otherwise a single name in another script would end a list with a traceback.
     for stream in (sys.stdout, sys.stderr):
         if reconfigure := getattr(stream, "reconfigure", None):

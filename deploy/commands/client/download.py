@@ -1,12 +1,9 @@
-"""Downloads an export in parts: lines are checked and go into `FILE.part`, which becomes `FILE`
-when it is complete.
+"""Downloads an export of the audit trail, and continues it after a broken connection.
 
-A response that ends without its last line, or with one that does not fit its bytes, is `Broken`:
-its part that arrived is kept, and the next connection continues there.
-
-Each connection adds lines to it. After a break it is read once, what follows its last entry is cut
-off, and the next connection continues there. It becomes `FILE` only when it is complete and on
-disk.
+The lines that arrive go into `FILE.part`, which is renamed to `FILE` once it is complete and on
+disk. A response raises `Broken` if it ends without its last line, or if its SHA-256 is not the one
+that the last line states. The lines that arrived before are kept. The next connection reads the
+partial file once, cuts off everything behind its last entry, and continues there.
 """
 
 from __future__ import annotations
@@ -34,18 +31,20 @@ class CannotContinue(Exception):
 
 
 class PartialFile:
-    """The part of an export that has arrived. `header` is None before its first line; `next_seq` is
-    the first entry that is missing."""
+    """The file that holds the part of an export that has arrived so far. `header` is the export's
+    first line, None before it has arrived; `entries` counts the entries; `next_seq` is the number
+    of the first entry that is missing."""
 
     def __init__(self, path: Path) -> None:
-        """Open the file, and cut off all that follows its last entry. Raises `CannotContinue` if it
-        is not the beginning of an export, and `OSError`."""
+        """Open or create the file, and cut off everything behind its last entry. Raises
+        `CannotContinue` if the file is not the beginning of an export, and `OSError`."""
         self.path = path
         self.header: dict[str, Any] | None = None
         self.entries = 0
         self.next_seq = 0
         self.policies = set[bytes]()
-        """The SHA-256 of the documents that the file has."""
+        """The SHA-256 digests of the policy documents in the file: a later response repeats some of
+        them."""
         self._digest = hashlib.sha256()
         self._file = open_private(path)
         try:
@@ -55,7 +54,8 @@ class PartialFile:
             raise
 
     def add(self, lines: bytes, entries: int) -> None:
-        """Add whole lines, among which are so many entries. Raises `OSError`."""
+        """Append whole lines, `entries` of which hold an entry. Raises `OSError` if they can't be
+        written."""
         if self.header is None:
             self.header = header_of(lines.partition(b"\n")[0], str(self.path))
         self._digest.update(lines)
@@ -63,11 +63,12 @@ class PartialFile:
         self.entries += entries
 
     def hexdigest(self) -> str:
-        """Return the SHA-256 of the file's content, in hex."""
+        """Return the SHA-256 of all lines in the file so far, in hex."""
         return self._digest.hexdigest()
 
     def complete(self, path: Path) -> None:
-        """Write the last line, and give the file its name. Raises `OSError`."""
+        """Write the export's last line, sync the file to disk, and rename it to `path`. Raises
+        `OSError`."""
         end = {"end": True, "entries": self.entries, "sha256": self.hexdigest()}
         self._file.write(json.dumps(end, separators=(",", ":")).encode() + b"\n")
         self._file.flush()
@@ -101,7 +102,8 @@ class PartialFile:
             self._digest.update(piece)
 
     def _scan(self) -> tuple[int, bytes]:
-        """Return where the last entry to keep ends, and its line."""
+        """Return the offset at which the last entry to keep ends, and the line of that entry. Fills
+        in `header`, `entries` and `policies` on the way."""
         self._file.seek(0)
         at, kept, last, policies = 0, 0, b"", set[bytes]()
         before, newest = (0, b""), set[bytes]()
@@ -128,8 +130,8 @@ class PartialFile:
 
 
 def open_private(path: Path) -> BinaryIO:
-    """Open the file, made if absent, to read and to add to. Only its owner may read it: it holds
-    personal data. Raises `OSError`."""
+    """Open a file for reading and appending, and create it if absent. Only its owner may read it,
+    since it holds personal data. Raises `OSError`."""
     handle = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
     try:
         os.fchmod(handle, 0o600)  # one that an earlier version began
@@ -140,7 +142,8 @@ def open_private(path: Path) -> BinaryIO:
 
 
 def header_of(line: bytes, where: str) -> dict[str, Any]:
-    """Return the header in a file's first line. Raises `CannotContinue` if it is not one."""
+    """Parse the first line of an export, its header. Raises `CannotContinue`, with the name
+    `where`, if the line is not such a header."""
     try:
         header: dict[str, Any] = json.loads(line)
         if header["format"] == FORMAT and {"log", "from", "to", "openings"} <= header.keys():
@@ -151,7 +154,8 @@ def header_of(line: bytes, where: str) -> dict[str, Any]:
 
 
 def policy_digest(line: bytes) -> bytes:
-    """Return the digest of the document on a line, which ends with `}` and a line feed."""
+    """Return the SHA-256 digest of the policy document that a line holds. The line must end with
+    `}` and a line feed."""
     return hashlib.sha256(line[len(POLICY) : -2]).digest()
 
 
@@ -172,12 +176,12 @@ def _seq(line: bytes, path: Path) -> int:
 PIECE = 1024 * 1024
 MAX_LINE = 16 * 1024 * 1024
 FAULTS = (OSError, EOFError, zlib.error)
-"""What decompressing a response raises that is damaged or cut off."""
+"""The errors that decompressing a response raises if its data is damaged or cut off."""
 
 
 class Readable(Protocol):
-    """A stream of bytes that returns the bytes that are there, rather than wait for all that were
-    asked for."""
+    """A stream whose `read1` returns the bytes that have arrived, rather than wait for `size`
+    bytes."""
 
     def read1(self, size: int, /) -> bytes: ...
 
@@ -187,12 +191,13 @@ class Broken(Exception):
 
 
 def codings() -> str:
-    """Return the value of `Accept-Encoding`: the encodings that can be decompressed here."""
+    """Return the header `Accept-Encoding`: the compressions that this installation can read. zstd
+    is among them only if the optional package `zstandard` is installed."""
     return "zstd, gzip;q=0.5" if find_spec("zstandard") else "gzip"
 
 
 def decoded(response: ResponseBody) -> Readable:
-    """The response's body without its compression."""
+    """Return the response's body, decompressed."""
     coding = response.headers.get("Content-Encoding", "")
     if coding == "gzip":
         return gzip.GzipFile(fileobj=response)
@@ -205,8 +210,8 @@ def decoded(response: ResponseBody) -> Readable:
 
 
 class Download:
-    """The lines of one response, from `body` into `file`. `progress` is called with the file and
-    the bytes of each piece."""
+    """Receives one response of the export route: copies the lines from `body` into `file`. Calls
+    `progress` with the file and the number of bytes after each piece."""
 
     def __init__(
         self, body: Readable, file: PartialFile, progress: Callable[[PartialFile, int], None]
@@ -221,8 +226,9 @@ class Download:
         self._rest = b""
 
     def run(self, *, continued: bool) -> None:
-        """Read the response to its end. `continued` says that the file has entries already: then
-        the response's own beginning is left out. Raises `Broken` and `CannotContinue`."""
+        """Read the response to its end and append its lines to the file. `continued` says that the
+        file holds entries already; the header lines with which the response begins are then left
+        out. Raises `Broken` and `CannotContinue`."""
         try:
             if continued:
                 self._skip_beginning()
@@ -235,8 +241,9 @@ class Download:
         self._check_end(received.hexdigest())
 
     def _skip_beginning(self) -> None:
-        """Read up to the first line of the body of the file: header, frontier and a checkpoint at
-        just this place are there already, or are not needed."""
+        """Check the response's header, and leave out the lines before its first entry or document.
+        The file holds the header already, and does not need the frontier (the hashes of the tree so
+        far) and the checkpoint at this place."""
         buffer = b""
         while buffer.count(b"\n") < 3:
             piece = self._body.read1(PIECE)
@@ -320,7 +327,7 @@ class Download:
 
 
 def _entries(lines: bytes) -> int:
-    """Return the number of these whole lines that hold an entry."""
+    """Return the number of lines that hold an entry. All lines must be whole."""
     # Twice as fast as `bytes.count`, which looks at each byte.
     entries, at, find, startswith = 0, 0, lines.find, lines.startswith
     while (end := find(b"\n", at)) >= 0:

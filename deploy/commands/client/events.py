@@ -1,10 +1,10 @@
-"""Searches or follows the audit trail (`sluice events`). What is followed is printed once for each
-event, in order, also across restarts of the control API.
+"""`sluice events`: searches the audit trail, or follows it as it grows. With `--follow`, each event
+is printed once and in order, also across restarts of the control API.
 
-This relies on `seq`: a tenant's log is serial, so an event that is committed later has a higher
-number. The API lists the newest events first, so the follower pages back to the last number that it
-printed. It keeps only the newest page and the cursors of the others, and requests those again,
-oldest first, so that memory use stays constant.
+Following relies on `seq`: a tenant's log is serial, so an event that is committed later has a
+higher number. The API lists the newest events first, so the follower pages back to the last number
+that it printed. It keeps only the newest page and the cursors of the others, and requests those
+again, oldest first, so that memory use stays constant.
 """
 
 from __future__ import annotations
@@ -28,16 +28,17 @@ from policies.ground.process.api_client import (
 )
 
 INTERVAL = 1.0
-"""Seconds between two requests for new events."""
+"""The seconds between two requests for new events."""
 TRANSIENT = (429, 500, 502, 503, 504)
-"""Statuses that pass by themselves: over the rate limit, or from a restarting control API or a
-gateway in front of it."""
+"""HTTP statuses of errors that pass without action: the rate limit is exceeded, or the control API
+or a gateway in front of it is restarting."""
 
 Query = dict[str, Any]
 
 
 def follow(client: Client, path: str, query: Query, most: int | None, columns: Columns) -> None:
-    """Print the newest `most` events, or all if `most` is None; then new ones until Ctrl-C."""
+    """Print the newest `most` events (all events if `most` is None), then each new event, until
+    Ctrl-C."""
     follower, table = EventFollower(client, path, query, most), TextTable(columns)
     failing = False
     try:
@@ -63,8 +64,8 @@ def follow(client: Client, path: str, query: Query, most: int | None, columns: C
 
 
 class EventFollower:
-    """Reads the tenant's events that match a filter, and remembers the last one that the caller
-    received."""
+    """Reads the tenant's events that match a filter, and remembers the last event that the caller
+    received, so that each event is returned only once."""
 
     def __init__(self, client: Client, path: str, query: Query, most: int | None) -> None:
         self._client = client
@@ -74,8 +75,8 @@ class EventFollower:
         self._last = -1
 
     def new(self) -> Iterator[list[dict[str, Any]]]:
-        """Pages of new events, oldest first. An exception in between loses nothing: the next call
-        continues after the last page that the caller has received."""
+        """Yield pages of the new events, oldest first. An exception in between loses nothing: the
+        next call continues after the last page that the caller has received."""
         newest, cursors = self._page_back()
         # A page at a cursor never changes, so it can be requested again. The newest page has no
         # cursor and grows, so it is kept.
@@ -86,7 +87,8 @@ class EventFollower:
         self._most = None
 
     def _page_back(self) -> tuple[list[dict[str, Any]], list[Query]]:
-        """The newest page, and the queries of the earlier pages with new events."""
+        """Request pages, newest first, until one reaches the last event that the caller received.
+        Return the newest page, and the queries that fetch the earlier pages again."""
         response = self._request({**self._query, "limit": self._limit(0)})
         newest = page = response.body
         self._detect_restore(newest)
@@ -102,15 +104,15 @@ class EventFollower:
         return newest, cursors
 
     def _limit(self, count: int) -> int:
-        """The number of rows to request next, after `count` rows."""
+        """Return the number of rows to request next, after `count` rows have arrived."""
         return PAGE if self._most is None else max(0, min(PAGE, self._most - count))
 
     def _request(self, query: Query) -> ApiResponse:
         return self._client.api.request("GET", self._path, query)
 
     def _unseen(self, page: list[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
-        """The events of `page` that the caller has not received, oldest first, if there are any.
-        They count as received once the caller asks for more."""
+        """Yield the events of `page` that the caller has not received, oldest first; nothing if
+        there are none. They count as received once the caller asks for the next page."""
         events = [event for event in reversed(page) if event["seq"] > self._last]
         if events:
             yield events
@@ -119,8 +121,9 @@ class EventFollower:
             self._most = None
 
     def _detect_restore(self, newest: list[dict[str, Any]]) -> None:
-        """Notices that the database was restored to an older state: the newest number is below one
-        that was printed. The log assigns the numbers after the newest one again."""
+        """Notice that the database was restored to an older state, and continue from there. The
+        sign of a restore is that the newest number is below one that was printed: the log then
+        assigns these numbers a second time."""
         # Otherwise the follower would print nothing until the log has caught up.
         if newest and newest[0]["seq"] < self._last:
             _print(f"the log was restored from entry {self._last} to {newest[0]['seq']}")
@@ -190,7 +193,7 @@ def _events(client: Client, options: argparse.Namespace) -> int:
 
 
 def _show(client: Client, event_id: str) -> int:
-    """Print one event, then each check of its decision."""
+    """Print one event, then the outcome of each check of its decision. Returns the exit code 0."""
     found = client.api.request("GET", f"{PATH}/{segment(event_id)}").body
     if client.out.as_json:
         client.out.members(found)

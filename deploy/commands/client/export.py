@@ -1,8 +1,9 @@
-"""Exports the audit trail as a file that can be verified elsewhere (`sluice export`), or its
-decisions alone, a line each (`--format`). Continues after broken connections, and reports.
+"""`sluice export`: writes the audit trail to a file that can be verified elsewhere, or with
+`--format` only the decisions, one on each line, in a format of security tools. Continues after
+broken connections, and shows the progress.
 
-After a break, in this run or in the next, an export of decisions continues behind the last whole
-line: its sequence number is in it, in whatever format. Half a line is cut off.
+After a break, in this run or in the next one, an export of decisions continues behind the last
+whole line: every format states the decision's sequence number. An incomplete last line is cut off.
 """
 
 from __future__ import annotations
@@ -46,12 +47,13 @@ FORMATS = ("ocsf", "ecs", "cloudevents", "otel", "csv")
 
 
 class DecisionFile:
-    """The lines that have arrived. `next_seq` is the entry to continue with, None before the first
-    line; `entries` counts the decisions."""
+    """The file of an export with `--format`: the lines with decisions that have arrived so far.
+    `entries` counts the decisions. `next_seq` is the number of the entry to continue with, None
+    before the first decision has arrived."""
 
     def __init__(self, path: Path, form: str) -> None:
-        """Opens the file, and cuts off half a line. Raises `CannotContinue` if its last line is not
-        of this format, and `OSError`."""
+        """Open or create the file, and cut off an incomplete last line. `form` is the format.
+        Raises `CannotContinue` if the last line is not in this format, and `OSError`."""
         self.path = path
         self.next_seq: int | None = None
         self.entries = 0
@@ -64,7 +66,8 @@ class DecisionFile:
             raise
 
     def receive(self, body: Readable) -> None:
-        """Add the lines of a response. Raises `Broken` if it ends early: what arrived is kept."""
+        """Append the lines of a response. Raises `Broken` if the response ends early; the lines
+        that arrived are kept."""
         first = self.next_seq is None
         rest = b""
         try:
@@ -82,7 +85,7 @@ class DecisionFile:
             raise Broken("the response ended within a line")
 
     def complete(self, path: Path) -> None:
-        """Give the file its name, once it is on disk. Raises `OSError`."""
+        """Sync the file to disk, close it, and rename it to `path`. Raises `OSError`."""
         os.fsync(self._file.fileno())
         self.close()
         self.path.rename(path)
@@ -91,7 +94,8 @@ class DecisionFile:
         self._file.close()
 
     def _recover(self) -> None:
-        """Find out what the file holds."""
+        """Count the lines in the file, cut off an incomplete last one, and note the entry to
+        continue with."""
         self._file.seek(0)
         kept = lines = 0
         last = b""
@@ -130,7 +134,8 @@ _SEQ = {
 
 PATH = "/v1/audit/export"
 PAUSES = (1.0, 2.0, 5.0, 10.0, 30.0)
-"""The seconds before each further attempt. They begin anew once an attempt brought entries."""
+"""The seconds to wait before each further attempt. The sequence starts again once an attempt has
+brought new entries."""
 BUSY = 503
 SHOWN_EVERY = 0.5
 
@@ -172,7 +177,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _place(text: str) -> str:
-    """Parse an argument: the number of an entry, or a time."""
+    """Parse the end of a range: the number of an entry, or a time. This is an argparse type."""
     return text if text.isascii() and text.isdecimal() else moment(text)
 
 
@@ -249,8 +254,9 @@ def _export_log(
 def _complete(
     open_file: Callable[[], File], download: Callable[[File], None], progress: Progress
 ) -> File:
-    """Download the file, and continue after breaks. If its format has a last line, that one is
-    still missing from the result."""
+    """Download into the file that `open_file` opens, reopening it and continuing after each break,
+    and return the file. It still lacks its last line and its final name, which `complete` gives it.
+    Raises `CannotContinue` after the last pause."""
     pauses = iter(PAUSES)
     while True:
         file = open_file()
@@ -299,8 +305,8 @@ def _coding(api: ControlApiClient) -> dict[str, str]:
 
 
 class Progress:
-    """A line on a terminal that tells how much of the export has arrived. Prints only notes
-    elsewhere."""
+    """A line on a terminal that shows how much of the export has arrived. Without a terminal only
+    notes, such as that of a broken connection, are printed."""
 
     def __init__(self, to: TextIO) -> None:
         self._to = to
@@ -309,7 +315,8 @@ class Progress:
         self._started = self._shown = time.monotonic()
 
     def update(self, file: PartialFile, added: int) -> None:
-        """Tell that `added` more bytes are in the file."""
+        """Add `added` to the bytes in the file, and show the progress, at most every half
+        second."""
         self._bytes += added
         now = time.monotonic()
         if not self._terminal or now - self._shown < SHOWN_EVERY or file.header is None:

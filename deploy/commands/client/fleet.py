@@ -1,5 +1,5 @@
-"""`sluice fleet`: lists the tenant's sidecars, waits until all of them have a revision, or shows,
-by the sidecars' own records, those that have applied it."""
+"""`sluice fleet`: lists the tenant's sidecars, waits until all of them have a revision of the
+policy set, or shows when each one applied a revision, by its own records in the audit trail."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ ACKNOWLEDGED_COLUMNS = (
     ("LAST SEEN", "last_seen"),
 )
 MAX_WAIT = 25
-"""The most seconds that one request asks to wait. The API allows 30, but many gateways give up
-then."""
+"""The most seconds that one request asks the API to wait. The API allows 30, but many gateways end
+a request after that time."""
 PAUSE = 1.0
 """The seconds between two requests."""
 
@@ -102,8 +102,8 @@ def _applied(client: Client, revision: int) -> int:
 
 
 def _wait(client: Client, revision: int, seconds: int) -> list[dict[str, Any]]:
-    """Return the live sidecars that still lack `revision` after `seconds`; empty once all have
-    it."""
+    """Wait up to `seconds` until every live sidecar has `revision`. Return the sidecars that still
+    lack it; the list is empty if all have it."""
     end = time.monotonic() + seconds  # the wall clock may step while we wait
     while True:
         left = max(0, min(MAX_WAIT, int(end - time.monotonic())))

@@ -1,5 +1,5 @@
-"""`sluice keys`: lists, creates, rotates, binds and revokes API keys. A secret is printed once, or
-written to a file that only its owner can read."""
+"""`sluice keys`: lists, creates, rotates, binds and revokes API keys. A new key's secret is printed
+once, or written to a file that only its owner can read."""
 
 from __future__ import annotations
 
@@ -65,7 +65,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_speaking(parser: argparse.ArgumentParser) -> None:
-    """Add the options of a key of scope `sidecar`."""
+    """Add the options that restrict a key of scope `sidecar`: the agents that the sidecar may
+    decide for, and the sidecars that may use the key."""
     parser.add_argument(
         "--for-agent",
         action="append",
@@ -145,8 +146,9 @@ def _bind(client: Client, options: argparse.Namespace) -> int:
 def print_secret(
     client: Client, response: ApiResponse, member: str, name: str | None, file: int | None
 ) -> int:
-    """Print what the API has made. `member` is the secret: it goes into the file `name` instead, if
-    that is open as `file`. Returns 0."""
+    """Print the object that the API created, with its secret in the field `member`. If `file` is an
+    open file, the secret is written to it instead of printed; `name` is that file's name. Returns
+    the exit code 0."""
     made = dict(response.body)
     if file is not None:
         os.write(file, f"{made[member]}\n".encode())

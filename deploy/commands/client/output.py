@@ -1,5 +1,5 @@
-"""Prints results: aligned tables for people, JSON for programs. Opens a file for what a command
-will write once the API has answered, before the request is made.
+"""Prints results: aligned tables for people, JSON for programs. Also creates the file that a
+command writes a secret or a report to, before the command sends its request.
 
 Text from the server has many authors, and a terminal obeys control characters. Tables therefore
 show control characters as escapes, and JSON is ASCII.
@@ -22,11 +22,11 @@ BOLD, RED = "1", "31"
 ALARMING = frozenset({"DENY", "suspended", "revoked"})
 
 Columns = Sequence[tuple[str, str]]
-"""Each column's heading, and the member of a row that the column shows."""
+"""The columns of a table: for each one its heading, and the field of a row that it shows."""
 
 
 class Output:
-    """Standard output, as text or JSON."""
+    """Prints to standard output, as text or as JSON."""
 
     def __init__(self, *, as_json: bool, environ: Mapping[str, str]) -> None:
         self._json = as_json
@@ -39,11 +39,11 @@ class Output:
         return self._json
 
     def document(self, value: object, text: str) -> None:
-        """Print a response: `value` as JSON, or else `text`."""
+        """Print a response: `value` as JSON if `--json` is given, else `text`."""
         self._print(as_json(value) if self._json else safe(text))
 
     def members(self, value: Mapping[str, Any]) -> None:
-        """Print one object, with a line for each member."""
+        """Print one object, with a line for each of its fields."""
         if self._json:
             self._print(as_json(value))
             return
@@ -52,7 +52,8 @@ class Output:
             self._print(f"{self._paint(BOLD, f'{safe(key):<{width}}')}  {cell(each)}")
 
     def rows(self, pages: Iterable[list[dict[str, Any]]], columns: Columns) -> None:
-        """Print a list as one JSON array or one table, holding one page at a time."""
+        """Print a list as one JSON array or one table. Only one page is held in memory at a
+        time."""
         if self._json:
             self._array(pages)
             return
@@ -62,7 +63,8 @@ class Output:
         self.page(table, [])
 
     def page(self, table: TextTable, rows: list[dict[str, Any]]) -> None:
-        """Print more rows of a table, or more JSON lines."""
+        """Print further rows of a list that is still growing: as lines of `table`, or as one JSON
+        document on each line."""
         if self._json:
             for row in rows:
                 self._print(as_json(row))
@@ -97,7 +99,8 @@ class Output:
 
 
 class TextTable:
-    """Formats rows below headings. Each column is as wide as its widest cell so far."""
+    """Formats rows as text below a line of headings. Each column is as wide as its widest cell so
+    far."""
 
     def __init__(self, columns: Columns) -> None:
         self._columns = columns
@@ -106,7 +109,7 @@ class TextTable:
         self._begun = False
 
     def lines(self, rows: list[dict[str, Any]]) -> list[str]:
-        """Return the lines of `rows`; the first call starts with the headings."""
+        """Return `rows` as lines of text. The first call puts the headings before them."""
         cells = [[cell(row.get(member)) for _, member in self._columns] for row in rows]
         if not self._begun:
             cells.insert(0, [heading for heading, _ in self._columns])
@@ -126,13 +129,14 @@ class TextTable:
 
 
 def as_json(value: object) -> str:
-    """Return ASCII JSON without control characters; DEL is the only one that `json` does not
-    escape."""
+    """Return a value as ASCII JSON without control characters. `json` escapes all of these except
+    DEL, which is escaped here."""
     return json.dumps(value, ensure_ascii=True).replace("\x7f", "\\u007f")
 
 
 def cell(value: object) -> str:
-    """Return a value of the API as text on one line."""
+    """Format a value of an API response as text on one line: `-` for an empty value, `yes` or `no`
+    for a boolean."""
     if value is None or value in ([], ""):
         return "-"
     if isinstance(value, bool):
@@ -151,7 +155,7 @@ def safe(text: str) -> str:
 
 
 def wide(text: str) -> int:
-    """Return the number of columns that `text` takes on a terminal."""
+    """Return the number of columns that `text` occupies on a terminal."""
     # Combining marks take no column, and East Asian wide characters two.
     return sum(
         0 if unicodedata.combining(char) else 1 + (unicodedata.east_asian_width(char) in "WF")
@@ -160,8 +164,8 @@ def wide(text: str) -> int:
 
 
 def _words(line: str) -> list[str]:
-    """Return the words of the line and the spaces between them; joined, they give the line
-    again."""
+    """Split the line into its words and the spaces between them; joined again, they give the same
+    line."""
     parts: list[str] = []
     for index, word in enumerate(line.split(" ")):
         parts += [" ", word] if index else [word]
@@ -170,8 +174,9 @@ def _words(line: str) -> list[str]:
 
 @contextlib.contextmanager
 def new_file(name: str | None) -> Iterator[int | None]:
-    """An empty file, open for writing, that only its owner may read; None without a name. Removed
-    if it stays empty. Raises `UnusableArguments` if it can't be made, or is there already."""
+    """Create an empty file that only its owner may read, and yield it open for writing; yield None
+    if `name` is None. The file is removed at the end if nothing was written. Raises
+    `UnusableArguments` if the file exists already, or can't be created."""
     if name is None:
         yield None
         return

@@ -21,7 +21,8 @@ MAX_FILE = 1024 * 1024
 
 
 class _Loader(yaml.SafeLoader):
-    """Refuses duplicate keys: a second `denied_sources` must not silently replace the first."""
+    """A YAML loader that refuses duplicate keys: a second `denied_sources` must not silently
+    replace the first."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         seen: set[str] = set()
@@ -35,8 +36,8 @@ class _Loader(yaml.SafeLoader):
 
 
 def read_policies(path: Path) -> list[dict[str, Any]]:
-    """Return the policies of the file, in order. The file is `{policies: […]}`, a list or one
-    policy. Raises `UnusableArguments` with the file and line."""
+    """Read the policies of a YAML or JSON file, in order. The file holds `{policies: […]}`, a list
+    of policies, or one policy. Raises `UnusableArguments` with the file and line."""
     try:
         with path.open("rb") as file:
             raw = file.read(MAX_FILE + 1)  # one byte more, to notice a longer file
@@ -166,8 +167,8 @@ def _apply(client: Client, options: argparse.Namespace) -> int:
 def _put(
     client: Client, policy: dict[str, Any], existing: dict[str, Any] | None, dry_run: bool
 ) -> tuple[dict[str, Any], ApiResponse | None]:
-    """Create or replace one policy. Returns the outcome and the response; a dry run has no
-    response."""
+    """Create a policy, or replace `existing`, the active policy of that name. Returns the row to
+    print, and the API's response; with `dry_run` nothing is sent, and the response is None."""
     outcome = {"name": policy["name"], "policy_id": None, "version": None}
     if existing is not None:
         outcome |= _id_and_version(existing)
@@ -191,7 +192,8 @@ def _id_and_version(policy: dict[str, Any]) -> dict[str, Any]:
 
 
 def _path(client: Client, options: argparse.Namespace) -> str:
-    """Return the path of the policy that `POLICY`, a name or an id, refers to."""
+    """Return the API path of the policy that the argument `POLICY` names, by its name or by its id.
+    Raises `UnusableArguments` if no active policy has this name."""
     named: str = options.policy
     # A name may begin like an id too, but an id is the more likely meaning.
     if named.startswith(ID):

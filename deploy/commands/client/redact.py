@@ -1,11 +1,12 @@
-"""Erases a person from the audit trail (`sluice redact`): asks, erases until nothing is left, and
-reports to the person who asked what was erased, what stays and why, and how to check it.
+"""`sluice redact`: erases a person's values from the audit trail. Asks for confirmation, sends
+requests until nothing is left to erase, and prints a report for the person who asked: which values
+were erased, which stay and why, and how to check that.
 
-A user's id is personal, and every user of a machine can read a process's arguments: so it may also
-come from a file or from standard input. The report holds none of the erased values.
+A user's id is personal data, and every user of a machine can read a process's arguments. The id may
+therefore also come from a file or from standard input. The report holds none of the erased values.
 
-What is reported is what the log says of itself afterwards, not what the answers said: an answer may
-be lost on its way, and the erasure that it told of is recorded all the same.
+The report is made from the log's own records of the erasure, not from the API's responses: a
+response may be lost on its way, but the erasure is recorded all the same.
 """
 
 from __future__ import annotations
@@ -23,15 +24,15 @@ from deploy.commands.client.output import new_file
 from policies.ground.process.api_client import ServiceUnusable, UnusableArguments
 
 MAX_EVENTS = 1000
-"""The API's limit for the events of one request: with several, a legal hold on some of them would
-refuse half of the erasure."""
+"""The API's limit on the events of one request. More events are refused rather than sent in several
+requests: a legal hold on some of them would refuse only half of the erasure."""
 MAX_ID = 4096
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """`body` is what the API is asked to erase; `shown` is what the report says of it, and `text`
-    the same in words. Neither of these has a user's id."""
+    """The values to erase. `body` is the API's request, which may hold a user's id. `shown` and
+    `text`, for the report and for messages, never hold it."""
 
     body: dict[str, Any]
     shown: dict[str, Any]
@@ -52,7 +53,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def target_of(options: argparse.Namespace) -> Target:
-    """The target that the options name. Raises `UnusableArguments`, never with a user's id."""
+    """Return the target that the options name. Raises `UnusableArguments`; its message never holds
+    a user's id."""
     if options.session is not None:
         session = {"session_id": options.session}
         return Target(session, session, f"session {options.session}")
@@ -65,7 +67,8 @@ def target_of(options: argparse.Namespace) -> Target:
 
 
 def _user(options: argparse.Namespace) -> str:
-    """The user's id, which is all that the file or standard input holds, on one line."""
+    """Read the user's id from the option, from the file or from standard input, which must hold
+    nothing but the id on one line."""
     try:
         if options.user_file is not None:
             with Path(options.user_file).open("rb") as file:
@@ -125,8 +128,9 @@ CHECKS = (
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """One erasure. `redactions` are the log's records of it, oldest first, as the API lists them;
-    `sessions` counts the sessions that lost their user; `complete` is False if more is left."""
+    """The report on one erasure. `redactions` are the `redact` records that the log holds of it,
+    oldest first, as the API lists them. `sessions` counts the sessions whose user was erased.
+    `complete` is False if some values are still to be erased."""
 
     target: Target
     reason: str
@@ -136,7 +140,7 @@ class Report:
 
     @property
     def entries(self) -> int:
-        """How many entries lost their values."""
+        """The number of log entries whose personal values were erased."""
         ranges = [each for entry in self.redactions for each in entry["events"]]
         return sum(last - first + 1 for first, last in ranges)
 
@@ -154,7 +158,7 @@ class Report:
         }
 
     def lines(self) -> list[str]:
-        """The report as text for people."""
+        """Return the report as lines of text for people."""
         if not self.redactions:
             return [
                 (
@@ -192,9 +196,11 @@ PATH = "/v1/audit/redact"
 LISTED = "/v1/audit/redactions"
 SIDECARS = "/v1/sidecars"
 SECONDS = 600.0
-"""How long one request may take: it erases up to 20,000 entries, with pauses for other writers."""
+"""The seconds that one request may take: it erases up to 20,000 entries, and pauses in between so
+that others can write."""
 MAX_IDLE = 3
-"""Answers in a row that say that more is left, and that nothing was erased."""
+"""The number of responses in a row after which the command gives up, if each says that more is left
+but erased nothing."""
 YES = "yes"
 
 
@@ -240,7 +246,7 @@ def _redact(client: Client, options: argparse.Namespace) -> int:
 
 
 class _Erasure:
-    """One erasure, in as many requests as it takes."""
+    """Carries out one erasure, in as many requests as it takes."""
 
     def __init__(self, client: Client, target: Target, reason: str) -> None:
         self._api = client.api
@@ -286,7 +292,9 @@ def _confirmed(target: Target) -> bool:
 
 
 def _written(report: Report, file: int | None) -> int:
-    """Write the report. Returns the exit code: what is erased stays so if the disk is full."""
+    """Write the report as JSON to the open file, if there is one. Returns the exit code: 1 if it
+    can't be written, for example because the disk is full, although the values are erased by
+    then."""
     if file is None:
         return 0
     try:
@@ -309,7 +317,8 @@ def _print(client: Client, report: Report) -> None:
 
 
 def _note_undelivered(client: Client) -> None:
-    """Tell what the log does not hold yet: it would bring the person back."""
+    """Print how many records the sidecars have not delivered yet: they may hold the person's
+    values, and would bring them into the log after the erasure."""
     sidecars = [each for page in client.api.pages(SIDECARS, {}, None) for each in page]
     if waiting := sum(each["spool_depth"] for each in sidecars):
         print(

@@ -2,8 +2,8 @@
 
     python -m deploy.commands.policy diff OLD NEW        also `sluice policy diff OLD NEW`
 
-Exit codes: 0; 1 for what was asked to fail (errors in files, changes with `--fail-on`); 2 for what
-can't be read or analysed.
+Exit codes: 0; 1 if the command finds what it was asked to fail for (errors in files, changes with
+`--fail-on`); 2 if files or answers can't be read or analysed.
 """
 
 import argparse
@@ -37,7 +37,7 @@ LEVELS = (
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run one command. Returns its exit code."""
+    """Run one command and return its exit code. `arguments` defaults to those of the process."""
     description = "Tools for authors of policies."
     parser = argparse.ArgumentParser("sluice policy", description=description, epilog=LEVELS)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")

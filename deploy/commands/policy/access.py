@@ -1,5 +1,5 @@
-"""Runs `sluice policy who` and `sluice policy can`, which tell what policies allow, now or at a
-time."""
+"""`sluice policy who` (who may read a source) and `sluice policy can` (what a role may read), by
+the policies in files, in a service, or in force at a past time."""
 
 import argparse
 import json
@@ -39,8 +39,9 @@ _LIMITS = (
 
 
 def run_at(options: argparse.Namespace) -> int:
-    """Print the roles that could read the source, and the proofs of the policies that say so.
-    Returns 1 if a key was given and one of the policies is not proven, else 0."""
+    """Run `who` with `--at`: print the roles that could read the source at that time, and for each
+    policy that allowed it the proof from the audit trail. Returns 1 if `--log-key` was given and
+    one of these policies is not proven, else 0."""
     if options.policies:
         raise Unusable("--at asks a service for the policies of then: leave --policies out")
     at = typed_time(options, "--at", options.at)
@@ -74,7 +75,8 @@ def run_at(options: argparse.Namespace) -> int:
 
 
 def rows_of(policies: Sequence[Policy], options: argparse.Namespace) -> list[dict[str, Any]]:
-    """Analyse what these policies allow of what the options ask for. Raises `TooManyClasses`."""
+    """Return a row for each group of sources that these policies allow, narrowed to the role,
+    agent, task, source and level that the options name. Raises `TooManyClasses`."""
     agents, tasks, sources = (
         (each,) if each else () for each in (options.agent, options.task, options.source)
     )
@@ -88,7 +90,8 @@ def rows_of(policies: Sequence[Policy], options: argparse.Namespace) -> list[dic
 
 
 def _version(api: ControlApiClient, keys: LogKeys, held: Held) -> dict[str, Any]:
-    """Show a policy that allowed something, as `--json` does."""
+    """Return one policy that allowed the access, with the version and the change that put it in
+    force and whether the audit trail proves these; in the form that `--json` prints."""
     change = held.change
     proof = Proof(why=_PURGED) if change is None else prove(api, keys, change, held.body)
     return {
@@ -118,7 +121,7 @@ def _line(version: dict[str, Any]) -> str:
 
 ROUTE = "/v1/policies/access"
 SECONDS = 90.0
-"""The seconds that an answer may take: a little longer than the service allows itself."""
+"""The timeout of a request, in seconds: a little longer than the service allows itself."""
 _NO_REGISTRY = (
     "the registry was not asked: of these agents, only registered and approved ones may read "
     "(--url asks a service)"
@@ -126,7 +129,7 @@ _NO_REGISTRY = (
 
 
 def add_who(add_command: AddCommand) -> None:
-    """Add the command `who`."""
+    """Add the command `who` and its options."""
     command = add_command("who", "who may read a source")
     command.add_argument("source", metavar="SOURCE", help="its id, or a pattern")
     command.add_argument(
@@ -145,7 +148,7 @@ def add_who(add_command: AddCommand) -> None:
 
 
 def add_can(add_command: AddCommand) -> None:
-    """Add the command `can`."""
+    """Add the command `can` and its options."""
     command = add_command("can", "what a role may read")
     command.add_argument("role", metavar="ROLE")
     _add_common(command)

@@ -1,4 +1,5 @@
-"""`sluice policy candidate`: a whole policy set that a service evaluates beside the active one."""
+"""`sluice policy candidate`: manages a candidate, which is a whole policy set that a service
+evaluates beside the active one without enforcing it."""
 
 import argparse
 import json
@@ -21,7 +22,7 @@ Answer = Mapping[str, Any]
 
 
 def add(add_command: AddCommand) -> None:
-    """Add the command `candidate` with its actions."""
+    """Add the command `candidate` and its actions."""
     command = add_command("candidate", "try a policy set beside the active one, and promote it")
     actions = command.add_subparsers(dest="action", required=True, metavar="ACTION")
 

@@ -1,6 +1,6 @@
-"""Tells whether policy files hold: `sluice policy lint` finds errors and likely mistakes in a
-directory or in one file, `check` whether the guardrails hold, with a request that shows where not.
-"""
+"""`sluice policy lint` reports errors and likely mistakes in a directory or in one file. `sluice
+policy check` tells whether the guardrails hold, with an example of a request for each that does
+not."""
 
 import argparse
 import json
@@ -34,8 +34,8 @@ from policies.sets.role import compile_role
 
 
 def add_check(add_command: AddCommand) -> None:
-    """Add the command `check`. Exit codes: 0 if every guardrail holds, 1 if not, 2 if a file can't
-    be used."""
+    """Add the command `check`. Its exit codes: 0 if every guardrail holds, 1 if one does not, 2 if
+    a file can't be used."""
     command = add_command(
         "check", "whether the guardrails hold for every request that there may be"
     )
@@ -62,7 +62,8 @@ def _run_check(options: argparse.Namespace) -> int:
 
 
 def _load_tenants(root: Path, tenant: str | None) -> dict[str, TenantDefinitions]:
-    """What each tenant's files define. Raises `Unusable` with all faults of all tenants."""
+    """Load the policies and guardrails of each tenant, or of `tenant` alone, by tenant id. Raises
+    `Unusable`, which lists the faults in all tenants' files."""
     if not root.is_dir():
         raise Unusable(f"`{root}` is not a directory")
     try:
@@ -108,7 +109,7 @@ def _broken(tenant: str, found: TenantDefinitions) -> Iterator[dict[str, Any]]:
 
 
 def add_lint(add_command: AddCommand) -> None:
-    """Add the command `lint`. Exit codes: 0 if the files can be used, 1 if not."""
+    """Add the command `lint`. Its exit codes: 0 if the files can be used, 1 if not."""
     command = add_command("lint", "report errors and likely mistakes in policy files")
     command.add_argument("path", metavar="PATH", type=Path)
     command.add_argument(
@@ -161,7 +162,8 @@ def _policies(root: Path, tenant_id: str) -> list[Definition]:
 
 
 def _unowned(folders: list[str], known: list[str]) -> list[UnownedFolder]:
-    """Folders that belong to no tenant. Without a list of tenants, the form of the name decides."""
+    """Return the folders that belong to no tenant in `known`. If `known` is empty, return those
+    whose name does not have the form of a tenant's id."""
     if not known:
         return unlikely(folders)
     return unowned(folders, {each: each for each in (DEFAULT, *known)})

@@ -1,6 +1,6 @@
-"""Tells what other policies would do: `sluice policy diff` what they newly allow and deny, between
-files or against a service, `impact` what recorded traffic would have got.
-"""
+"""`sluice policy diff` compares two sets of policies, in files or in a service: it shows what the
+second one newly allows and newly denies. `sluice policy impact` decides recorded requests again by
+other policies, and shows which decisions differ."""
 
 import argparse
 import json
@@ -23,11 +23,11 @@ from policies.ground.process.api_client import ControlApiClient
 LIVE = "live"
 DIFF_ROUTE = "/v1/policies/diff"
 SECONDS = 90.0
-"""The seconds that an answer may take: a little longer than the service allows itself."""
+"""The timeout of a request, in seconds: a little longer than the service allows itself."""
 
 
 def add_diff(add_command: AddCommand) -> None:
-    """Add the command `diff`."""
+    """Add the command `diff` and its options."""
     command = add_command("diff", "what a change newly allows and newly denies, exactly")
     command.add_argument("old", metavar="OLD", help="a directory, a file, git:REV[:PATH], or live")
     command.add_argument(
@@ -67,8 +67,8 @@ def _of_files(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _with_live(options: argparse.Namespace) -> dict[str, Any]:
-    """Return the service's difference. The service compares, so that the policies in force are
-    those of one moment."""
+    """Return the difference between files and the policies in force in a service. The service
+    itself compares, so that its policies are all of the same moment."""
     files = options.new if options.old == LIVE else options.old
     if files == LIVE:
         raise Unusable("`live` and `live` are the same: name files as OLD or NEW")
@@ -80,8 +80,8 @@ def _with_live(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _turned(found: dict[str, Any]) -> dict[str, Any]:
-    """Return the difference the other way round: newly allowed requests become newly denied, and
-    the reverse."""
+    """Swap the two sides of a difference: newly allowed requests become newly denied ones, and the
+    reverse."""
     return {
         name: [row | {"before": row["after"], "after": row["before"]} for row in found[other]]
         for name, other in (
@@ -101,11 +101,12 @@ BAR = 24
 _RUNNING = "running"
 
 Impact = Mapping[str, Any]
-"""The answer of `GET /v1/policies/impact/{impact_id}`."""
+"""The response of `GET /v1/policies/impact/{impact_id}`: a run's state, its progress and its
+results."""
 
 
 def add_impact(add_command: AddCommand) -> None:
-    """Add the command `impact`."""
+    """Add the command `impact` and its options."""
     command = add_command("impact", "what recorded traffic would have got under other policies")
     command.add_argument("new", metavar="NEW", help="a directory, a file, or git:REV:PATH")
     command.add_argument(
@@ -142,7 +143,8 @@ def _run_impact(options: argparse.Namespace) -> int:
 
 
 def _followed(api: ControlApiClient, run: str, monotonic: Any) -> Impact:
-    """The run once it has ended, with a bar on a terminal until then."""
+    """Poll the run until it has ended, and return its result. Shows a progress bar meanwhile, if
+    standard error is a terminal."""
     bar = Bar(sys.stderr if sys.stderr.isatty() else None, monotonic())
     try:
         while True:
@@ -156,7 +158,7 @@ def _followed(api: ControlApiClient, run: str, monotonic: Any) -> Impact:
 
 
 class Bar:
-    """How far the run has come, on a terminal."""
+    """A progress bar for an impact run. Prints nothing if `out` is None."""
 
     def __init__(self, out: TextIO | None, now: float) -> None:
         self._out, self._started, self._entries = out, now, 0

@@ -1,8 +1,9 @@
-"""Lays policy files out in one way, in place, and keeps their comments (`sluice policy fmt`).
+"""`sluice policy fmt`: rewrites policy files in one layout, in place, and keeps their comments.
 
-A file is only replaced by one that the loader reads as the same values and that has the same
-comments. A comment at the end of a line belongs to what ends there; one on a line of its own to the
-entry below it, or to the end of the block that it is indented like.
+A file is replaced only if the loader reads the same values from the new text, and if the new text
+has the same comments. A comment at the end of a line belongs to the entry that ends there. A
+comment on a line of its own belongs to the entry below it, or to the end of the block that it is
+indented like.
 
 Not `ruamel.yaml`: it ties a comment to the key before it, so that sorting keys moves comments to
 other keys.
@@ -42,18 +43,20 @@ _LINE = re.compile("[^\r\n\x85\u2028\u2029]*(?:\r\n|[\r\n\x85\u2028\u2029])?")
 
 
 class Comment(NamedTuple):
-    """A comment and its place; without text it is a blank line."""
+    """A comment and its place in the text, or a blank line, whose `text` is empty. `at` is its
+    offset, `line` and `column` count from 0."""
 
     text: str
     at: int
     line: int
     column: int
     alone: bool
-    """Whether nothing else is on its line."""
+    """True if nothing else stands on the comment's line."""
 
 
 def comments(text: str, tree: Collection) -> Iterator[Comment]:
-    """The comments and blank lines of `text`, in order."""
+    """Yield the comments and blank lines of `text`, in order. `tree` is the parsed text, which
+    tells where a `#` belongs to a value."""
     scalars = sorted(
         (each for entry, _ in walk(tree) for each in entry.scalars()), key=lambda each: each.start
     )
@@ -76,8 +79,8 @@ def comments(text: str, tree: Collection) -> Iterator[Comment]:
 
 
 def _is_text(at: int, scalar: Scalar | None, text: str) -> bool:
-    """Whether the `#` at `at` is part of a scalar. Behind the `|` of a block it begins a
-    comment."""
+    """Return whether the `#` at offset `at` is part of the value `scalar`. On the line of a block
+    scalar's header (`|` or `>`) it begins a comment instead."""
     if scalar is None:
         return False
     header = BREAK.search(text, scalar.start, at) is None and text[at - 1] in " \t"
@@ -85,7 +88,7 @@ def _is_text(at: int, scalar: Scalar | None, text: str) -> bool:
 
 
 def attach(text: str, tree: Collection) -> None:
-    """Give each comment of `text` to an entry or collection of its `tree`."""
+    """Attach each comment of `text` to the entry or collection of `tree` that it belongs to."""
     _Attachment(tree).attach(list(comments(text, tree)))
 
 
@@ -156,7 +159,7 @@ class _Attachment:
         return self._tree.below if after is None else after.above
 
     def _around(self, entry: Entry) -> Iterator[Collection]:
-        """The collections that the entry is in, from the inside."""
+        """Yield the collections that contain the entry, the innermost first."""
         parent = self._parents[id(entry)]
         yield parent
         while parent is not self._tree:
@@ -165,7 +168,8 @@ class _Attachment:
 
 
 def _holds(block: Collection, outer: Collection | None, comment: Comment) -> bool:
-    """Whether a comment behind the last entry of `block` is in it still."""
+    """Return whether a comment after the last entry of `block` still belongs to `block`, judged by
+    its indentation; `outer` is the collection around it."""
     if block.flow:
         return block.start < comment.at < block.end
     # The items of a list may stand in the column of the keys around it.
@@ -180,7 +184,7 @@ class Unformattable(Exception):
 
 
 def read(path: Path) -> str:
-    """The text of a file, without a byte order mark. Raises `LoadError`."""
+    """Read a file's text, without a byte order mark. Raises `LoadError`."""
     faults = DefinitionFaults(str(path))
     text = read_text(path, faults)
     if text is None:
@@ -189,8 +193,8 @@ def read(path: Path) -> str:
 
 
 def formatted(text: str, schema: Schema, file: str) -> str:
-    """The text of a file, laid out. Raises `LoadError` for what the loader can't read, and
-    `Unformattable`."""
+    """Return the text of a file in the standard layout. Raises `LoadError` if the loader can't read
+    the file, and `Unformattable` if the layout would change its values or lose a comment."""
     before = _values(text, file)
     foreign = set(before) - set(schema["properties"]) if isinstance(before, dict) else {"it"}
     if foreign:
@@ -229,8 +233,8 @@ def _without_lines(node: Node) -> Any:
 
 
 def replace(path: Path, text: str) -> None:
-    """Put `text` in the place of a file, at once: a reader sees the old one or the new one. Links
-    stay links, and the mode stays."""
+    """Replace a file's content with `text` atomically: a reader sees the old content or the new
+    one. A symbolic link stays a link, and the mode stays."""
     target = path.resolve()
     mode = target.stat().st_mode & 0o7777
     # Hidden, so that a service that watches the folder ignores it.
@@ -249,7 +253,8 @@ def replace(path: Path, text: str) -> None:
 
 
 def add(add_command: AddCommand) -> None:
-    """Add the command `fmt`. Exit codes: 0; 1 if `--check` finds a file that it would change."""
+    """Add the command `fmt`. Its exit codes: 0, or 1 if `--check` finds a file that it would
+    change."""
     command = add_command("fmt", "lay out policy, test and guardrail files in one way")
     command.add_argument(
         "path", metavar="PATH", nargs="?", default=Path(), type=Path, help="a file or a directory"

@@ -1,4 +1,5 @@
-"""`sluice policy init`: a directory of policies to start with, with tests and guardrails."""
+"""`sluice policy init`: writes a directory of commented policies to start with, with tests and
+guardrails."""
 
 import argparse
 import shlex
@@ -28,7 +29,7 @@ Next:
 
 
 def add(add_command: AddCommand) -> None:
-    """Add the command `init`."""
+    """Add the command `init` and its argument."""
     command = add_command("init", "write a commented directory of policies to start with")
     command.add_argument("folder", metavar="DIR", type=Path, help="a new or empty directory")
     command.set_defaults(run=_init)
@@ -51,8 +52,8 @@ def _init(options: argparse.Namespace) -> int:
 
 
 def _program() -> str:
-    """Return `sluice` if the shell finds this installation by that name, as in an active virtual
-    environment; else its path."""
+    """Return the command with which the user can run this installation: `sluice` if the shell finds
+    it by that name, as in an active virtual environment, else its path."""
     own = Path(sysconfig.get_path("scripts"), "sluice")
     found = shutil.which("sluice")
     if not own.exists() or (found is not None and Path(found).resolve() == own.resolve()):

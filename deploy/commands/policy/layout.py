@@ -1,8 +1,9 @@
-"""Reads a YAML file as a tree whose entries keep the notation of each value, and writes it in one
-way.
+"""Parses a YAML file into a tree that keeps the notation of each value, and writes the tree in one
+layout.
 
-A list of plain values stands on one line if it fits, otherwise one item a line. Other collections
-keep the style that they were written in, if they fit. A comment keeps its entry.
+A list of plain values stands on one line if it fits, otherwise each item on a line of its own.
+Other collections keep the style that they were written in, if they fit. Each comment stays with its
+entry.
 """
 
 from __future__ import annotations
@@ -16,13 +17,15 @@ import yaml
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 BREAK = re.compile("[\r\n\x85\u2028\u2029]")
-"""The ends of a line in YAML 1.1."""
+"""Matches a line break, as YAML 1.1 defines it."""
 _BLOCK = ("|", ">")
 
 
 @dataclass(frozen=True, slots=True)
 class Scalar:
-    """A value in the notation that is written: as its author wrote it, if that was on one line."""
+    """A single value of a YAML file. `text` is how it will be written: as its author wrote it if
+    that was on one line, else in double quotes. `value` is its content; `start` and `end` are
+    offsets in the text; `block` is True for a block scalar (`|` or `>`)."""
 
     text: str
     value: str
@@ -34,7 +37,8 @@ class Scalar:
 
 @dataclass(slots=True)
 class Collection:
-    """A mapping or a list. `column` is that of its entries; `below` are comments after the last."""
+    """A mapping or a list. `flow` is True if it is written in brackets. `column` is the column of
+    its entries, `below` are the comments after its last entry."""
 
     entries: list[Entry]
     mapping: bool
@@ -47,9 +51,10 @@ class Collection:
 
 @dataclass(slots=True)
 class Entry:
-    """A member of a mapping, or an item of a list, which has no `key`. `start` and `end` are places
-    in the text, `last_line` is the line of `end`. `above` are the comments before it, empty for a
-    blank line; `beside` is the comment at the end of its line."""
+    """A member of a mapping, or an item of a list; an item has no `key`. `start` and `end` are
+    offsets in the text, and `last_line` is the line of `end`. `above` are the lines with comments
+    before the entry, an empty text for a blank line; `beside` is the comment at the end of its
+    line."""
 
     key: Scalar | None
     value: Scalar | Collection
@@ -60,7 +65,7 @@ class Entry:
     beside: list[str] = field(default_factory=list)
 
     def scalars(self) -> Iterator[Scalar]:
-        """The key and the value of the entry, as far as they are scalars."""
+        """Yield the entry's key and its value, each only if it is a scalar."""
         if self.key is not None:
             yield self.key
         if isinstance(self.value, Scalar):
@@ -68,8 +73,8 @@ class Entry:
 
 
 def parse(text: str) -> Collection:
-    """Return the tree of `text`, which the loader has accepted: one document, a mapping, no
-    aliases."""
+    """Parse `text` into its tree. The loader must have accepted the text before: one document, a
+    mapping, without aliases."""
     node = yaml.compose(text, Loader=yaml.SafeLoader)
     assert node is not None
     found = _value(node, text)
@@ -78,7 +83,8 @@ def parse(text: str) -> Collection:
 
 
 def walk(tree: Collection) -> Iterator[tuple[Entry, Collection]]:
-    """Yield every entry with its collection, an outer one before those in it."""
+    """Yield every entry of the tree, each with the collection that contains it; an outer entry
+    before the entries inside it."""
     for entry in tree.entries:
         yield entry, tree
         if isinstance(entry.value, Collection):
@@ -122,7 +128,7 @@ def _scalar(node: Node, text: str) -> Scalar:
 
 
 def quoted(value: str) -> str:
-    """Return the text in double quotes, on one line."""
+    """Return the value as YAML text in double quotes, on one line."""
     dumped: str = yaml.safe_dump(value, default_style='"', width=float("inf"), allow_unicode=True)
     return dumped.rstrip("\n")
 
@@ -138,14 +144,15 @@ Schema = Mapping[str, Any]
 
 
 def render(tree: Collection, schema: Schema) -> list[str]:
-    """Return the lines of the file."""
+    """Return the lines of the file in the standard layout. The keys are sorted as in `schema`."""
     _order(tree, [schema], schema)
     header = _header(tree)
     return _tidy([*header, *_block(tree, 0)])
 
 
 def _order(value: Scalar | Collection, forms: list[Schema], root: Schema) -> None:
-    """Sort the keys of every mapping as its schema lists them. Unknown ones come last."""
+    """Sort the keys of every mapping in the order of its schema; unknown keys come last. `forms`
+    are the schemas that the value may have."""
     if not isinstance(value, Collection):
         return
     alternatives = [part for form in forms for part in _parts(form, root)]
@@ -169,7 +176,8 @@ def _order(value: Scalar | Collection, forms: list[Schema], root: Schema) -> Non
 
 
 def _parts(schema: Schema, root: Schema) -> Iterator[Schema]:
-    """Yield the schema, and the schemas that it is put together from."""
+    """Yield the schema, and all schemas that it refers to or combines (`$ref`, `anyOf`, `then`
+    …)."""
     yield schema
     if "$ref" in schema:
         found: Any = root
@@ -185,8 +193,8 @@ def _parts(schema: Schema, root: Schema) -> Iterator[Schema]:
 
 
 def _header(tree: Collection) -> list[str]:
-    """Take the comments about the whole file: a line for editors, and the comments that a blank
-    line separates from the first entry."""
+    """Remove the comments about the whole file from the first entry, and return them: the line for
+    editors, and the comments that a blank line separates from the first entry."""
     if not tree.entries:
         return []
     first = min(tree.entries, key=lambda entry: entry.start)
@@ -199,7 +207,7 @@ def _header(tree: Collection) -> list[str]:
 
 
 def _block(found: Collection, indent: int) -> list[str]:
-    """Return the entries, one below the other."""
+    """Return the lines of a collection, with each entry on lines of its own."""
     lines: list[str] = []
     for number, entry in enumerate(found.entries):
         head = " " * indent + ("-" if entry.key is None else f"{_key(entry.key)}:")
@@ -233,7 +241,8 @@ def _write_entry(entry: Entry, head: str, indent: int) -> list[str]:
 
 
 def _hoisted(entry: Entry) -> list[str]:
-    """Return the comments above the first entry of an item: they can't stand behind its `-`."""
+    """Return the comments above the first entry inside a list's item. They are written above the
+    item, since they can't stand after its `-`."""
     value = entry.value
     if entry.key is not None or not isinstance(value, Collection) or not value.entries:
         return []
@@ -242,7 +251,8 @@ def _hoisted(entry: Entry) -> list[str]:
 
 
 def _flow(value: Scalar | Collection) -> str | None:
-    """Return the value on one line; None if it must not be: it has comments, or is a block."""
+    """Return the value on one line; None if it must not be on one line, because it contains
+    comments or was written as a block."""
     if isinstance(value, Scalar):
         return _in_flow(value)
     plain = not value.mapping and all(isinstance(each.value, Scalar) for each in value.entries)
@@ -259,7 +269,8 @@ def _flow(value: Scalar | Collection) -> str | None:
 
 
 def _key(key: Scalar) -> str:
-    """Return the key, without quotes if it is a word like those that a schema lists."""
+    """Return the key as it is written: without quotes if it is a simple word, as the keys of the
+    schemas are."""
     return key.value if _WORD.fullmatch(key.value) else _in_flow(key)
 
 
@@ -273,7 +284,8 @@ def _in_flow(value: Scalar) -> str:
 
 
 def _tidy(lines: list[str]) -> list[str]:
-    """Return the lines without more than one blank line in a row, and with none at the ends."""
+    """Return the lines with at most one blank line in a row, and with no blank line at the
+    beginning or the end."""
     found: list[str] = []
     for line in lines:
         if line or (found and found[-1]):

@@ -1,4 +1,4 @@
-"""`sluice policy schema`: the JSON Schema of a kind of file, for editors."""
+"""`sluice policy schema`: prints the JSON Schema of a kind of file, for editors."""
 
 import argparse
 from importlib.resources import files
@@ -14,19 +14,20 @@ SUFFIX = ".schema.json"
 
 
 def schema(kind: str) -> str:
-    """Return the text of the schema of one of `KINDS`."""
+    """Return the JSON Schema of a kind of file, one of `KINDS`, as JSON text."""
     return files("policies").joinpath("schemas", kind + SUFFIX).read_text(encoding="utf-8")
 
 
 def kind_of(path: Path) -> str:
-    """Return the kind of a file in a policy directory, by its name."""
+    """Return the kind of a file in a policy directory (`policy`, `test` or `guardrails`), judged by
+    its name."""
     if path.name == GUARDRAILS:
         return "guardrails"
     return "test" if path.name.endswith(TESTS) else "policy"
 
 
 def add(add_command: AddCommand) -> None:
-    """Add the command `schema`."""
+    """Add the command `schema` and its argument."""
     command = add_command("schema", "print the JSON Schema of policy files, or of another kind")
     command.add_argument("kind", nargs="?", default=KINDS[0], choices=KINDS, help="default: policy")
     command.set_defaults(run=_schema)

@@ -1,5 +1,6 @@
-"""Asks a running service, with the options and variables of the operator's commands
-(`deploy/commands/client`), also which policies were in force at a time.
+"""Asks a running service for the commands of `sluice policy`, with the same options and variables
+as the operator's commands (`deploy/commands/client`). Also finds the policies that were in force at
+a past time.
 
     add_service(parser)            --url, --key-file, --ca
     api = connect(options)
@@ -7,14 +8,14 @@
 
 `options.environ` is the environment, which `__main__` sets.
 
-Each change of the policies until a time is proven from the audit trail:
+For a past time, each policy follows from its recorded changes in the audit trail:
 
-    last change until then    the policy is as it was afterwards
-    none, but one since       it is as it was before the first of these; what made it was purged
-    no change at all          it is as it is now, if it was made before; what made it was purged
+    a change up to then       the policy is as the last of these changes left it
+    only changes after it     it is as it was before the first of these; its own change was purged
+    no change at all          it is as it is now, if it existed then; its change was purged
 
-This proves the version and its time. That no other change came in between only a verification of
-the whole log proves.
+A proof of such a change proves the version and its time. It does not prove that no other change
+came in between: only a verification of the whole log does.
 """
 
 import argparse
@@ -56,7 +57,8 @@ _NO_KEY = "name a file with an API key: --key-file or SLUICE_KEY_FILE"
 
 
 def add_service(parser: argparse.ArgumentParser) -> None:
-    """Add the options that name a service."""
+    """Add the options that name a service: its address, the key file and the certificate
+    authority."""
     group = parser.add_argument_group("a running service")
     group.add_argument("--url", help=f"address of the control API (SLUICE_URL; default {URL})")
     # No option for the key itself: every user of the machine can read a process's arguments.
@@ -71,13 +73,13 @@ def add_service(parser: argparse.ArgumentParser) -> None:
 
 
 def names_service(options: argparse.Namespace) -> bool:
-    """Return whether the arguments or the environment name a service."""
+    """Return whether the options or the environment name a service."""
     return bool(options.url or options.environ.get("SLUICE_URL"))
 
 
 def connect(options: argparse.Namespace) -> ControlApiClient:
-    """The service that the arguments, else the environment name; else the one at the usual address
-    of this host. Raises `UnusableArguments`, never with a key."""
+    """Return a client for the service that the options name, or else the environment, or else the
+    default address on this host. Raises `UnusableArguments`; its message never holds a key."""
     api = api_client.connect(options.environ, options.url, options.key_file, options.ca)
     if api.key is None:
         raise UnusableArguments(_NO_KEY)
@@ -87,27 +89,29 @@ def connect(options: argparse.Namespace) -> ControlApiClient:
 CHANGES = "/v1/audit/changes"
 POLICIES = "/v1/policies"
 _ADDED = ("policy_id", "version", "user_modified", "file", "changed_by", "created_at", "updated_at")
-"""Members of a policy that the service adds to its body."""
+"""The fields of a policy that the service adds to the author's fields."""
 
 _BEGINS, _ENDS = ("created", "added"), ("deleted", "removed")
-"""Actions before which, and after which, there is no such policy."""
+"""The recorded actions before which a policy did not exist, and those after which it no longer
+exists."""
 
 
 class Held(NamedTuple):
-    """A policy that was in force, and the recorded change that made it so; None if the entry was
-    purged. `body` is the policy as a request sets it."""
+    """A policy that was in force at the time asked for. `body` is the policy as a request sets it.
+    `change` is the recorded change that put it in force, None if that entry was purged."""
 
     policy_id: str
     body: dict[str, Any]
     change: dict[str, Any] | None
 
     def policy(self) -> Policy:
-        """The policy, to be analysed."""
+        """Return the policy in the form that the analysis takes. Its version is 0, since the
+        analysis does not use it."""
         return Policy.from_wire({**self.body, "policy_id": self.policy_id, "version": 0})
 
 
 def in_force(api: ControlApiClient, at: int) -> list[Held]:
-    """The policies in force at `at` (microseconds since 1970 UTC), by id. Raises
+    """Return the policies in force at `at` (microseconds since 1970 UTC), sorted by id. Raises
     `ServiceUnusable`."""
     until: dict[str, dict[str, Any]] = {}
     since: dict[str, dict[str, Any]] = {}
@@ -133,8 +137,8 @@ def in_force(api: ControlApiClient, at: int) -> list[Held]:
 
 
 def beginning(api: ControlApiClient, at: int) -> str | None:
-    """The time of the oldest change in the audit trail, which begins with one, if it is later than
-    `at`; else None. Raises `ServiceUnusable`."""
+    """Return the time of the oldest change in the audit trail if that is later than `at`: the trail
+    then says nothing about `at`. Otherwise return None. Raises `ServiceUnusable`."""
     try:
         until = rfc3339(at + 1)
         if any(True for _ in _all(api, CHANGES, {"to": until})):
@@ -169,15 +173,16 @@ _KEY_BYTES = 32
 
 
 class LogKeys(NamedTuple):
-    """The public keys whose signatures count, and whether they follow from one that the caller gave
-    or are those that the service names."""
+    """The public keys whose signatures are accepted. `pinned` is True if they follow from a key
+    that the caller gave, False if the service itself named them."""
 
     publics: frozenset[bytes]
     pinned: bool
 
 
 class Proof(NamedTuple):
-    """A change's version, entry and checkpoint, if they are proven; otherwise `why` not."""
+    """The result of proving a change: its version, its entry's number and the size of the
+    checkpoint that covers the entry. If it is not proven, only `why` is set, with the reason."""
 
     version: int | None = None
     seq: int | None = None
@@ -190,9 +195,9 @@ class _NotProven(Exception):
 
 
 def read_keys(api: ControlApiClient, pinned: str | None) -> LogKeys:
-    """The keys that sign the log: `pinned` (a public key in base64, a verifier key, or a file with
-    one) and its successors, else those that the service names. Raises `Unusable`, for a private key
-    too, and `ServiceUnusable`."""
+    """Return the keys that sign the log. With `pinned` (a public key in base64, a verifier key, or
+    a file with one) these are that key and the successors that it endorsed; otherwise the keys that
+    the service names. Raises `Unusable`, also for a private key, and `ServiceUnusable`."""
     given = None if pinned is None else _public(pinned)
     keys = api.request("GET", KEYS).body
     named = unb64(keys["log_key"])
@@ -211,8 +216,9 @@ def read_keys(api: ControlApiClient, pinned: str | None) -> LogKeys:
 def prove(
     api: ControlApiClient, keys: LogKeys, change: dict[str, Any], body: dict[str, Any]
 ) -> Proof:
-    """Prove a recorded change that made a policy's body, or say why not. Raises `ServiceUnusable`
-    if there is no answer."""
+    """Prove from the audit trail that the recorded `change` left the policy with this `body`; if it
+    can't be proven, the result says why. Raises `ServiceUnusable` if the service does not
+    answer."""
     try:
         with api.stream(f"/v1/audit/proof/{segment(change['event_id'])}") as answer:
             text = answer.read(MAX_TEXT + 1).decode()

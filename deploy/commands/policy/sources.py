@@ -1,5 +1,5 @@
-"""Reads the policies of a question: from a directory of policy files, one file, or a revision in
-git.
+"""Reads the policies that a command's arguments name: from a directory of policy files, from one
+file, or from a git revision.
 
 A revision may come from a pull request, so nothing in it is trusted: neither the revision's name,
 nor the attributes of its files (`export-ignore` hides a file from `git archive`), nor their paths.
@@ -36,7 +36,8 @@ class _File(NamedTuple):
 
 @contextmanager
 def checked_out(revision: str, path: Path) -> Iterator[Path]:
-    """Yield a copy of `path` as it was at `revision`. Raises `GitFailed`."""
+    """Yield the path of a temporary copy of `path` as it was at the git revision. Raises
+    `GitFailed`."""
     folder = path.resolve()
     while not folder.is_dir():
         folder = folder.parent
@@ -76,7 +77,8 @@ def _listed(top: Path, tree: str, inside: str) -> list[_File]:
 
 
 def _contents(top: Path, files: list[_File]) -> list[bytes]:
-    """Return the content of each file, as it was committed."""
+    """Return the content of each file as it was committed, in the same order. Raises `GitFailed` if
+    one is missing in the repository."""
     asked = "".join(f"{each.digest}\n" for each in files).encode()
     answer = _git(top, "cat-file", "--batch", given=asked)
     found: list[bytes] = []
@@ -135,8 +137,8 @@ class Unusable(Exception):
 
 
 def read(source: str, tenant: str | None, other: str | None = None) -> list[Policy]:
-    """Return the policies that `source` names: a directory or a file, or `git:REV[:PATH]`, where
-    the path defaults to that of the `other` side. Raises `Unusable`."""
+    """Return the policies that `source` names: a directory, a file, or `git:REV[:PATH]`. Without
+    PATH, `other` is used, the path of the other side of a comparison. Raises `Unusable`."""
     if not source.startswith(GIT):
         return _read(Path(source), tenant)
     revision, _, path = source.removeprefix(GIT).partition(":")
@@ -178,7 +180,7 @@ def _policy(definition: Definition) -> Policy:
 
 
 def body(policy: Policy) -> dict[str, Any]:
-    """Return a policy in the form in which a service takes it; the service adds the id and the
-    version."""
+    """Return a policy as a request to the service holds it: without the id and the version, which
+    the service adds."""
     wire = policy.to_wire()
     return {name: wire[name] for name in wire if name not in ("policy_id", "version")}

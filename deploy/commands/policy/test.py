@@ -1,5 +1,5 @@
-"""`sluice policy test`: decides the cases in files of tests, and lists the policies that they leave
-untested."""
+"""`sluice policy test`: decides the cases in test files, compares each decision with the expected
+one, and lists the policies that no case covers."""
 
 import argparse
 import json
@@ -18,8 +18,8 @@ from policies.definitions.definition import LoadError
 
 
 def add(add_command: AddCommand) -> None:
-    """Add the command `test`. Exit codes: 0; 1 if a case fails, or the coverage is too low; 2 if a
-    file can't be used."""
+    """Add the command `test`. Its exit codes: 0; 1 if a case fails, or the coverage is too low; 2
+    if a file can't be used."""
     command = add_command("test", "decide the cases in files of tests")
     command.add_argument("path", metavar="PATH", type=Path, nargs="?", default=Path())
     command.add_argument("--coverage", action="store_true", help="list what no case depends on")
@@ -51,7 +51,8 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _watch(options: argparse.Namespace) -> int:
-    """Run after each change, until Ctrl-C; the exit code is that of the last run."""
+    """Run the tests, and again after each change of a file, until Ctrl-C. Returns the exit code of
+    the last run."""
     folder = testing.watched(options.path)
     code = 0
     try:

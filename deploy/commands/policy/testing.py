@@ -1,10 +1,10 @@
-"""Runs the tests that a path of `sluice policy test` holds, over its tenants and their policies,
-and reports what failed and what is covered, as lines, JSON or JUnit's XML.
+"""Finds the tests at the path that `sluice policy test` is given, runs them against their tenants'
+policies, and reports the failures and the coverage as lines, JSON or JUnit XML.
 
-    read_tenants(path)   a tree of tenants, a tenant's folder or a part of it, or one file of tests
-    watched(path)        the folder whose files its answer depends on
+    read_tenants(path)   reads a tree of tenants, a tenant's folder or part of it, or one test file
+    watched(path)        the folder whose files the result depends on
 
-Which files are policies and which are tests, `policies.definitions` says.
+`policies.definitions` decides which files are policies and which are tests.
 """
 
 import os
@@ -41,16 +41,16 @@ from policies.testing.run import failure as found
 
 
 class Tenant(NamedTuple):
-    """A tenant's policies and tests. Their files are named as the path was: from the current
-    folder, or in full."""
+    """A tenant's policies and test files. File names are relative to the current folder, or
+    absolute if the path on the command line was absolute."""
 
     definitions: list[Definition]
     tests: list[CaseFile]
 
 
 def read_tenants(path: Path) -> list[Tenant]:
-    """The tenants whose tests `path` holds. Raises `Unusable`, or `LoadError` with every fault of
-    every file."""
+    """Read the tenants that have tests at or below `path`. Raises `Unusable` if there are none, or
+    `LoadError` with every fault of every file."""
     folder = _tenant_folder(path)
     faults: list[DefinitionFault] = []
     if folder is not None:
@@ -69,12 +69,14 @@ def read_tenants(path: Path) -> list[Tenant]:
 
 
 def watched(path: Path) -> Path:
-    """The folder of the tenant, or of all tenants."""
+    """Return the folder whose files the result depends on: that of the tenant which `path` belongs
+    to, or `path` itself if it holds several tenants."""
     return _tenant_folder(path) or path
 
 
 def _tenant_folder(path: Path) -> Path | None:
-    """The tenant's folder that `path` is or is in; None if it is a tree of tenants."""
+    """Return the tenant's folder that `path` is or lies in; None if `path` is a directory of
+    several tenants."""
     if not path.exists():
         raise Unusable(f"`{path}` does not exist")
     if path.is_file() and not is_test(path):
@@ -92,7 +94,8 @@ def _tenant_folder(path: Path) -> Path | None:
 
 
 def _read(folder: Path, path: Path, absolute: bool, faults: list[DefinitionFault]) -> Tenant:
-    """The tenant whose folder is `folder`, with the tests below `path`, which is in it."""
+    """Read the policies of the tenant in `folder`, and those of its tests that lie below `path`.
+    Faults in the files are added to `faults`."""
     definitions: list[Definition] = []
     found: list[Path] = []
     try:
@@ -137,12 +140,12 @@ Row = dict[str, Any]
 
 
 def failure_text(file: str, result: Result, roles: Roles) -> Row:
-    """Return the question, the expected answer, and the core's decision."""
+    """Return a failed case as a row: the question, the expected answer and the actual decision."""
     return {"file": file, **found(result, roles)}
 
 
 def failure_line(row: Row) -> str:
-    """Return a failure on one line, with its place first."""
+    """Return a failed case as one line of text, which begins with its file and line."""
     check = f", check `{row['check']}`" if row["check"] else ""
     miss = row["nearest_miss"]
     nearest = f"; nearest miss: {printable(miss['change'])}" if miss else ""
@@ -155,8 +158,8 @@ def failure_line(row: Row) -> str:
 
 
 def uncovered(coverage: Coverage, part: Part) -> Row:
-    """Return a policy that no case depends on, or an entry of it: `list` and `entry` are null for a
-    policy. The line is the policy's."""
+    """Return a row for a policy, or an entry of one of its lists, that no case depends on. For a
+    whole policy `list` and `entry` are null. The line number is always that of the policy."""
     definition = coverage.definitions[part.policy_name]
     return {
         "file": definition.file,
@@ -187,7 +190,7 @@ _UNFIT = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 class Report:
-    """Collects cases, and writes them to a file."""
+    """Collects the results of cases, and writes them to a file in JUnit's XML format."""
 
     def __init__(self) -> None:
         self._suites: dict[str, ET.Element] = {}
@@ -196,18 +199,18 @@ class Report:
         self._case(file, name)
 
     def failed(self, file: str, name: str, line: str) -> None:
-        """Add a failed case. `line` holds the expected and the actual decision, and the place."""
+        """Add a failed case. `line` says where it stands, and what was expected and decided."""
         case = self._case(file, name)
         failure = ET.SubElement(case, "failure", message=_fit(line), type="decision")
         failure.text = _fit(line)
 
     def unreadable(self, fault: DefinitionFault) -> None:
-        """Add a fault of a file, whose cases were not run."""
+        """Add an error for a file that could not be read, so that its cases were not run."""
         case = self._case(fault.file, f"line {fault.line}")
         ET.SubElement(case, "error", message=_fit(str(fault)), type="file")
 
     def write(self, path: Path) -> None:
-        """Write the report. Raises `Unusable` if the file can't be written."""
+        """Write the report to `path`. Raises `Unusable` if that fails."""
         root = ET.Element("testsuites", name="sluice policy test")
         for suite in (*self._suites.values(), root):
             if suite is not root:
@@ -229,17 +232,17 @@ class Report:
 
 
 def _fit(text: str) -> str:
-    """Return the text, with the characters escaped that XML can't hold."""
+    """Return the text with those characters escaped that an XML document may not contain."""
     return _UNFIT.sub(lambda found: ascii(found.group())[1:-1], text)
 
 
 SHOWN_EVERY = 10_000
-"""The number of cases between two lines of progress."""
+"""The number of cases between two updates of the progress line."""
 
 
 class Outcome:
-    """Collects the results of a run. `coverage` has an item for each tenant, if it was asked
-    for."""
+    """The results of a run over all tenants: the number of cases and the failures. `coverage` has
+    an item for each tenant, or none if coverage was not asked for."""
 
     def __init__(self, report: Report | None) -> None:
         self.cases = 0
@@ -257,11 +260,12 @@ class Outcome:
 
     @property
     def percent(self) -> float:
-        """The percentage of the policies and entries that are covered; 100 if there are none."""
+        """The percentage of policies and their entries that a case covers; 100 if there are
+        none."""
         return 100 * self.covered / self.parts if self.parts else 100.0
 
     def decide(self, tenants: list[Tenant], *, coverage: bool) -> None:
-        """Decide every case."""
+        """Decide every case of the tenants, and add the results."""
         progress = _Progress(sum(len(file) for tenant in tenants for file in tenant.tests))
         for tenant in tenants:
             roles = compiled(map(policy, tenant.definitions))
@@ -292,14 +296,15 @@ class Outcome:
                 progress.show(self.cases)
 
     def uncovered(self) -> Iterable[Row]:
-        """Yield the policies and entries that no case depends on, in the order of the files."""
+        """Yield a row for each policy or entry that no case depends on, in the order of the
+        files."""
         for coverage in self.coverage:
             for part in coverage.uncovered():
                 yield uncovered(coverage, part)
 
 
 class _Progress:
-    """A line on a terminal; nothing if standard error is no terminal."""
+    """A progress line on standard error; nothing is printed if that is not a terminal."""
 
     def __init__(self, total: int) -> None:
         self._total = total
@@ -310,20 +315,21 @@ class _Progress:
             print(f"\r{done:,} of {self._total:,} cases", end="", file=self._out, flush=True)
 
     def end(self) -> None:
-        """Remove the line."""
+        """Erase the progress line from the terminal."""
         if self._out is not None and self._total >= SHOWN_EVERY:
             print("\r\x1b[K", end="", file=self._out, flush=True)
 
 
 SECONDS = 0.2
-"""The seconds between two looks at the files."""
+"""The seconds between two looks at the files for changes."""
 
 State = dict[str, tuple[int, int, int, int]]
-"""The inode, size, and times of change of each file, by path."""
+"""A snapshot of files, to notice changes: the inode, size, and times of change of each file, by
+path."""
 
 
 def state(folder: Path) -> State:
-    """Return the state of the YAML files below `folder`, hidden ones left out."""
+    """Take a snapshot of the YAML files below `folder`, without hidden ones."""
     found: State = {}
     seen: set[str] = set()
     # Kubernetes mounts files as links to folders, and a link may lead to a folder around it.
@@ -345,8 +351,8 @@ def state(folder: Path) -> State:
 
 
 def wait_for_change(folder: Path, known: State, pause: Callable[[float], object]) -> None:
-    """Return once the state is no longer `known`, and has stayed as it is for one look: an editor
-    may empty a file, or remove it, before it writes it."""
+    """Return once the files differ from the snapshot `known`, and two looks in a row agree: an
+    editor may empty or remove a file before it writes the new content."""
     # Asks for the state again and again: that needs no library, sees what every editor does when it
     # saves, and works on network mounts.
     before = known

@@ -1,7 +1,7 @@
-"""Writes rows of the analysis as lines for people, and holds the options that several commands
-have.
+"""Formats the rows of the policy analysis as lines for people, and holds the options that several
+commands of `sluice policy` have.
 
-Text from policy files is shown on one line.
+Every text from a policy file is shown on one line.
 """
 
 import argparse
@@ -16,11 +16,11 @@ from policies.ground.clock import UnreadableTime, read_time
 
 Row = Mapping[str, Any]
 SHOWN_IDS = 20
-"""The number of registered agents of one row that are shown; `--json` has all."""
+"""The most registered agents that are shown for a row; `--json` shows all of them."""
 
 
 def access(row: Row) -> Iterator[str]:
-    """Return a row of `who` or `can` in words."""
+    """Yield the lines that describe a row of `who` or `can`."""
     yield f"{shown(row['agent_role'])} may read {_names(row['sources'])} at {_levels(row)}"
     yield from _who(row)
     if ids := row.get("agent_ids"):
@@ -30,7 +30,8 @@ def access(row: Row) -> Iterator[str]:
 
 
 def no_one(asked: Row, may: str) -> str:
-    """Return the text of `who` or `can` if there is no row. `asked` are the command's options."""
+    """Return the answer of `who` or `can` if nothing is allowed, such as "no one may read …".
+    `asked` are the command's options, `may` is `may` or `could`."""
     who = "no one" if asked["role"] is None else shown(asked["role"])
     what = "anything" if asked["source"] is None else shown(asked["source"])
     if asked["role"] is not None:
@@ -43,7 +44,7 @@ def no_one(asked: Row, may: str) -> str:
 
 
 def change(row: Row, word: str) -> Iterator[str]:
-    """Return a row of `diff` in words; `word` is `may` or `may no longer`."""
+    """Yield the lines that describe a row of `diff`; `word` is `may` or `may no longer`."""
     yield f"{shown(row['agent_role'])} {word} read {_names(row['sources'])} at {_levels(row)}"
     yield from _who(row)
     asked = ", ".join(f"{name} {shown(value)}" for name, value in row["example"].items())
@@ -60,8 +61,8 @@ _DIRECTIONS = {
 
 
 def group(row: Row) -> Iterator[str]:
-    """Return a group of decisions in words that other policies, or another policy, make
-    differently."""
+    """Yield the lines that describe a row of `impact`: a group of recorded decisions that the other
+    policies decide differently, or equally but by another policy."""
     mark, word = _DIRECTIONS[row["direction"]]
     said = f"{shown(row['agent_role'])} {word} {shown(row['source_id'])}"
     if row["direction"] == "unchanged":
@@ -73,7 +74,8 @@ def group(row: Row) -> Iterator[str]:
 
 
 def broken(row: Row) -> Iterator[str]:
-    """Return a guardrail that does not hold in words, as `check` prints it."""
+    """Yield the lines that describe a guardrail that does not hold, with the request that breaks
+    it, as `check` prints it."""
     wrong = "is allowed" if row["decision"] == "ALLOW" else "is denied"
     check = f", check `{row['check']}`" if row["check"] else ""
     by = f"by {shown(row['policy_name'])}{check}"
@@ -88,7 +90,8 @@ def _who(row: Row) -> Iterator[str]:
 
 
 def _callers(items: Sequence[Any], everything: str) -> str:
-    """Return agents or tasks in words, and whether a call without one is meant too."""
+    """Return the agents or tasks of a row in words; `calls without one` if a request without an
+    agent or task is among them."""
     named = [each for each in items if each != ABSENT]
     words = [_names(named, everything)] if named else []
     if len(named) < len(items):
@@ -120,13 +123,13 @@ def _decision(decided: Row) -> str:
 
 
 def show(mark: str, lines: Iterable[str]) -> None:
-    """Print the lines of one row, the first after `mark`."""
+    """Print the lines that describe one row, with `mark` before the first line."""
     for number, line in enumerate(lines):
         print(f"{mark}{line}" if number == 0 else line)
 
 
 AddCommand = Callable[[str, str], argparse.ArgumentParser]
-"""A function that adds a command of this name, with a line of help, and returns its parser."""
+"""A function that adds a command, given its name and its line of help, and returns its parser."""
 
 
 def add_output(command: argparse.ArgumentParser) -> None:
@@ -136,7 +139,8 @@ def add_output(command: argparse.ArgumentParser) -> None:
 
 
 def typed_time(options: argparse.Namespace, option: str, text: str) -> int:
-    """Return the time that an option names, in microseconds since 1970 UTC. Raises `Unusable`."""
+    """Parse the time that the user gave for `option`, and return it in microseconds since 1970 UTC.
+    Raises `Unusable`."""
     now: int = options.clock.now()
     try:
         return read_time(text, now)

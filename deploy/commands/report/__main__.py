@@ -1,9 +1,10 @@
-"""The command line of `sluice report`, and the only place that reads the clock and writes files for
-it.
+"""The command line of `sluice report`. No other module of the command reads the clock or writes
+files.
 
     python -m deploy.commands.report FILE --session ID -o DIR     also `sluice report …`
 
-Exit codes: 0 if the report is written, 1 if the export does not hold, 2 if nothing can be done.
+Exit codes: 0 if the report is written, 1 if the verification of the export finds faults, 2 if the
+arguments or the file can't be used.
 """
 
 import os
@@ -24,7 +25,7 @@ from policies.trail.verdict.summary import summary
 
 
 def main(arguments: list[str]) -> int:
-    """Make one report. Returns the exit code."""
+    """Write one report, and return the exit code."""
     try:
         return _report(arguments)
     except Unusable as error:
@@ -75,7 +76,8 @@ def _report(arguments: list[str]) -> int:
 
 
 def _write(folder: Path, name: str, content: bytes) -> None:
-    """Replace a file as a whole. Only its owner may read it: it holds personal data."""
+    """Write a file of the report, replacing an older one atomically. Only its owner may read it,
+    since it holds personal data."""
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         handle, temporary = tempfile.mkstemp(dir=folder, prefix=f".{name}.")

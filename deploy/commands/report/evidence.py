@@ -1,8 +1,9 @@
-"""Reads and writes `report.json`, format `sluice-report/1`, and verifies one by itself: each entry,
-its openings, its inclusion proof, and who signed the checkpoint.
+"""Reads, writes and verifies `report.json`, format `sluice-report/1`. Verification checks each
+entry, its openings (the values behind the entry's salted hashes), its inclusion proof, and who
+signed the checkpoint.
 
-`policies/trail/README.md` ("A report") describes the format. Without the export, verification can't
-tell what a report left out.
+`policies/trail/README.md` ("A report") describes the format. Verification needs no export, but
+without the export it can't tell what a report left out.
 """
 
 from collections.abc import Sequence
@@ -27,7 +28,7 @@ from policies.trail.verdict.trusted_keys import TrustedKeys
 
 FORMAT = "sluice-report/1"
 MAX_BYTES = 256 * 1024 * 1024
-"""The most bytes of a `report.json`."""
+"""The limit on the size of a `report.json`, in bytes."""
 _HASH = 32
 
 
@@ -36,9 +37,9 @@ class BadReport(ValueError):
 
 
 class Item(NamedTuple):
-    """An entry's stored bytes, and its openings as stored, None if the export left them out.
-    `proof` are the hashes of its inclusion proof (RFC 9162, 2.1.3); None if the checkpoint does not
-    cover it."""
+    """An entry in a report, as its stored bytes. `openings` are its stored openings, None if the
+    export left them out. `proof` are the hashes of its inclusion proof (RFC 9162, 2.1.3), None if
+    the checkpoint does not cover the entry."""
 
     entry: bytes
     openings: bytes | None
@@ -47,9 +48,10 @@ class Item(NamedTuple):
 
 @dataclass(slots=True)
 class Evidence:
-    """A report. `selection` is the question, by option. `keys` are those that the export claims, as
-    in its header. `note` is the checkpoint that the proofs lead to, None without one. `export`
-    describes the file: `entries`, `from`, `to`, `made_at`, `sha256`."""
+    """The content of a report. `selection` maps the options that the report was made with to their
+    values. `keys` are the log's keys as the export's header claims them. `note` is the checkpoint
+    that the proofs lead to, None if there is none. `export` describes the export file: `entries`,
+    `from`, `to`, `made_at`, `sha256`."""
 
     log: str
     origin: str
@@ -60,7 +62,8 @@ class Evidence:
     items: list[Item] = field(default_factory=list)
 
     def to_bytes(self) -> bytes:
-        """Return the bytes of `report.json`: the same for the same report."""
+        """Serialise the report as the bytes of `report.json`. The same report always gives the same
+        bytes."""
         wire = {
             "format": FORMAT,
             "log": self.log,
@@ -82,12 +85,12 @@ class Evidence:
 
 
 def begins(first: bytes) -> bool:
-    """Return whether a file with these first bytes claims to be a report."""
+    """Return whether a file that begins with these bytes claims to be a report."""
     return b"".join(first[:100].split()).startswith(b'{"format":"sluice-report/1"')
 
 
 def parse(raw: bytes) -> Evidence:
-    """Return the report in the bytes, nothing of it verified. Raises `BadReport`."""
+    """Parse the bytes of a `report.json`. Nothing in the result is verified. Raises `BadReport`."""
     if len(raw) > MAX_BYTES:
         raise BadReport(f"it has more than {MAX_BYTES} bytes")
     try:
@@ -143,9 +146,9 @@ LEVELS = {
 
 @dataclass(slots=True)
 class ReportOutcome:
-    """What the verification of a report found. `outcome` has the findings and the level; `entries`
-    counts the report's, `unproven` those that no checkpoint covers, `unopened` those without all of
-    their openings."""
+    """The result of verifying a report. `outcome` holds the findings and the level of trust.
+    `entries` counts the report's entries, `unproven` those that no checkpoint covers, `unopened`
+    those that lack some of their openings."""
 
     outcome: Outcome
     entries: int = 0
@@ -158,19 +161,20 @@ class ReportOutcome:
 
     @property
     def exit_code(self) -> int:
-        """As of an export; also 2 if no checkpoint covers an entry: anyone can make up such a
-        one."""
+        """The exit code, as for the verification of an export; also 2 if no checkpoint covers some
+        entry, since anyone can invent such an entry."""
         return self.outcome.exit_code or (2 if self.unproven else 0)
 
     def to_wire(self) -> dict[str, Any]:
-        """As for an export; `unproven_tail` counts entries that no checkpoint covers."""
+        """Return the result as JSON, in the form that the verification of an export has.
+        `unproven_tail` counts the entries that no checkpoint covers."""
         wire = self.outcome.to_wire()
         # A few entries of a log say nothing of its completeness, erasures and silences.
         del wire["erased"], wire["freshness"], wire["completeness"], wire["spools_followed"]
         return {**wire, "entries": self.entries, "unproven_tail": self.unproven}
 
     def text(self) -> str:
-        """The text for standard output, without a final newline."""
+        """Return the result as text for standard output, without a final newline."""
         outcome = self.outcome
         lines = [self._headline(), ""]
         verb = "is" if self.entries == 1 else "are"
@@ -214,8 +218,8 @@ class ReportOutcome:
 
 
 def check_report(raw: bytes, subject: str, options: CheckOptions) -> ReportOutcome:
-    """Verify the bytes of a `report.json`. Raises `Unusable` for a `--checkpoint` of another
-    log."""
+    """Verify the bytes of a `report.json`; `subject` names it in the result. Raises `Unusable` if
+    the option `--checkpoint` names a checkpoint of another log."""
     result = ReportOutcome(Outcome(subject))
     try:
         report = parse(raw)
@@ -273,7 +277,8 @@ def _conclude(
 def _check_item(
     item: Item, last: int, log: str, checkpoint: Checkpoint | None, result: ReportOutcome
 ) -> int:
-    """Adds the first finding of one entry. Returns its `seq`, or `last` if it has none."""
+    """Verify one entry and add its first finding, if any, to `result`. `last` is the number of the
+    entry before it. Returns the entry's number, or `last` if it has none."""
     add = result.outcome.add
     where = f"entry {result.entries} of the report"
     try:

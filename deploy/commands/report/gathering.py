@@ -1,8 +1,9 @@
-"""Makes a report from an export that was verified: one reading selects the entries that the
-arguments of `sluice report` ask for, the next one collects them and their inclusion proofs.
+"""Makes a report from an export that was verified. A first pass over the export selects the entries
+that the arguments of `sluice report` ask for; a second pass collects them and makes their inclusion
+proofs.
 
-Memory is bounded: a selection keeps numbers only, and of the tree only the nodes that the proofs
-need are kept. Of the arguments' files only those of keys are opened.
+Memory is bounded: the first pass keeps only numbers of entries, the second only those nodes of the
+Merkle tree that the proofs need. The only files that parsing the arguments opens are files of keys.
 """
 
 import argparse
@@ -37,15 +38,17 @@ from policies.trail.verdict.outcome import Unusable
 from policies.trail.verdict.trusted_keys import TrustedKeys, key_argument
 
 MOST_ENTRIES = 20_000
-"""Entries of a report: the page must be readable, and both files are made in memory."""
+"""The most entries of a report: the page must stay readable, and both files are built in memory."""
 _MEANWHILE = frozenset({"change", "redact", "purge", "gap", "incarnation"})
-"""Kinds that tell what happened to the configuration and to the log."""
+"""The kinds of entries that record changes to the configuration and to the log itself. A report
+includes those that happened between its decisions."""
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a report is about: `by` is `session`, `agent`, `user` or `event`, `value` its id. The
-    range is in microseconds since 1970 UTC, `until` exclusive; None without a limit."""
+    """The subject of a report. `by` is `session`, `agent`, `user` or `event`, and `value` is its
+    id. `begin` and `until` limit the time, in microseconds since 1970 UTC; `until` is exclusive,
+    and None means no limit."""
 
     by: str
     value: str
@@ -56,7 +59,8 @@ class Asked:
         return (self.begin is None or ts >= self.begin) and (self.until is None or ts < self.until)
 
     def matches(self, entry: dict[str, Any], openings: bytes | None) -> bool:
-        """Whether a decoded `decision` is about it. The range is not looked at."""
+        """Return whether a decision's decoded entry concerns the subject. Its time is not
+        considered."""
         if self.by == "event":
             return bool(entry["eid"] == self.value)
         if self.by == "user":
@@ -67,7 +71,8 @@ class Asked:
 
 
 class Selection:
-    """One pass over a log. `seqs` are the numbers of the entries that belong to the report."""
+    """Selects the entries of a report in one pass over a log. `seqs` are the numbers of the entries
+    selected so far."""
 
     def __init__(self, asked: Asked) -> None:
         self._asked = asked
@@ -77,7 +82,8 @@ class Selection:
         self._pending: list[int] = []
 
     def see(self, raw: bytes, openings: bytes | None) -> None:
-        """The next entry. It was verified before, so it has all members."""
+        """Take in the log's next entry, and select it if it belongs to the report. The entry must
+        have been verified before."""
         entry = orjson.loads(raw)
         kind, seq = entry["kind"], entry["seq"]
         if kind == "decision":
@@ -151,8 +157,9 @@ def parser() -> argparse.ArgumentParser:
 
 
 def parse(arguments: list[str], now: int) -> tuple[argparse.Namespace, Asked]:
-    """The options, and what they ask for. `now` is in microseconds. Raises `Unusable`; `SystemExit`
-    like argparse."""
+    """Parse the arguments of `sluice report`; return the options and the subject that they name.
+    `now` is in microseconds since 1970 UTC. Raises `Unusable`, and `SystemExit` as argparse
+    does."""
     options = parser().parse_args(arguments)
     by = next(name for name in _WHAT if getattr(options, name) is not None)
     begin, until = _time("--from", options.begin, now), _time("--to", options.until, now)
@@ -171,8 +178,9 @@ def _time(option: str, text: str | None, now: int) -> int | None:
 
 
 class ProofMaker:
-    """Proofs for the leaves `wanted` in the tree of `size` leaves. `before` is the tree of the
-    leaves before the first one that will be fed, `until` the number after the last one."""
+    """Makes inclusion proofs for the leaves `wanted` in a Merkle tree of `size` leaves. `before` is
+    the tree of those leaves that precede the first one to be fed; `until` is one more than the
+    number of the last one to be fed."""
 
     def __init__(self, before: Frontier, until: int, size: int, wanted: Collection[int]) -> None:
         self._until, self._size = min(until, size), size
@@ -195,7 +203,7 @@ class ProofMaker:
             self._keep(node, root)
 
     def feed(self, leaf: bytes) -> None:
-        """Take in the next leaf hash. Leaves that the tree does not have are ignored."""
+        """Take in the hash of the next leaf. Leaves beyond the tree's size are ignored."""
         if self._next >= self._size:
             return
         place, level, self._last = self._next, 0, leaf
@@ -210,9 +218,9 @@ class ProofMaker:
         self._next += 1
 
     def tail(self, hashes: Sequence[bytes]) -> None:
-        """Return the proof of the last leaf that was fed, in a tree that is larger than the file.
-        Other proofs need nothing else from beyond the file than its hashes, and the nodes on its
-        path."""
+        """Take in the inclusion proof of the last leaf that was fed, in a tree that extends beyond
+        the file. Its hashes, and the nodes on its path, are all that the other proofs need from
+        beyond the file."""
         first, end, root = self._next - 1, self._next, self._last
         for part, given in zip(tree_proofs.inclusion_parts(first, self._size), hashes, strict=True):
             self._beyond[part] = given
@@ -221,8 +229,9 @@ class ProofMaker:
             self._beyond[Part(first, end)] = root
 
     def proof(self, seq: int) -> list[bytes] | None:
-        """Return the proof of leaf `seq`, once all are fed; None if the tree does not have it.
-        Raises `LookupError` unless the leaves fed are those that were announced."""
+        """Return the inclusion proof of leaf `seq`, once all leaves are fed; None if it was not
+        asked for, or the tree does not contain it. Raises `LookupError` if other leaves were fed
+        than announced."""
         parts = self._parts.get(seq)
         if parts is None:
             return None
@@ -239,14 +248,15 @@ class ProofMaker:
 
 
 MOST_BYTES = 96 * 1024 * 1024
-"""The limit on the entries and openings of a report, in bytes."""
+"""The limit on the size of a report's entries and openings together, in bytes."""
 
 OpenFile = Callable[[], BinaryIO]
 
 
 def gather(open_file: OpenFile, asked: Asked, pinned: list[VerifierKey]) -> Evidence:
-    """Return the report. Its proofs lead to the file's newest checkpoint by a trusted key, or
-    without pinned keys by a claimed one. Raises `Unusable`."""
+    """Return the report on a subject, read from the export that `open_file` opens (twice). The
+    proofs lead to the export's newest checkpoint that is signed by a key in `pinned`; if `pinned`
+    is empty, by a key that the export claims. Raises `Unusable`."""
     selection, evidence = Selection(asked), None
     keys = TrustedKeys(pinned, [])
     for line in _lines(open_file):

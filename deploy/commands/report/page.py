@@ -1,7 +1,8 @@
-"""Renders the page `report.html`: one file to read and print, without scripts and without anything
-from elsewhere.
+"""Renders the page `report.html`: one file to read and print, without scripts and without any
+resource from elsewhere.
 
-The same report always gives the same bytes from the same wheel, whose SHA-256 it shows.
+The same wheel (the installed package) always renders the same report as the same bytes. The page
+shows the wheel's SHA-256, so that anyone can repeat this.
 """
 
 import hashlib
@@ -36,8 +37,8 @@ thead{display:table-header-group}}
 """
 _HASH = b64(hashlib.sha256(CSS.encode()).digest())
 POLICY = f"default-src 'none'; style-src 'sha256-{_HASH}'; base-uri 'none'; form-action 'none'"
-"""The Content-Security-Policy: even markup from a stranger's text could load, run and send
-nothing."""
+"""The page's Content-Security-Policy. With it, not even markup that an attacker smuggled into a
+value could load, run or send anything."""
 
 
 _NO_RELEASE = (
@@ -48,8 +49,8 @@ _N, _T, _S = '<th class="n">', '<th class="t">', '<th class="s">'
 
 
 def page(report: Evidence, checked: ReportOutcome, export: Outcome) -> bytes:
-    """Return the page on a report. `checked` is the verification of its JSON, `export` that of the
-    file from which it was made; both hold."""
+    """Render the page on a report. `checked` is the result of verifying the report's JSON, `export`
+    that of verifying the export it was made from; both must be valid."""
     entries = rows.entries_of(report.items)
     parts = [_head(report), _facts(report, checked, len(entries))]
     if not entries:

@@ -1,6 +1,7 @@
-"""Writes the content of each entry of a report as rows of the page's tables.
+"""Formats the entries of a report as rows of the page's tables, in HTML.
 
-Values come from callers of the service, so they may be written to deceive who reads the page.
+The values come from callers of the service, so an attacker may have written them to deceive the
+reader of the page.
 """
 
 import html
@@ -23,8 +24,8 @@ _HIDDEN = frozenset({"Cc", "Cf", "Co", "Cs", "Zl", "Zp"})
 
 
 def shown(value: object) -> str:
-    """Return the HTML of a value's text. Whatever it contains, it is one isolated run of text:
-    marks of direction are shown by their number and don't reorder the text beside them."""
+    """Return a value's text as HTML that can't affect the text around it: the run of text is
+    isolated, and marks that change the writing direction are shown by their code numbers."""
     text = value if isinstance(value, str) else str(value)
     return f"<bdi>{''.join(_piece(each) for each in text)}</bdi>"
 
@@ -49,12 +50,12 @@ def _is_hidden(character: str) -> bool:
 
 
 _TOLD_ELSEWHERE = ("created_at", "updated_at")
-"""The members that only repeat the time of the entry."""
+"""Fields of an object that only repeat the time of the entry, so that the page leaves them out."""
 
 
 def differences(pub: Mapping[str, Any]) -> list[str]:
-    """Return the members that differ, with their values before and after; empty for an object that
-    was made or removed, or if the entry doesn't hold both."""
+    """Return the fields that a change altered, each with its value before and after. The list is
+    empty if the object was created or removed, or if the entry does not hold both values."""
     before, after = pub.get("before"), pub.get("after")
     if not (isinstance(before, dict) and isinstance(after, dict)):
         return []
@@ -66,8 +67,9 @@ def differences(pub: Mapping[str, Any]) -> list[str]:
 
 
 def changed(pub: Mapping[str, Any]) -> list[str]:
-    """Return the changed object, its values before and after, and the revision at which the change
-    was published; empty for an entry in another form."""
+    """Return the lines that describe a change: the differing values (or the whole object, if it was
+    created or removed), the revision at which it was published, and the SHA-256 of the object
+    before and after. The list is empty for an entry that is not in this form."""
     if "before_sha256" not in pub:
         return []
     before, after, detail = pub.get("before"), pub.get("after"), pub.get("detail")
@@ -118,7 +120,7 @@ _FACTS = tuple(
         (each.report, each.shown) for each in FIELDS if each.report and each.shown
     )
 )
-"""The facts in a decision's story: their titles, and their names in the event."""
+"""The facts shown below a decision: each one's title, and its name in the decoded event."""
 _WITHOUT = {"user_id": "erased, or left out", "sidecar_id": "the control API"}
 _FLAGGED = {
     "time_doubtful": "of its arrival: the sidecar's clock was wrong, or the record was long under "
@@ -127,7 +129,7 @@ _FLAGGED = {
 
 
 class Entry(NamedTuple):
-    """A decoded entry of the report, beside its item."""
+    """A decoded entry of the report, together with its item in the report's JSON."""
 
     item: Item
     wire: dict[str, Any]
@@ -138,7 +140,7 @@ class Entry(NamedTuple):
 
     @property
     def at(self) -> str:
-        """Its time, by the enforcement point's clock if there was one."""
+        """The entry's time, by the clock of the enforcement point (the sidecar) if one made it."""
         return str(time_of(self.wire))
 
 
@@ -147,7 +149,7 @@ def entries_of(items: list[Item]) -> list[Entry]:
 
 
 def story(entry: Entry) -> list[str]:
-    """Return the cells of an entry: number, time and event."""
+    """Return the cells of an entry's row in the page's main table: number, time and event."""
     told = {"decision": _decision, "lineage": _lineage}.get(entry.kind, _other)
     proven = (
         '<span class="yes">in the checkpoint</span>'
@@ -159,8 +161,9 @@ def story(entry: Entry) -> list[str]:
 
 
 def policies(entries: list[Entry]) -> list[list[str]]:
-    """Return the rows with policy, id and version, allowed, denied, and the documents of the role's
-    policies by which it decided; in the order of their first decision."""
+    """Return the rows of the table of policies: name, id and version, numbers of allowed and denied
+    decisions, and the policy documents cited. They are in the order of each policy's first
+    decision."""
     counts: Counter[tuple[Any, ...]] = Counter()
     order: dict[tuple[Any, ...], dict[str, None]] = {}
     for entry in entries:
@@ -184,8 +187,8 @@ def policies(entries: list[Entry]) -> list[list[str]]:
 
 
 def releases(entries: list[Entry]) -> list[list[str]]:
-    """Return the rows with number, event, action, outcome, and details such as the SHA-256 of an
-    answer."""
+    """Return the rows of the table of what followed the decisions: number, event, action, outcome,
+    and details such as the SHA-256 of a response."""
     found = []
     for entry in entries:
         if entry.kind == "lineage":
@@ -204,8 +207,8 @@ def releases(entries: list[Entry]) -> list[list[str]]:
 
 
 def changes(entries: list[Entry]) -> list[list[str]]:
-    """Return the rows with number, time, changed object, key, and values before and after; for an
-    entry that does not tell these, with all its content."""
+    """Return the rows of the table of changes: number, time, changed object, key, and the values
+    before and after. An entry in another form is shown with its whole content."""
     found = []
     for entry in entries:
         if entry.kind not in ("decision", "lineage"):
@@ -218,7 +221,7 @@ def changes(entries: list[Entry]) -> list[list[str]]:
 
 
 def digests(entries: list[Entry]) -> list[list[str]]:
-    """Return the rows with number, id and leaf hash of every entry."""
+    """Return the rows of the table of hashes: number, id and leaf hash of every entry."""
     return [
         [str(each.wire["seq"]), shown(each.wire["eid"]), leaf_hash(each.item.entry).hex()]
         for each in entries
@@ -237,7 +240,7 @@ def _decision(entry: Entry) -> str:
 
 
 def _fact(name: str, value: Any) -> Any:
-    """Return the text of a field in a decision's story; None if it has none."""
+    """Return a fact of a decision as text; None if there is nothing to show."""
     if isinstance(value, bool):
         return _FLAGGED[name] if value else None
     return value or _WITHOUT.get(name, value)

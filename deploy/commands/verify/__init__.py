@@ -1,5 +1,7 @@
-"""`sluice verify`: verifies a log without the service, from a file, a database or a URL.
+"""`sluice verify`: verifies a log without trusting the service that keeps it, from an export file,
+a database or a URL.
 
-A process of its own, for auditors as much as for operators. It needs the base installation only;
-`database` alone imports what the extra `server` installs, and only when it is asked for.
+It runs as a process of its own, for auditors as much as for operators. It needs the base
+installation only; just `--database` needs the extra `server`, whose libraries are imported only
+then.
 """

@@ -1,10 +1,10 @@
-"""Runs the command line of `sluice verify`, and is the only place that reads the clock for it.
-With `--database` it becomes `control_api.log.database_verifier`.
+"""The command line of `sluice verify`, and the only place that reads the clock for it. With
+`--database` the process becomes `control_api.log.database_verifier`.
 
     python -m deploy.commands.verify FILE          also `sluice verify FILE`
 
-Exit codes: 0 if all holds, 1 for findings, 2 for what can't be verified at all, or not be compared
-with a checkpoint that was given, and for a report with entries that no checkpoint covers.
+Exit codes: 0 if everything is valid, 1 for findings. 2 if the log can't be verified at all or not
+be compared with a checkpoint that was given, or if no checkpoint covers some entry of a report.
 """
 
 import argparse
@@ -75,7 +75,8 @@ def _add_remote(made: argparse.ArgumentParser) -> None:
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
-    """The options. Raises `Unusable` if they contradict one another; `SystemExit` like argparse."""
+    """Parse the options. Raises `Unusable` if they contradict one another, and `SystemExit` as
+    argparse does."""
     made = parser()
     options = made.parse_args(arguments)
     sources = [name for name in ("file", "database", "url") if getattr(options, name) is not None]
@@ -94,12 +95,12 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 
 
 SERVER = ("aiosqlite", "asyncpg", "sqlalchemy")
-"""The modules with which a database is read."""
+"""The modules that reading a database needs; the extra `server` installs them."""
 DATABASE_PROGRAM = "control_api.log.database_verifier"
 
 
 def main(arguments: list[str]) -> int:
-    """Run one verification. Returns its exit code."""
+    """Run one verification and return its exit code."""
     try:
         options = parse(arguments)
         if options.database is not None:
@@ -137,7 +138,8 @@ def _monitor(options: Namespace) -> Outcome:
 
 
 def _verify_database(arguments: list[str]) -> NoReturn:
-    """Become the program that reads the store: a file is verified without its libraries."""
+    """Replace this process by the program that verifies a database, so that verifying a file does
+    not need that program's libraries. Raises `Unusable` if they are missing."""
     missing = [name for name in SERVER if find_spec(name) is None]
     if missing:
         raise Unusable(

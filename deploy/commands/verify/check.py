@@ -1,7 +1,7 @@
-"""Verifies an export file from its first line on: the header, its entries, its checkpoints and its
-end.
+"""Verifies an export file line by line: the header, the entries, the checkpoints and the end.
 
-`policies.trail.walk` judges the entries, `checkpoint_judge` the checkpoints.
+`policies.trail.walk` verifies the entries, `policies.trail.verdict.checkpoint_judge` the
+checkpoints.
 """
 
 from collections.abc import Callable, Sequence, Set
@@ -49,7 +49,8 @@ from policies.trail.walk.joined_walk import JoinedWalk
 
 
 def read_header(chunks: LineChunks, subject: str) -> HeaderLine:
-    """Read the header. Raises `Unusable` if the file does not begin like an export."""
+    """Read and parse the file's first line, its header. Raises `Unusable` if the file does not
+    begin like an export; `subject` names the file in that message."""
     raw = chunks.line(MAX_OTHER)
     # A parser would need many times the line's length, before anything is known of the file.
     if len(chunks.rest if raw is None else raw) > MAX_OTHER:
@@ -73,8 +74,9 @@ def read_header(chunks: LineChunks, subject: str) -> HeaderLine:
 
 
 def read_frontier(chunks: LineChunks, header: HeaderLine) -> Frontier | Finding:
-    """Return the tree before the first entry; a finding if the file is a part and does not tell
-    that tree."""
+    """Return the Merkle tree of the entries before the file's first one. That is the empty tree, or
+    for a partial export the tree that its `frontier` line gives. Returns a finding if that line is
+    missing or does not fit."""
     first = header.first
     if not first:
         return Frontier()
@@ -100,13 +102,15 @@ def _parsed(raw: bytes | None) -> Line | None:
 
 MOST_FINDINGS = 100
 MOST_SOURCES = 200_000
-"""The most spools of enforcement points that are followed through a file: a bound on memory."""
+"""The most enforcement points whose chains of records are followed through a file: a bound on
+memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class CheckOptions:
-    """The arguments of a verification. `known` are notes from outside that the log must not
-    contradict."""
+    """The options of a verification. `known` are checkpoints that the caller got elsewhere, which
+    the log must not contradict. `recompute` says to derive each decision again from its policy
+    documents."""
 
     keys: Sequence[VerifierKey] = ()
     witnesses: Sequence[VerifierKey] = ()
@@ -116,11 +120,12 @@ class CheckOptions:
     recompute: bool = False
     progress: Progress = field(default_factory=Progress)
     to_end: bool = False
-    """True if the file is known to reach the end of the log: it was asked for without an end."""
+    """True if the file must reach the end of the log, because the export was requested without an
+    end."""
 
 
 class FileCheck:
-    """One verification of one file."""
+    """Verifies one export file, in one pass over its lines."""
 
     def __init__(self, chunks: LineChunks, subject: str, options: CheckOptions) -> None:
         self._chunks = chunks
@@ -138,7 +143,8 @@ class FileCheck:
         self._judge = CheckpointJudge(header.log, self.keys, options.witnesses, options.quorum)
         self._known = KnownNotes(self._judge, header.origin, options.known, to_end=options.to_end)
         self.newest_note = ""
-        """The newest checkpoint that fits, by a trusted key if any is pinned."""
+        """The newest checkpoint in the file that fits its entries. If keys are pinned, only
+        checkpoints signed by one of them count."""
         self._ids = IdBuckets()
         self._policies = PolicyCheck(self._outcome, recompute=options.recompute)
         self._ended: EndLine | None = None
@@ -146,7 +152,8 @@ class FileCheck:
         self._last_entry = b""
 
     def run(self) -> tuple[Outcome, set[int]]:
-        """Return the outcome, and hashes of ids that may be repeated."""
+        """Verify the file. Returns the outcome, and the hashes of entry ids that may occur
+        twice."""
         options = WalkOptions(self.header.with_openings, self._known.sizes())
         if self._broken is None:
             for walked in walk_chunks(self._chunks, options, self._options.jobs):
@@ -179,7 +186,8 @@ class FileCheck:
         return False
 
     def _on_other(self, raw: bytes, tree: Frontier) -> Finding | None:
-        """Judge a line that is not an entry; `tree` is that of the entries before it."""
+        """Judge a line that is not an entry; `tree` is the Merkle tree of the entries before it.
+        Returns a finding if the verification can't go on after it."""
         try:
             line = parse_line(raw, self.header.with_openings)
         except BadLine as error:
@@ -248,13 +256,14 @@ class FileCheck:
             self.newest_note = note
 
     def _is_trusted(self, checkpoint: Checkpoint | None) -> bool:
-        """Return whether the file's last checkpoint is signed by a key that counts."""
+        """Return whether `checkpoint` is the newest accepted one in the file: signed by a pinned
+        key, or if no key is pinned, by one that the file claims."""
         newest = self._judge.newest
         return newest is not None and newest.checkpoint == checkpoint
 
     def _note_finding(self, found: Finding | None) -> None:
-        """Add the finding about a checkpoint or a document, if there is one. The walk goes on: the
-        entries may still be valid."""
+        """Add a finding about a checkpoint or a document, if there is one. The verification goes
+        on: the entries may still be valid."""
         if found is not None:
             self._outcome.add(found)
 
@@ -290,7 +299,8 @@ class FileCheck:
         self._judge.conclude(outcome, whole=self._broken is None)
 
     def _conclude_purges(self) -> None:
-        """Judge the purged entries, and the documents that may be gone with them."""
+        """Judge the `purge` entries, and then the missing documents, which may have been removed
+        together with the purged entries."""
         walk, newest = self.walk, self._judge.newest
         purges = seen(walk.notable, 0 if newest is None else newest.checkpoint.size)
         purges += self._ending.purges
@@ -308,8 +318,9 @@ MOST = 100
 
 
 def repeated(open_file: Callable[[], BinaryIO] | None, candidates: Set[int]) -> list[Finding]:
-    """Return the first `MOST` entries whose id an earlier entry has. If the file can't be read
-    again, return one finding that says so."""
+    """Return a finding for each entry whose id an earlier entry has, at most `MOST` of them.
+    `candidates` are the hashes of ids that may be repeated. If `open_file` is None, the file can't
+    be read again, and one finding says so."""
     if open_file is None:
         message = (
             f"{len(candidates)} ids occur twice; they can't be named, since standard input can't "
@@ -343,8 +354,8 @@ def _id(raw: bytes) -> tuple[str, int]:
 def verify_file(
     open_file: Callable[[], BinaryIO], subject: str, options: CheckOptions, *, again: bool
 ) -> Outcome:
-    """Verify the export that `open_file` opens. `again` says that it can be opened twice. Raises
-    `Unusable` if it is no export at all."""
+    """Verify the export that `open_file` opens; `subject` names it in the outcome. `again` says
+    that it can be opened a second time. Raises `Unusable` if the file is not an export."""
     with open_file() as file:
         check = FileCheck(LineChunks(pieces(file), options.progress.advance), subject, options)
         outcome, candidates = check.run()

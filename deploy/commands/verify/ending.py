@@ -1,7 +1,8 @@
-"""Judges the lines behind a file's last entry, and its `purge` entries.
+"""Judges the lines after the last entry of an export file, and the file's `purge` entries, which
+record what retention removed.
 
-Behind the last entry stand `redact` entries that erased openings of entries in the file, and the
-last line.
+After the last entry stand the proof of that entry, `redact` entries that erased openings of entries
+in the file, and the line that ends the file.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -32,8 +33,8 @@ from policies.trail.walk.joined_walk import JoinedWalk
 
 
 class PurgeSeen(NamedTuple):
-    """A `purge` entry of the file, or one that it brings along. `covered` says that a checkpoint by
-    a trusted key covers it."""
+    """A `purge` entry: one of the file's own entries, or one that the file includes from a later
+    part of the log. `covered` is True if a checkpoint by a trusted key covers it."""
 
     seq: int
     pub: dict[str, Any]
@@ -41,8 +42,9 @@ class PurgeSeen(NamedTuple):
 
 
 class FileStart(NamedTuple):
-    """The start of a file: it stands behind the tree `base`, and its first entry cites
-    `first_prev`. `oldest` is the first entry that the log still had."""
+    """The beginning of a file. `base` is the Merkle tree of the entries before its first one, and
+    `first_prev` the hash that the first entry states for its predecessor. `oldest` is the number of
+    the oldest entry that the log still had."""
 
     base: Frontier
     first_prev: str
@@ -50,14 +52,15 @@ class FileStart(NamedTuple):
 
 
 def seen(notable: Iterable[tuple[int, str, dict[str, Any]]], covered: int) -> list[PurgeSeen]:
-    """Return the `purge` entries among `notable`, each `(seq, kind, pub)`. The first `covered`
-    entries of the file are covered by a checkpoint of a trusted key."""
+    """Return the `purge` entries among `notable`, which are tuples of `seq`, `kind` and `pub`. A
+    checkpoint by a trusted key covers the entries before number `covered`."""
     return [PurgeSeen(seq, pub, seq < covered) for seq, kind, pub in notable if kind == PURGE]
 
 
 def purged_before(purges: Iterable[PurgeSeen], oldest: int) -> int:
-    """Return the time, in microseconds, before which all entries before `oldest` were recorded; 0
-    if no covered `purge` entry tells it."""
+    """Return the time (microseconds since 1970 UTC) before which retention removed entries, if a
+    `purge` entry states it: all entries before number `oldest` were recorded before that time.
+    Returns 0 if no covered `purge` entry does."""
     times = [0]
     for each in purges:
         if each.covered and oldest and each.pub.get("size") == oldest:
@@ -69,8 +72,9 @@ def purged_before(purges: Iterable[PurgeSeen], oldest: int) -> int:
 def purge_findings(
     purges: Sequence[PurgeSeen], start: FileStart, *, signed: bool
 ) -> Iterator[Finding]:
-    """Return the faults of the `purge` entries, missing ones included. `signed` says that some
-    checkpoint of the file is by a trusted key."""
+    """Yield a finding for each fault of a `purge` entry, and one if entries were removed and no
+    `purge` entry shows it. `signed` says that some checkpoint of the file is signed by a trusted
+    key."""
     before = [b64(each) for each in start.base.hashes]
     for purge in purges:
         fault = _fault(purge.pub, purge.seq)
@@ -86,8 +90,8 @@ def purge_findings(
 
 
 def _uncovered(purges: Sequence[PurgeSeen], start: FileStart, *, signed: bool) -> str | None:
-    """Return the reason why nothing shows that retention removed the entries before the oldest
-    one."""
+    """Return the reason why no evidence shows that retention removed the entries before the oldest
+    one; None if there is such evidence, or if this file need not hold it."""
     those = [each for each in purges if each.pub.get("size") == start.oldest]
     if not those:
         why = "no `purge` entry shows that retention removed them"
@@ -102,8 +106,8 @@ def _uncovered(purges: Sequence[PurgeSeen], start: FileStart, *, signed: bool) -
 
 
 def _misfit(pub: dict[str, Any], before: list[str], first_prev: str) -> str | None:
-    """Return the reason why a purge of exactly the entries before the file does not fit the file's
-    beginning; None if it fits."""
+    """Return the reason why a purge of exactly the entries before the file contradicts the file's
+    beginning; None if it does not."""
     if pub["frontier"] != before:
         return "the purge says another frontier than the file begins with"
     if pub.get("last") != first_prev:
@@ -137,7 +141,8 @@ _VERSION = b',"v":1}'
 
 
 class Ending:
-    """The lines behind the last entry of a file of the log `log`, before entry `until`."""
+    """Judges the lines after the last entry of a file. `log` is the log's name, and `until` is one
+    more than the number of the last entry."""
 
     def __init__(self, log: str, until: int) -> None:
         self._log = log
@@ -145,21 +150,24 @@ class Ending:
         self._at: int | None = None
         self._in_order = True
         self.proof: ProofLine | None = None
-        """The proof of the last entry, until its checkpoint was read."""
+        """The proof of the last entry, until the checkpoint that follows it has been read."""
         self.proven: Checkpoint | None = None
-        """The checkpoint of the larger log, once the proof led to it."""
+        """The checkpoint of the larger log, once the proof has shown that the file's entries are
+        part of that log."""
         self.latest: Checkpoint | None = None
-        """The last checkpoint of the file whose root is the tree's."""
+        """The last checkpoint in the file whose root hash the file's entries confirm."""
         self.purges: list[PurgeSeen] = []
-        """The `purge` entry that the file brings along, if it does."""
+        """The `purge` entry that the file includes from a later part of the log, if there is
+        one."""
         self.erased = 0
-        """The number of entries of the file whose openings the erasures behind it excuse."""
+        """The number of the file's entries whose openings are missing because of the erasures after
+        the last entry."""
         self.unproven = 0
-        """The number of those entries whose erasure no trusted checkpoint covers."""
+        """The number of entries among `erased` whose erasure no trusted checkpoint covers."""
 
     def misplaced(self, line: Line, size: int) -> str | None:
-        """Return the reason why a line, with `size` entries of the log before it, may not stand
-        there; None if it may."""
+        """Return the reason why a line may not stand after `size` entries of the log; None if it
+        may."""
         if self._at not in (None, size):
             # It would seem to be proven by the proof before it.
             return "an entry stands behind the proof of the last entry, or behind an erasure"
@@ -172,14 +180,15 @@ class Ending:
         return "a line stands behind the proof of the last entry, or behind an erasure"
 
     def begin(self, proof: ProofLine, size: int) -> None:
-        """Take in the proof of the last entry, which is number `size - 1`."""
+        """Take in the proof of the last entry; `size` is that entry's number plus 1."""
         self.proof, self._at = proof, size
 
     def take(
         self, line: ErasureLine, size: int, erasures: Erasures, *, trusted: bool
     ) -> Finding | None:
-        """Apply an erasure to the openings that are missing. `trusted` says that the checkpoint of
-        the larger log proves something."""
+        """Take in an erasure: a `redact` entry, which excuses the openings that are missing from
+        its entries. `trusted` says that a trusted key signed the checkpoint of the larger log.
+        Returns a finding if the line is invalid."""
         self._at, self._in_order, raw = size, False, line.entry.encode()
         entry = self._entry(raw, REDACT)
         if isinstance(entry, Finding):
@@ -197,7 +206,8 @@ class Ending:
         return None
 
     def take_purge(self, line: PurgeLine, size: int, *, trusted: bool) -> Finding | None:
-        """Note the `purge` entry. `trusted` says that the last checkpoint proves something."""
+        """Take in the line with a `purge` entry. `trusted` says that a trusted key signed the last
+        checkpoint. Returns a finding if the line is invalid."""
         self._at, self._in_order, raw = size, False, line.entry.encode()
         entry = self._entry(raw, PURGE)
         if isinstance(entry, Finding):
@@ -210,8 +220,8 @@ class Ending:
         return None
 
     def _entry(self, raw: bytes, kind: str) -> dict[str, Any] | Finding:
-        """Return the entry of a line; a finding unless it is an entry of this kind that belongs
-        there."""
+        """Return the decoded entry of a line; a finding if it is not an entry of `kind`, of this
+        log and at a place after the entries before it."""
         try:
             entry: dict[str, Any] = orjson.loads(raw)
             check_entry(raw, entry)
@@ -236,8 +246,9 @@ def _proves(raw: bytes, seq: int, hashes: list[bytes], covered: Checkpoint | Non
 def end_fault(
     chunks: LineChunks, ended: EndLine | None, walk: JoinedWalk, until: int
 ) -> Finding | None:
-    """Return the reason why the file does not end as it must, with the line `ended`; None if it
-    does. `walk` has seen all its entries before `until`."""
+    """Return a finding if the file does not end as it must; None if it does. `ended` is the line
+    that ends the file, None if it is missing, and `walk` has taken in all entries. An export must
+    hold all entries before number `until`."""
     if chunks.fault is not None and not chunks.fault.truncated:
         return Finding(None, Reason.FILE_MALFORMED, str(chunks.fault))
     if len(chunks.rest) > MAX_LINE:

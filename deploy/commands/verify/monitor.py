@@ -1,12 +1,12 @@
-"""Verifies the new entries of a service's log since the last run, against the state that the run
-left.
+"""Verifies the entries that were added to a service's log since the last run. The last run left a
+state file, which says how far the log was verified.
 
-The service is not believed: the log that it shows now must begin with exactly the tree that was
-verified before, so it can't take entries back, change them, or show this monitor another log than
-last time.
+The service is not trusted: the log that it shows now must begin with exactly the Merkle tree that
+was verified before. So the service can't remove or change entries unnoticed, or show this monitor
+another log than last time.
 
-The state is replaced as a whole, synced before and after, so that a run that is killed leaves the
-state of the last one that succeeded.
+The state file is replaced atomically and synced to disk, so that a run that is killed leaves the
+state of the last run that succeeded.
 """
 
 import os
@@ -37,9 +37,10 @@ MAX_STATE = 256 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """The log up to `tree.size`, as an earlier run saw and verified it. `keys` are the pinned
-    public keys, `note` the newest checkpoint, `sources` where each enforcement point's chain ended,
-    `missing` entries without an opening that no `redact` entry had excused yet."""
+    """The state that a run leaves: the log as verified up to `tree.size` entries. `keys` are the
+    pinned public keys, `note` is the newest checkpoint, `sources` says where each enforcement
+    point's chain of records ended. `missing` are entries without their opening for which no
+    `redact` entry had been found yet."""
 
     log: str
     origin: str
@@ -72,8 +73,8 @@ class Verified:
 
     @classmethod
     def from_wire(cls, wire: Any) -> "Verified":
-        """Parse a state. Raises `ValueError`, `TypeError`, `LookupError` or `AttributeError` for a
-        text that `to_bytes` does not write."""
+        """Parse a state file's JSON. Raises `ValueError`, `TypeError`, `LookupError` or
+        `AttributeError` if `to_bytes` can't have written it."""
         if wire["format"] != FORMAT:
             raise ValueError("it has another format")
         tree = Frontier.from_bytes(int(wire["size"]), b"".join(map(unb64, wire["frontier"])))
@@ -89,8 +90,8 @@ class Verified:
 
 
 def read_state(path: Path) -> Verified | None:
-    """Read the state, None if there is none yet. Raises `Unusable` for a file that can't be read:
-    to begin anew would trust the service again."""
+    """Read the state file; return None if there is none yet. Raises `Unusable` if it can't be read:
+    to begin without a state would mean to trust the service again."""
     try:
         with path.open("rb") as file:
             return Verified.from_wire(orjson.loads(file.read(MAX_STATE)))
@@ -105,7 +106,7 @@ def read_state(path: Path) -> Verified | None:
 
 
 def write_state(path: Path, state: Verified) -> None:
-    """Replace the state. Raises `Unusable`."""
+    """Replace the state file atomically. Raises `Unusable` if that fails."""
     made = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         handle = os.open(made, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
@@ -128,7 +129,8 @@ def write_state(path: Path, state: Verified) -> None:
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Keep a second run on the same state out. Raises `Unusable`."""
+    """Hold a lock on the state file, so that a second run on it is refused. Raises `Unusable` if
+    another run holds the lock."""
     try:
         handle = secret_file.acquire(Path(f"{path}.lock"))
     except BlockingIOError as error:
@@ -147,7 +149,8 @@ MOST_MISSING = 100_000
 
 @dataclass(frozen=True, slots=True)
 class MonitorOptions:
-    """The address of the service, and the keys and notes that the arguments give."""
+    """The options of a run: a client for the service, the path of the state file, and the keys,
+    witnesses and checkpoints from the arguments."""
 
     api: ControlApiClient
     state: Path
@@ -159,8 +162,8 @@ class MonitorOptions:
 
 
 def monitor(options: MonitorOptions) -> Outcome:
-    """Make one run. The state moves on only if there are no findings. Raises `Unusable`, and
-    `ServiceUnusable`."""
+    """Verify the service's new entries once. The state file is replaced only if there are no
+    findings. Raises `Unusable` and `ServiceUnusable`."""
     with locked(options.state):
         before = read_state(options.state)
         first = 0 if before is None else before.tree.size
@@ -192,8 +195,9 @@ def monitor(options: MonitorOptions) -> Outcome:
 
 
 def _contradiction(check: FileCheck, before: Verified) -> Finding | None:
-    """Return the reason why the log that the service shows now does not begin with the log that it
-    showed before; None if it does."""
+    """Return a finding if the log that the service shows now does not begin with the log that was
+    verified before; None if it does. Raises `Unusable` if entries were removed before they could be
+    verified."""
     header, size = check.header, before.tree.size
     if header.log != before.log:
         message = f"the service shows log `{header.log:.80}`, the last run saw `{before.log}`"
@@ -241,9 +245,9 @@ def _continued(check: FileCheck, before: Verified | None) -> Outcome:
 
 
 def _rest_on(outcome: Outcome, before: Verified) -> None:
-    """Rest the outcome on the last run's checkpoint: nothing was signed since, so it still proves
-    the entries that it covered. A log whose keys were taken on trust may not have been signed at
-    all yet."""
+    """Base the outcome on the checkpoint of an earlier run: nothing was signed since, so that
+    checkpoint still proves the entries that it covers. If there is none, the log may not have been
+    signed at all yet, and its missing checkpoint is not a finding."""
     outcome.findings = [
         each for each in outcome.findings if each.reason is not Reason.CHECKPOINT_MISSING
     ]

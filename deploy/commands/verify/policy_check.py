@@ -1,11 +1,12 @@
-"""Checks the policy documents of a file: that each one cited is there and has the cited digest,
-and, if asked, that the decisions follow from them.
+"""Verifies the policy documents in an export: each document that a decision cites must be there and
+have the cited digest. With `--recompute`, also verifies that the decisions follow from the
+documents.
 
-INVARIANT: no unsigned line hides a change to a document. Decisions cite documents by digests that
-are signed with them, so a document that is missing is a finding, as is one that no decision cites.
-Only signed records excuse a missing one: the entries before the oldest one were purged, and a
-decision of that time came late; the log was restored from a backup; or a version that kept no
-documents replaced them.
+INVARIANT: no unsigned line can hide a change to a document. Decisions cite documents by digests
+that are signed with them, so a missing document is a finding, and so is a document that no decision
+cites. A missing document is excused only by signed records: the entries before the oldest one were
+purged, and a decision of that time arrived late; or the log was restored from a backup; or the
+decision was made by a version that kept no documents.
 """
 
 import hashlib
@@ -26,17 +27,19 @@ from policies.trail.verdict.outcome import NotDerived, Outcome
 
 INCARNATION = "incarnation"
 MOST_HELD = 200_000
-"""The most documents whose digests are remembered: a bound on memory, of about 40 MB."""
+"""The most documents whose digests are held: a bound on memory, of about 40 MB."""
 MOST_MISSING, MOST_UNCITED = 10_000, 10_000
-"""The most documents that are remembered until the end: as missing, and as not cited yet."""
+"""The most missing documents, and the most documents that no decision has cited yet, that are held
+until the end of the file."""
 UNHELD = "cite more documents than can be held"
 
 
 class _Missing(NamedTuple):
-    """Decisions that cite a missing document: the finding of the first one, and their number.
-    `latest` is the time at which the last of them was made (microseconds), None if the control API
-    made one itself, or if that can't be read. `counted` is the same for the times at which
-    decisions are counted. A decision that lacks two documents counts for one of them."""
+    """The decisions that cite one missing document: the finding about the first of them, and their
+    number. `latest` is the latest time at which a sidecar made one of them (microseconds since 1970
+    UTC); None if the control API made one, or if a time can't be read. `counted` is likewise the
+    latest of the decisions' times in the log. A decision that lacks two documents is counted for
+    only one of them."""
 
     first: Finding
     decisions: int
@@ -45,8 +48,9 @@ class _Missing(NamedTuple):
 
 
 class Documents:
-    """One walk over verified lines: `line` for each document, then `cited` for the chunk of lines
-    in which it stands."""
+    """Compares the policy documents in a file with those that its decisions cite, in one pass over
+    verified lines. The caller passes each document to `line`, then the chunk of lines that contains
+    it to `cited`, and calls `conclude` at the end."""
 
     def __init__(self) -> None:
         self._places: dict[str, int] = {}
@@ -60,7 +64,8 @@ class Documents:
         """The number of different documents in the file so far."""
 
     def line(self, document: bytes, at: int) -> Finding | None:
-        """Take in a document's line, before entry `at`. A second copy is not looked at."""
+        """Take in a document that stands before entry number `at`. A second copy is ignored.
+        Returns a finding if too many documents are not cited yet."""
         digest = hashlib.sha256(document).hexdigest()
         if digest in self._places:
             return None
@@ -76,8 +81,8 @@ class Documents:
         return _uncited(digest)
 
     def cited(self, walked: Walked, with_openings: bool) -> Iterator[Finding]:
-        """Take in the citations of a chunk of lines whose entries were verified. Yield a finding at
-        once only if there is no room to keep it until the end."""
+        """Take in the citations in a chunk of verified lines. A missing document is usually judged
+        at the end; a finding is yielded at once only if there is no room to hold it until then."""
         result, missing = walked.result, set[str]()
         self._unkept_until = max(self._unkept_until, result.cited.unkept_until)
         for digest, (first, last) in result.cited.places.items():
@@ -92,17 +97,18 @@ class Documents:
             yield from self._look(walked.chunk, missing, with_openings)
 
     def stands_before(self, digest: str, seq: int) -> bool:
-        """Return whether the document stands before entry `seq`."""
+        """Return whether the document with this digest stands in the file before entry `seq`."""
         return self._places.get(digest, seq + 1) <= seq
 
     def conclude(
         self, cutoff: int, *, restored: bool = False, unheld: int = 0
     ) -> tuple[list[Finding], list[NotDerived]]:
-        """Return the findings at the end of a file, and for each excuse the number of decisions
-        that lack a document because of it. The entries recorded before `cutoff` (microseconds) were
-        purged; 0 if none were. `restored` says that a checkpoint is of a later incarnation of the
-        log: the restore may lie before this part. `unheld` decisions cite a document that was
-        dropped."""
+        """Judge the missing documents at the end of the file. Returns the findings, and for each
+        kind of excuse the number of decisions whose document is missing for that reason. Entries
+        recorded before `cutoff` (microseconds since 1970 UTC) were purged; 0 means that none were.
+        `restored` says that a checkpoint belongs to a later incarnation of the log, so that the log
+        may have been restored before this part of it. `unheld` is the number of decisions that cite
+        a document which was dropped to save memory."""
         findings, late, lost, unkept = [], 0, self._restored, 0
         for each in self._missing.values():
             if each.latest is not None and each.latest < cutoff:
@@ -126,11 +132,13 @@ class Documents:
 
     @staticmethod
     def is_bound(gone: NotDerived) -> bool:
-        """Return whether documents could not be checked because there are more than can be held."""
+        """Return whether these decisions could not be checked because of the limit on the documents
+        held in memory."""
         return gone.why == UNHELD
 
     def _look(self, chunk: bytes, digests: set[str], with_openings: bool) -> Iterator[Finding]:
-        """Look for the decisions of a chunk that cite one of the missing documents."""
+        """Find the decisions in a chunk that cite one of the missing documents, and note each of
+        them."""
         for line in chunk.split(b"\n"):
             parts = plain_entry(line, with_openings)
             entry = None if parts is None else orjson.loads(parts.entry)
@@ -147,7 +155,8 @@ class Documents:
                 yield from self._note(missing, entry)
 
     def _note(self, missing: Sequence[str], entry: Mapping[str, Any]) -> Iterator[Finding]:
-        """Keep missing documents until the end, which tells whether there is an excuse."""
+        """Note that a decision lacks its documents. They are judged only at the end, when it is
+        known whether there is an excuse."""
         seq, time, counted = entry["seq"], _made_at(entry), _counted_at(entry)
         for place, digest in enumerate(missing):
             message = f"seq {seq}: the document `{digest}` that it cites is missing"
@@ -164,8 +173,8 @@ class Documents:
 
 
 def _made_at(entry: Mapping[str, Any]) -> int | None:
-    """Return the time at which an enforcement point made a decision, as it says; None if that is
-    not known."""
+    """Return the time at which a sidecar says that it made the decision (microseconds since 1970
+    UTC); None if the control API made it, or if the time can't be read."""
     try:
         return micros(entry["src"]["t"]) if "src" in entry else None
     except NotCanonical:
@@ -173,7 +182,8 @@ def _made_at(entry: Mapping[str, Any]) -> int | None:
 
 
 def _counted_at(entry: Mapping[str, Any]) -> int | None:
-    """Return the time at which a decision is counted; None if it can't be read."""
+    """Return the time that a decision has in the log (microseconds since 1970 UTC); None if it
+    can't be read."""
     try:
         return micros(time_of(entry))
     except NotCanonical:
@@ -181,7 +191,7 @@ def _counted_at(entry: Mapping[str, Any]) -> int | None:
 
 
 def _later(one: int | None, other: int | None) -> int | None:
-    """Return the later of two times; None if one is not known."""
+    """Return the later of two times; None if either is unknown."""
     return None if one is None or other is None else max(one, other)
 
 
@@ -191,11 +201,13 @@ def _uncited(digest: str) -> Finding:
 
 
 MOST_BYTES = 32 * 1024 * 1024
-"""The limit on the documents that are held at the same time, in bytes."""
+"""The limit on the documents that are held for deriving decisions, in bytes."""
 
 
 class Derivation:
-    """One walk over verified lines, whose documents `documents` has seen."""
+    """Derives each decision again from the policy documents in the file, in one pass over verified
+    lines, and compares the result with the recorded decision. `documents` must have taken in each
+    chunk before."""
 
     def __init__(self, documents: Documents) -> None:
         self._documents = documents
@@ -203,15 +215,16 @@ class Derivation:
         self._bytes = 0
         self._recomputer = Recomputer(self._bodies.get)
         self.unheld = 0
-        """The number of decisions that could not be derived because a document was dropped to bound
-        memory."""
+        """The number of decisions that could not be derived because one of their documents was
+        dropped to save memory."""
 
     @property
     def counts(self) -> RecomputeCounts:
         return self._recomputer.counts
 
     def feed(self, chunk: bytes, with_openings: bool) -> Iterator[Finding]:
-        """Yield the findings of a chunk of lines whose entries were verified."""
+        """Take in a chunk of verified lines, and yield a finding for each decision that does not
+        follow from its documents."""
         for line in chunk.split(b"\n"):
             parts = plain_entry(line, with_openings)
             if parts is None:
@@ -227,7 +240,8 @@ class Derivation:
                 self.unheld += all(stands(each, entry["seq"]) for each in cited_digests(entry))
 
     def not_derived(self) -> list[NotDerived]:
-        """Return the decisions that could not be derived although their documents are there."""
+        """Return the decisions that could not be derived although their documents are there: a
+        restore of the log lost the changes that they rest on."""
         why = "follow a restore of the log, which lost the changes behind their facts"
         count = self.counts.facts_restored
         return [NotDerived(count, why)] if count else []
@@ -252,8 +266,9 @@ class Derivation:
 
 
 class PolicyCheck:
-    """One walk over verified lines: `line` for each document, then `take` for the chunk of lines in
-    which it stands."""
+    """Verifies the policy documents of a file, and the decisions if `recompute` is set, in one pass
+    over verified lines. The caller passes each document to `line`, then the chunk of lines that
+    contains it to `take`. The findings go into `outcome`."""
 
     def __init__(self, outcome: Outcome, *, recompute: bool) -> None:
         self._outcome = outcome
@@ -261,11 +276,12 @@ class PolicyCheck:
         self._derived = Derivation(self._documents) if recompute else None
 
     def line(self, document: bytes, at: int) -> Finding | None:
-        """Take in a document's line, before entry `at`."""
+        """Take in a document that stands before entry number `at`. Returns a finding if too many
+        documents are not cited yet."""
         return self._documents.line(document, at)
 
     def take(self, walked: Walked, with_openings: bool) -> None:
-        """Take in a chunk of lines whose entries were verified."""
+        """Take in a chunk of verified lines, and add its findings to the outcome."""
         for finding in self._documents.cited(walked, with_openings):
             self._outcome.add(finding)
         if self._derived is not None:
@@ -273,14 +289,14 @@ class PolicyCheck:
                 self._outcome.add(finding)
 
     def count(self) -> None:
-        """Write the number of decisions that were derived, whatever else was found."""
+        """Copy the number of derived decisions to the outcome, also for a file that is broken."""
         if self._derived is not None:
             self._outcome.recomputed = self._derived.counts.recomputed
             self._outcome.not_recomputable = self._derived.counts.not_recomputable
 
     def conclude(self, cutoff: int, *, restored: bool) -> None:
-        """Judge the documents that are missing at the end of a whole file, as `Documents.conclude`
-        does."""
+        """Judge the missing documents at the end of a file that was read to its end. The arguments
+        are those of `Documents.conclude`."""
         derived, outcome = self._derived, self._outcome
         unheld = 0 if derived is None else derived.unheld
         found, gone = self._documents.conclude(cutoff, restored=restored, unheld=unheld)

@@ -1,9 +1,8 @@
-"""Verifies chunks of lines in several processes, and gives their results in order.
+"""Verifies chunks of lines in several processes, and yields the results in order. Also shows the
+progress of a verification on a terminal.
 
-The processes are forked, so that all hash ids with the same random key. Each has one chunk at a
-time. Knows pipes; `policies.trail.walk.range_walk` knows the checks.
-
-Shows the progress of a verification on a terminal.
+The processes are forked, so that all of them hash ids with the same random key. Each process works
+on one chunk at a time. `policies.trail.walk.range_walk` makes the actual checks.
 """
 
 import multiprocessing
@@ -20,14 +19,15 @@ from policies.trail.walk.range_walk import RangeWalk
 
 
 class WalkOptions(NamedTuple):
-    """The options of the walk over a chunk, as `RangeWalk` takes them."""
+    """The options for verifying a chunk: whether entries must have their openings beside them, and
+    the tree sizes at which the root hash is wanted. They are those of `RangeWalk`."""
 
     with_openings: bool
     wanted: frozenset[int]
 
 
 class Walked(NamedTuple):
-    """A chunk and the result of the walk over it."""
+    """A chunk of lines, and the result of verifying it."""
 
     chunk: bytes
     result: RangeResult
@@ -44,8 +44,8 @@ def walk_chunk(chunk: bytes, options: WalkOptions) -> RangeResult:
 
 
 def walk_chunks(chunks: Iterable[bytes], options: WalkOptions, jobs: int) -> Iterator[Walked]:
-    """Yield the results of all chunks, in order, by `jobs` processes. With one job, in this
-    process. Raises `WorkerDied`."""
+    """Yield the result of verifying each chunk, in order. `jobs` processes work on them; with one
+    job, this process does. Raises `WorkerDied`."""
     if jobs == 1:
         for chunk in chunks:
             yield Walked(chunk, walk_chunk(chunk, options))
@@ -121,11 +121,12 @@ def _work(pipe: Connection, others: list[Connection], options: WalkOptions) -> N
 
 
 EVERY = 0.25
-"""The seconds between two lines."""
+"""The seconds between two updates of the progress line."""
 
 
 class Progress:
-    """Counts bytes and entries. Prints only if it was given a terminal and a clock."""
+    """Counts the bytes and entries that were read, and shows them on one line of a terminal.
+    Without a terminal and a clock it only counts."""
 
     def __init__(
         self,
@@ -133,7 +134,8 @@ class Progress:
         monotonic: Callable[[], float] | None = None,
         out: TextIO | None = None,
     ) -> None:
-        """Count from 0. `total` is the number of bytes to come, None if unknown."""
+        """Begin to count at 0. `total` is the number of bytes to come, None if unknown; `monotonic`
+        is the clock, `out` the terminal."""
         self.entries = 0
         self._total = total
         self._monotonic = monotonic
@@ -143,7 +145,8 @@ class Progress:
         self._shown = False
 
     def advance(self, count: int) -> None:
-        """Count `count` more bytes, or rows, that were read."""
+        """Add the number of bytes, or of rows, that were read, and update the line if it is time
+        to."""
         self._done += count
         if self._monotonic is None or self._out is None:
             return
@@ -161,7 +164,7 @@ class Progress:
         self._shown = True
 
     def end(self) -> None:
-        """Remove the line."""
+        """Erase the progress line from the terminal."""
         if self._shown and self._out is not None:
             self._out.write("\r\x1b[K")
             self._out.flush()
@@ -169,7 +172,8 @@ class Progress:
 
 
 def on_terminal(total: int | None, monotonic: Callable[[], float]) -> Progress:
-    """Return a progress on standard error if that is a terminal, else one that prints nothing."""
+    """Return a progress display on standard error if that is a terminal, else one that prints
+    nothing."""
     if not sys.stderr.isatty():
         return Progress()
     return Progress(total, monotonic, sys.stderr)

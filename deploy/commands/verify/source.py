@@ -1,13 +1,12 @@
-"""Reads an export file, compressed or not, in chunks of whole lines, with bounded memory.
+"""Reads an export file, compressed or not, in chunks of whole lines, and finds ids that may occur
+twice in it. Both use a bounded amount of memory.
 
-Recognises gzip and zstd by their first bytes.
+gzip and zstd are recognised by the file's first bytes.
 
-Finds ids that occur twice among millions, in bounded memory: hashes of the ids are kept in
-buckets, in memory as long as they are few, then in a temporary file each.
-
-The hash is Python's own of bytes, keyed at random for each run, so ids can't be chosen to collide.
-Two different ids with one hash are still possible, so the caller compares the ids that `candidates`
-points to.
+To find repeated ids among millions, their hashes are sorted into buckets, which are held in memory
+while they are small, and in a temporary file each after that. The hash is Python's own, keyed at
+random for each run, so that ids can't be chosen to collide. Two different ids may still have the
+same hash, so the caller compares the ids whose hashes `candidates` returns.
 """
 
 import hashlib
@@ -22,10 +21,10 @@ from policies.trail.log_file.lines import MAX_LINE
 from policies.trail.verdict.outcome import Unusable
 
 PIECE = 256 * 1024
-"""The number of bytes that are read, or decompressed, at a time: a file that expands a thousandfold
-is never in memory as a whole."""
+"""The number of bytes that are read or decompressed at a time, so that a file which expands a
+thousandfold is never in memory as a whole."""
 CHUNK = 1024 * 1024
-"""The target size of a chunk of lines."""
+"""The size to aim for in a chunk of lines, in bytes."""
 _GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 
 
@@ -38,14 +37,14 @@ class BrokenFile(Exception):
 
 
 class Readable(Protocol):
-    """The methods that a file, standard input and a response have in common."""
+    """The method that a file, standard input and an HTTP response have in common."""
 
     def read(self, size: int, /) -> bytes: ...
 
 
 def pieces(file: Readable) -> Iterator[bytes]:
-    """Return the file's content, decompressed, in pieces of at most about `PIECE` bytes. Raises
-    `BrokenFile`, and `Unusable` if its compression is not supported here."""
+    """Yield the file's content, decompressed, in pieces of about `PIECE` bytes. Raises
+    `BrokenFile`, and `Unusable` if no library here can read its compression."""
     first = _read(file, PIECE)
     if first.startswith(_GZIP):
         return _gunzip(file, first)
@@ -99,7 +98,8 @@ def _unzstd(file: Readable, first: bytes) -> Iterator[bytes]:
 
 
 class _Rest:
-    """The file as it was before its first piece was read."""
+    """The whole file again, after its first piece was read from it: `first` comes first, then the
+    rest."""
 
     def __init__(self, file: Readable, first: bytes) -> None:
         self._file, self._first = file, first
@@ -112,7 +112,9 @@ class _Rest:
 
 
 def _zstd() -> tuple[Callable[[Any], Any], type[Exception]]:
-    """Return Python's own zstd from 3.14 on, or the package `zstandard`."""
+    """Return a function that opens a zstd stream, and the error that the stream raises: from Python
+    itself (3.14 and later), else from the package `zstandard`. Raises `Unusable` if there is
+    neither."""
     try:
         from compression import zstd  # type: ignore[import-not-found, unused-ignore]
     except ImportError:
@@ -137,8 +139,9 @@ def _zstd() -> tuple[Callable[[Any], Any], type[Exception]]:
 
 
 class LineChunks:
-    """Cuts pieces into chunks of whole lines, without their last line feed, and hashes them as the
-    last line of an export wants it: every byte before the last line."""
+    """Joins and cuts pieces of a file into chunks of whole lines; the last line feed of each chunk
+    is left out. Also computes the SHA-256 that the last line of an export states, which covers
+    every byte before that line."""
 
     def __init__(self, source: Iterator[bytes], on_bytes: Callable[[int], None]) -> None:
         self._source = source
@@ -146,18 +149,18 @@ class LineChunks:
         self._digest = hashlib.sha256()
         self._unhashed = b""
         self.rest = b""
-        """The bytes that follow the last line feed."""
+        """The bytes after the last line feed read so far: an incomplete line."""
         self.lines = 0
-        """The number of lines in the chunks returned so far."""
+        """The number of lines returned so far."""
         self.fault: BrokenFile | None = None
-        """The reason why the file could not be read to its end."""
+        """The reason why the file could not be read to its end; None if there is none."""
 
     def hexdigest(self) -> str:
         return self._digest.hexdigest()
 
     def line(self, most: int = MAX_LINE) -> bytes | None:
-        """Return the next line alone; None at the end. One that is longer than `most` bytes may be
-        left in `rest`."""
+        """Return the next line by itself; None at the end of the file. A line that is longer than
+        `most` bytes may be left in `rest`."""
         chunk = next(self._chunks(1, most), None)
         if chunk is None:
             return None
@@ -180,8 +183,8 @@ class LineChunks:
         self.lines += line_feeds(chunk) + 1
 
     def _chunks(self, least: int, most: int = MAX_LINE) -> Iterator[bytes]:
-        """Yield chunks of at least `least` bytes, except for the last one. A line of more than
-        `most` bytes ends them: it stays in `rest`."""
+        """Yield chunks of at least `least` bytes; only the last one may be smaller. A line that is
+        longer than `most` bytes ends the iteration, and stays in `rest`."""
         held, size, ends = [self.rest], len(self.rest), b"\n" in self.rest
         try:
             while True:
@@ -214,13 +217,13 @@ class LineChunks:
 
 BUCKETS = 128
 MOST_IN_MEMORY = 2_000_000
-"""The most hashes, of 8 bytes each, that are held in memory: 16 MiB."""
+"""The most hashes that are held in memory: 16 MB, at 8 bytes each."""
 MOST_CANDIDATES = 10_000
 _SHIFT = 64 - 7  # 128 buckets by the 7 highest bits
 
 
 class IdBuckets:
-    """All ids of a walk, by their hashes."""
+    """Collects the hashes of all ids of a file, and finds those that occur more than once."""
 
     def __init__(self, most_in_memory: int = MOST_IN_MEMORY) -> None:
         self._most = most_in_memory
@@ -229,7 +232,7 @@ class IdBuckets:
         self._held = 0
 
     def add(self, hashes: Sequence[int]) -> None:
-        """Add the hashes of a range, in ascending order."""
+        """Add hashes of ids. They must be sorted in ascending order."""
         begin = 0
         for place, bucket in enumerate(self._buckets):
             # Signed: the buckets begin at the smallest integer of 64 bits.
@@ -241,7 +244,7 @@ class IdBuckets:
             self._spill()
 
     def candidates(self) -> set[int]:
-        """Return the hashes that occur more than once."""
+        """Return the hashes that occur more than once, at most `MOST_CANDIDATES` of them."""
         found: set[int] = set()
         for place, bucket in enumerate(self._buckets):
             if self._files is not None:
@@ -276,7 +279,7 @@ def _content(file: IO[bytes]) -> bytes:
 
 
 def _bisect(hashes: Sequence[int], below: int, begin: int) -> int:
-    """Return the first place from `begin` on whose hash is not less than `below`."""
+    """Return the first index, from `begin` on, whose hash is not less than `below`."""
     low, high = begin, len(hashes)
     while low < high:
         middle = (low + high) // 2

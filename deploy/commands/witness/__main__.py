@@ -1,10 +1,12 @@
-"""The witness's command line, and the only place that reads its environment and the clock.
+"""The command line of `sluice witness`. No other module of the witness reads the environment or the
+clock.
 
     sluice witness --config FILE           serve
     sluice witness --config FILE --key     print the verifier key, and end
     sluice witness --example               print a configuration to start with
 
-Exit codes: 0 after a drained stop, 1 after a failure, 2 for an unusable configuration or arguments.
+Exit codes: 0 after a stop on which the requests under way were finished, 1 after a failure, 2 for
+an unusable configuration or unusable arguments.
 """
 
 import logging

@@ -1,4 +1,4 @@
-"""The witness's configuration file, YAML:
+"""Reads the witness's configuration file, which is YAML:
 
     listen: 127.0.0.1:8720
     name: witness.example.com/w1
@@ -8,7 +8,8 @@
       - origin: tenant-a/0123
         key: tenant-a/0123+1a2b3c4d+AY…
 
-Paths are relative to the file. Reports all faults at once. Makes no file and opens no port.
+Paths are relative to the file. All faults are reported at once. No file is created here, and no
+port is opened.
 """
 
 from collections.abc import Callable
@@ -31,22 +32,25 @@ MAX_LOGS = 10_000
 
 @dataclass(frozen=True, slots=True)
 class WitnessConfiguration:
-    """The operator's decisions. An origin that has several lines has several keys, each of which
-    may sign."""
+    """The content of the configuration file. A log whose origin is listed several times has several
+    keys, each of which may sign its checkpoints."""
 
     listen: ListenAddress
-    """The address at which checkpoints are submitted; with port 0 the system chooses one."""
+    """The address at which checkpoints are submitted; with port 0 the system chooses a port."""
     name: str
-    """The witness's name in its key and its signatures: a URL without a scheme, as a rule."""
+    """The witness's name in its key and in its signatures: usually a URL without a scheme."""
     key_file: Path
-    """The private key: 32 bytes, base64, mode 0600. Made where absent."""
+    """The file with the witness's private key: 32 bytes in base64, mode 0600. It is created if
+    absent."""
     state: Path
-    """The directory of the checkpoints signed last, one file a log: all that the witness
-    remembers."""
+    """The directory with the checkpoint that was signed last for each log, one file a log. The
+    witness remembers nothing else."""
     logs: dict[str, tuple[VerifierKey, ...]] = field(repr=False)
-    """The keys of each log, by origin. No other log is signed."""
+    """The public keys of each log, by the log's origin. Checkpoints of other logs are not
+    signed."""
     tls: TlsFiles | None = None
-    """From `tls_cert` and `tls_key`; without them the port speaks plain HTTP."""
+    """The certificate and key from `tls_cert` and `tls_key`; if None, the port speaks plain
+    HTTP."""
 
 
 def _name(text: str) -> str:
@@ -97,7 +101,7 @@ _FILE = Record(
 
 
 def load(path: Path) -> WitnessConfiguration:
-    """Read the file. Raises `SettingsError` with every fault of it."""
+    """Read and check the configuration file. Raises `SettingsError` with all faults of the file."""
     faults = DefinitionFaults(str(path), path.parent)
     made = None
     try:

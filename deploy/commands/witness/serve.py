@@ -1,9 +1,10 @@
-"""Serves the witness: lock > key > memory > port; then drain. Counts its answers.
+"""Serves the witness, and counts its answers. At the start it locks its state, reads its key and
+its last checkpoints, and then opens its port. At a stop it finishes the requests under way.
 
-Two processes with one key and two memories could sign two versions of a log. Both the key file and
-the state directory are locked, for as long as the process lives.
+Two processes with the same key and different states could sign two versions of a log. Both the key
+file and the state directory are therefore locked for as long as the process lives.
 
-Labels come from closed sets, never from a log.
+The labels of metrics come from closed sets, never from a log.
 """
 
 import asyncio
@@ -44,21 +45,23 @@ from policies.ground.signing import Signer
 
 
 class Answer(StrEnum):
-    """The answer to a submitted checkpoint."""
+    """The kinds of answer to a submitted checkpoint, as the metric counts them."""
 
     cosigned = "cosigned"
     malformed = "malformed"
-    """400 or 413: not the protocol."""
+    """Status 400, 405 or 413: the request is not in the form of the protocol."""
     unsigned = "unsigned"
-    """403: not signed by the log's key."""
+    """Status 403: the checkpoint is not signed by one of the log's keys."""
     unknown = "unknown"
-    """404: no log of the configuration."""
+    """Status 404: the log is not in the configuration."""
     conflict = "conflict"
-    """409: the log did not know what was cosigned last. Normal after a restart."""
+    """Status 409: the log named another size than that of the checkpoint that was cosigned last.
+    This is normal after a restart of the log."""
     inconsistent = "inconsistent"
-    """422: the log's key signed what does not continue the log. Examine it."""
+    """Status 422: the log's key signed a checkpoint that does not continue the log. The operator
+    must examine this."""
     failed = "failed"
-    """5xx: the state can't be written, or the disk is slow."""
+    """Status 5xx: the state can't be written, or the disk is slow."""
 
 
 BY_STATUS = {
@@ -70,7 +73,7 @@ BY_STATUS = {
 
 
 class WitnessMetrics:
-    """All metrics of the process, created on `registry`."""
+    """All metrics of the process, registered with `registry`."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         ProcessCollector(registry=registry)
@@ -94,8 +97,8 @@ _LOCK = "lock"
 
 
 def load_signer(path: Path, *, make: bool) -> Signer:
-    """Return the key in the file; with `make`, a new one where there is no file. Raises
-    `UnusableFile`."""
+    """Return the witness's private key from its file. If there is no file and `make` is set, create
+    a new key and write it. Raises `UnusableFile`."""
     raw = secret_file.read(path)
     if raw is None:
         if not make:
@@ -117,8 +120,8 @@ def load_signer(path: Path, *, make: bool) -> Signer:
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Hold the lock of a file, at most until the process ends, however it ends. Raises
-    `UnusableFile` if another process has it."""
+    """Hold the lock of a file inside the `with` block. The lock also ends if the process is killed.
+    Raises `UnusableFile` if another process holds it."""
     try:
         handle = secret_file.acquire(path)
     except BlockingIOError as error:
@@ -133,7 +136,7 @@ def locked(path: Path) -> Iterator[None]:
 
 @contextmanager
 def locked_state(state: Path) -> Iterator[None]:
-    """Make the state directory if it is absent, and hold its lock."""
+    """Create the state directory if it is absent, and hold its lock inside the `with` block."""
     try:
         state.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
@@ -143,7 +146,7 @@ def locked_state(state: Path) -> Iterator[None]:
 
 
 BODY_SECONDS = 10.0
-"""The seconds that a body may take to arrive."""
+"""The seconds that a request's body may take to arrive."""
 SIZE_TYPE = "text/x.tlog.size"
 _TEXT = {**HEADERS, "Content-Type": "text/plain; charset=utf-8"}
 _MONITORED = re.compile(r"/([0-9a-f]{64})/checkpoint\Z")
@@ -151,7 +154,8 @@ _log = logging.getLogger("sluice.witness")
 
 
 class Submissions:
-    """The handler of the witness's port."""
+    """Handles the requests at the witness's port: submitted checkpoints, the public key, the last
+    checkpoint of each log, and the probes."""
 
     def __init__(
         self, witness: Witness, metrics: WitnessMetrics, registry: CollectorRegistry
@@ -176,7 +180,8 @@ class Submissions:
         return web.Response(text=text, headers=_TEXT)
 
     async def _submitted(self, request: web.BaseRequest) -> web.Response:
-        """Answer one submission, with one metric; and with a log line unless it is everyday."""
+        """Answer a submitted checkpoint, and count the answer. Only answers that an operator should
+        see are also logged."""
         try:
             if request.method != "POST":
                 raise MethodNotAllowed
@@ -200,8 +205,8 @@ class Submissions:
 
 
 def _report(answer: Answer, submission: Submission, error: SluiceError) -> None:
-    """Report an answer. Submissions of unknown or unsigned checkpoints are counted, and not written
-    to a log, since anyone can make them."""
+    """Log an answer if an operator should see it. Unknown and unsigned checkpoints are only
+    counted, since anyone can submit such checkpoints and would fill the log."""
     if answer is Answer.inconsistent:
         # The log's own key signed it, so the note is proof, and is kept.
         _log.error("a log signed what does not continue it: %s: %r", error, submission.encode())
@@ -228,11 +233,12 @@ async def _body(request: web.BaseRequest) -> bytes:
 
 
 FINISH_SECONDS = 6.0
-"""The seconds that requests under way may take at the end."""
+"""The seconds that requests under way may still take after a stop was requested."""
 
 
 class Prepared(NamedTuple):
-    """A witness that has its locks, its key and its memory, before a port is opened."""
+    """A witness that is ready to serve: it holds its locks, and its key and last checkpoints are
+    loaded, but no port is open yet."""
 
     configuration: WitnessConfiguration
     witness: Witness
@@ -241,7 +247,8 @@ class Prepared(NamedTuple):
 
 @contextmanager
 def prepared(configuration: WitnessConfiguration, clock: Clock) -> Iterator[Prepared]:
-    """Hold the locks. Raises `UnusableFile` or `UnusableTls` before anything is served."""
+    """Take the locks, load the key and the last checkpoints, and yield the witness; the locks are
+    held inside the `with` block. Raises `UnusableFile` or `UnusableTls`."""
     tls = None if configuration.tls is None else RenewingContext.of(configuration.tls)
     with locked_state(configuration.state):
         memory = Memory(configuration.state)
@@ -256,7 +263,8 @@ def prepared(configuration: WitnessConfiguration, clock: Clock) -> Iterator[Prep
 
 
 async def serve(prepared: Prepared, announce: Callable[[ListenAddress], None]) -> None:
-    """Serve until SIGTERM or SIGINT. Raises `CannotListen`."""
+    """Serve until SIGTERM or SIGINT. `announce` is called with the address once the port is open.
+    Raises `CannotListen`."""
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)

@@ -1,19 +1,20 @@
-"""Decides whether a checkpoint is cosigned (C2SP `tlog-witness`, `add-checkpoint`), and remembers
-the signed checkpoints.
+"""Decides whether a checkpoint is cosigned (C2SP `tlog-witness`, `add-checkpoint`), and stores the
+checkpoint that was cosigned last for each log.
 
-INVARIANT: of each log, every checkpoint that was ever cosigned is the beginning of the next one. A
+INVARIANT: of each log, every checkpoint that was ever cosigned is a prefix of the next one. A
 cosignature leaves this process only once the checkpoint is on disk.
 
 The body of a request:
 
     old <size>
-<base64 hash>
-…
-<the checkpoint, a signed note>
+    <base64 hash>
+    …
 
-A file is the cosigned checkpoint itself. It is replaced whole, and is durable before `put` returns.
-Read at start and kept in memory after that: a file that vanishes under a running witness changes
-nothing.
+    <the checkpoint, a signed note>
+
+A stored file is the cosigned checkpoint itself. It is replaced atomically, and is durable before
+the cosignature is returned. The files are read at the start and kept in memory after that: a file
+that vanishes under a running witness changes nothing.
 """
 
 import asyncio
@@ -47,13 +48,14 @@ _SUFFIX = ".note"
 
 
 def origin_hash(origin: str) -> str:
-    """Return the origin's name in file names and, by the protocol, in URLs: SHA-256, lowercase
-    hex."""
+    """Return the SHA-256 of a log's origin in lowercase hex. It stands for the origin in file names
+    and, as the protocol says, in URLs."""
     return hashlib.sha256(origin.encode()).hexdigest()
 
 
 class Remembered:
-    """The last checkpoint that was signed of one log, with both signatures."""
+    """The checkpoint of one log that was signed last, as a note with the log's signature and the
+    witness's."""
 
     __slots__ = ("checkpoint", "note")
 
@@ -63,8 +65,9 @@ class Remembered:
 
 
 class Memory:
-    """The directory `state`. Opening it raises `UnusableFile` if any file can't be read: a witness
-    that forgets a log would sign another version of it."""
+    """The last cosigned checkpoint of each log, stored in the directory `state`. Raises
+    `UnusableFile` if any file in it can't be read: a witness that forgets a log might sign another
+    version of it."""
 
     def __init__(self, state: Path) -> None:
         self._state = state
@@ -81,12 +84,14 @@ class Memory:
         return self._logs.get(origin_hash(origin))
 
     def by_hash(self, hash_: str) -> Remembered | None:
-        """Return the log whose origin has this hash."""
+        """Return the last checkpoint of the log whose origin has this hash; None if there is
+        none."""
         return self._logs.get(hash_)
 
     def save(self, note: Note) -> Remembered:
-        """Write the note; it is durable when this returns. Blocks for as long as the disk does.
-        Raises `UnusableFile`; the memory has not changed then."""
+        """Write a cosigned checkpoint to its file, durably. The call blocks for as long as the disk
+        needs. Raises `UnusableFile`. The checkpoints in memory change only when `remember` is
+        called."""
         made = Remembered(note)
         path = self._state / (origin_hash(made.checkpoint.origin) + _SUFFIX)
         secret_file.write(path, note.render().encode())
@@ -113,15 +118,16 @@ def _read(state: Path) -> Iterator[Remembered]:
 
 
 MAX_PROOF = 63
-"""The most lines of a consistency proof, by the protocol."""
+"""The most lines of a consistency proof, as the protocol says."""
 MAX_BODY = 64 * 1024
-"""The limit on a body, in bytes: 63 proof lines have 3 KB, and ten signatures of the largest kind
-40."""
+"""The limit on a request's body, in bytes: 63 proof lines take 3 KB, and ten signatures of the
+largest kind 40 KB."""
 _MAX_DIGITS = 19
 
 
 class Submission(NamedTuple):
-    """A log's claim: `checkpoint`, which the note states, continues the tree of size `old`."""
+    """A request to cosign `checkpoint`, the content of `note`. The log claims that it continues its
+    tree of `old` entries; `proof` is the consistency proof."""
 
     old: int
     proof: tuple[bytes, ...]
@@ -130,7 +136,8 @@ class Submission(NamedTuple):
 
     @classmethod
     def parse(cls, body: bytes) -> "Submission":
-        """Parse a body. Raises `Malformed` unless it is in the form of the protocol."""
+        """Parse the body of a request. Raises `Malformed` if it is not in the form of the
+        protocol."""
         try:
             text = body.decode()
         except UnicodeDecodeError:
@@ -153,14 +160,14 @@ class Submission(NamedTuple):
         return cls(old, proof, note, claimed)
 
     def encode(self) -> bytes:
-        """Return the body: the inverse of `parse`."""
+        """Return the body of the request, so that `parse` gives this submission again."""
         lines = [f"old {self.old}", *map(b64, self.proof), "", self.note.render()]
         return "\n".join(lines).encode()
 
 
 def read_size(text: str) -> int | None:
-    """Parse a size in the one spelling that it may have: ASCII digits without a leading zero, up to
-    2**63 - 1. Return None for anything else."""
+    """Parse the size of a tree, which has only one valid spelling: ASCII digits without a leading
+    zero, up to 2**63 - 1. Returns None for any other text."""
     if not (text.isascii() and text.isdigit() and len(text) <= _MAX_DIGITS):
         return None
     size = int(text)
@@ -186,7 +193,8 @@ def _hash(line: str) -> bytes:
 
 
 WAIT_SECONDS = 10.0
-"""The seconds that a request waits for others of the same log. The disk may be slow."""
+"""The seconds that a request waits until earlier requests of the same log are done. The disk may be
+slow."""
 EMPTY_ROOT = Frontier().root()
 
 
@@ -209,8 +217,8 @@ class NotRemembered(SluiceError):
 
 
 class Witness:
-    """One witness, and the logs that it serves. `logs` holds the keys by origin. Making it raises
-    `UnusableFile` if `memory` holds a checkpoint that this key has not signed."""
+    """Cosigns checkpoints with the witness's key. `logs` holds the public keys of each log, by its
+    origin. Raises `UnusableFile` if `memory` holds a checkpoint that this key has not signed."""
 
     def __init__(
         self,
@@ -230,9 +238,9 @@ class Witness:
             _cosigned(each, self.key)
 
     async def add(self, submission: Submission) -> Signature:
-        """Return the cosignature, durable before it is returned. Raises `UnknownLog`, `Forbidden`
-        for a checkpoint that the log did not sign, `OtherSize`, `Invalid` for a proof that does not
-        hold, `NotRemembered` and `Unavailable`."""
+        """Cosign the submitted checkpoint, store it durably, and return the cosignature. Raises
+        `UnknownLog`; `Forbidden` if the log did not sign the checkpoint; `OtherSize`; `Invalid` if
+        the proof does not hold; `NotRemembered` and `Unavailable`."""
         signed = self._signed(submission)
         # Only for an origin of the configuration, so the number of locks is bounded.
         lock = self._locks[submission.checkpoint.origin]
@@ -248,12 +256,14 @@ class Witness:
             lock.release()
 
     def latest(self, origin_hash: str) -> str | None:
-        """Return the checkpoint that was cosigned last, with the log's signature and ours."""
+        """Return the checkpoint that was cosigned last, with the log's signature and the witness's;
+        None if there is none."""
         found = self._memory.by_hash(origin_hash)
         return None if found is None else found.note.render()
 
     def _signed(self, submission: Submission) -> list[Signature]:
-        """Return the log's signatures, verified."""
+        """Return the log's valid signatures on the checkpoint. Raises `UnknownLog`, or `Forbidden`
+        if there is none."""
         keys = self._logs.get(submission.checkpoint.origin)
         if keys is None:
             raise UnknownLog
@@ -289,8 +299,8 @@ class Witness:
 
 
 def _check(submission: Submission, last: Checkpoint | None) -> None:
-    """Compare a checkpoint with the one that was cosigned last, by the protocol's checks in their
-    order."""
+    """Check that a submitted checkpoint continues `last`, the one that was cosigned last. Makes the
+    protocol's checks in the protocol's order."""
     old, proof, claimed = submission.old, submission.proof, submission.checkpoint
     size = 0 if last is None else last.size
     if old != size:
