@@ -1,2 +1,2 @@
-"""Programs that run in or look at a Kubernetes cluster: the admission webhook, and the cluster's
-doctor."""
+"""Programs for Kubernetes: the admission webhook, which adds the sidecar to pods, and `sluice
+doctor --cluster`, which looks for ways around it."""

@@ -1,1 +1,2 @@
-"""Puts the sidecar into pods: the admission webhook, and `sluice inject` for doing it by hand."""
+"""Adds the sidecar to pods: the admission webhook does it as pods are created, `sluice inject` in
+manifests."""

@@ -1,10 +1,12 @@
-"""The webhook's command line, and the only place that reads the environment, the clock and the
-system's random source for it. `sluice inject` has a command line of its own, in `manifests`.
+"""The command line of the admission webhook, and the only place that reads the environment, the
+clock and the system's random source for it. `sluice inject` has a command line of its own, in
+`manifests`.
 
     python -m deploy.kubernetes.admission serve    answer the API server's reviews; also `sluice
     webhook`
 
-Exit codes: 0 after a drained stop, 1 after a failure, 2 for unusable settings or arguments.
+Exit codes: 0 after a stop on which the reviews under way were finished, 1 after a failure, 2 for
+unusable settings or arguments.
 """
 
 import logging
@@ -38,8 +40,8 @@ def main(arguments: list[str]) -> int:
 
 class _Parser(ArgumentParser):
     def format_help(self) -> str:
-        """Add the settings to the help, only on demand: their descriptions are read from a source
-        file."""
+        """Return the help text with the settings and their defaults. The settings are added only
+        when help is printed, since their descriptions are read from a source file."""
         texts, values = sentences(WebhookSettings), defaults()
         lines = [
             entry(PREFIX + WEBHOOK + name.upper(), values[name], text)

@@ -1,13 +1,11 @@
-"""Decides about one pod that is being created: the patch that gives it the sidecar, or why there is
-none.
+"""Decides about one pod that is being created: returns the JSON Patch that adds the sidecar, or the
+reason why there is no patch. Also builds and applies JSON Patches (RFC 6902).
 
-The patch only adds what is missing, by name. It does not check whether something with our name is
-ours: if it differs in anything, the rules (`refusals`), which judge the pod after the patch, refuse
-the pod.
+The patch only adds parts that are missing, and recognises existing ones by name. It does not check
+whether a part with one of Sluice's names really is Sluice's: the rules (`refusing.rules`) judge the
+pod after the patch, and refuse it if such a part differs in anything.
 
-A JSON Patch (RFC 6902) that grows with the document that it changes.
-
-Never replaces a list: the items of other webhooks must survive (istio#54562).
+A patch never replaces a list: the items that other webhooks added must survive (istio#54562).
 """
 
 from __future__ import annotations
@@ -36,7 +34,7 @@ from policies.definitions.definition import shown
 Operation = dict[str, Any]
 Path = tuple[str | int, ...]
 APPEND = "-"
-"""The index that stands for the place behind the last item of the list."""
+"""The index in a JSON Patch path that stands for the place after a list's last item."""
 
 
 class PatchFailed(Exception):
@@ -44,25 +42,28 @@ class PatchFailed(Exception):
 
 
 class Patch:
-    """The operations so far, and the document as they leave it. The given one stays as it is."""
+    """Builds a JSON Patch: `operations` are its operations so far, and `document` is the document
+    after them. The document given at the beginning is not changed."""
 
     def __init__(self, document: dict[str, Any]) -> None:
         self.document = document
         self.operations: list[Operation] = []
 
     def add(self, path: Path, value: Any) -> None:
-        """Set a key, or insert an item before the index that ends `path`."""
+        """Add an operation that sets the key at the end of `path`, or inserts an item before the
+        index at its end."""
         self._take({"op": "add", "path": pointer(path), "value": value})
 
     def append(self, path: Path, values: list[Any]) -> None:
-        """Add items behind the last of the list at `path`, each by an operation of its own."""
+        """Add operations that append `values` to the list at `path`, one operation for each
+        item."""
         behind = pointer((*path, APPEND))
         self.operations += [{"op": "add", "path": behind, "value": each} for each in values]
         # All at once: changing the document once for each variable was a third of a review's cost.
         self.document = _extended(self.document, path, values)
 
     def move(self, source: Path, target: Path) -> None:
-        """Take an item out and insert it elsewhere."""
+        """Add an operation that moves the item at `source` to `target`."""
         self._take({"op": "move", "from": pointer(source), "path": pointer(target)})
 
     def _take(self, operation: Operation) -> None:
@@ -77,8 +78,8 @@ def pointer(path: Path) -> str:
 
 
 def apply(document: dict[str, Any], operations: Iterable[Operation]) -> dict[str, Any]:
-    """Return the document after the operations. It shares all unchanged parts with the given one.
-    Raises `PatchFailed` where the API server (evanphx/json-patch) would."""
+    """Return the document after the operations; its unchanged parts are shared with `document`.
+    Raises `PatchFailed` where the API server (evanphx/json-patch) would refuse an operation."""
     for operation in operations:
         target = _parts(operation["path"])
         if operation["op"] == "add":
@@ -141,7 +142,8 @@ def _with(container: Any, key: str | int, value: Any) -> Any:
 
 
 def _existing(container: Any, part: str) -> str | int:
-    """Return the key or index `part`, which must exist."""
+    """Return `part` as a key of the object `container`, or as an index if that is a list. Raises
+    `PatchFailed` if there is no such item."""
     if isinstance(container, list):
         return _index(part, len(container) - 1)
     if isinstance(container, dict) and part in container:
@@ -158,17 +160,18 @@ def _index(part: str, last: int) -> int:
 
 
 MAX_CONTAINERS = 200
-"""The most containers of all kinds together, without ours: a pod at the limit must pass a second
-review too. The rule `count` refuses such a pod as well; here it is refused before a patch is made
-for each container. Other lists need no limit: their cost grows with the body, which is limited."""
+"""The most containers of all kinds together, not counting Sluice's own: a pod at the limit must
+pass a second review too. The rule `count` refuses a larger pod as well; here it is refused before a
+patch is made for each container. Other lists need no limit: their cost grows with the body, which
+is limited."""
 KINDS = ("initContainers", "containers", "ephemeralContainers")
 _FAULTS = 5
-"""The most faults that are told; a pod that is wrong throughout needs no more."""
+"""The most faults of a pod that are reported."""
 
 
 def faults(pod: Json, own: frozenset[str]) -> list[str]:
-    """Return the malformed parts, at most five faults; empty if the pod can be read. `own` are the
-    names of the parts that we inject, which don't count towards the limits."""
+    """Return the faults in the form of a pod, at most five; empty if it can be processed. `own` are
+    the names of the parts that Sluice injects, which don't count towards the limits."""
     # The API server has checked all this before it asks the webhook; `sluice inject` reads files.
     found = []
     for fault in _Shape(own).faults(pod):
@@ -214,8 +217,8 @@ class _Shape:
                         yield from self._items(container, key, f"spec.{kind}[{place}]", None)
 
     def _items(self, holder: Json, key: str, where: str, seen: set[str] | None) -> Iterator[str]:
-        """Yield the faults of the list `key`, which must hold objects with names; with `seen`, each
-        must be a new one."""
+        """Yield the faults of the list `key`, which must hold objects with names. If `seen` is
+        given, no name may be in it already."""
         value = holder.get(key)
         if value is None:
             return
@@ -255,7 +258,8 @@ _ACCOUNT = re.compile(r"\A[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?\Z")
 
 
 def obstacles(pod: Json, fragment: Fragment) -> list[Refusal]:
-    """Return every reason why the pod can't be injected."""
+    """Return every reason why the sidecar can't be injected into the pod: its form is wrong, or the
+    name of its ServiceAccount."""
     malformed = [Refusal("malformed", each) for each in faults(pod, _own(fragment))]
     if malformed:
         # The name of the account may be what was just found to be of another type.
@@ -275,7 +279,8 @@ _PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy")
 
 
 def review(pod: dict[str, Any], namespace: Namespace, fragment: Fragment) -> Verdict:
-    """Return the verdict about `pod`, which is being created in `namespace`."""
+    """Decide about `pod`, which is being created in `namespace`: inject the parts of `fragment`,
+    leave the pod as it is, or refuse it."""
     if namespace.governance is Governance.NONE:
         return _skipped(
             SkipReason.not_governed,
@@ -301,7 +306,8 @@ def review(pod: dict[str, Any], namespace: Namespace, fragment: Fragment) -> Ver
 
 
 def status(fragment: Fragment) -> str:
-    """Return the annotation `sluice/status`: the version and the injected parts."""
+    """Return the value of the annotation `sluice/status`: the version and mode of the injected
+    parts, and a prefix of their digest."""
     written = {
         "version": fragment.version,
         "mode": fragment.mode,
@@ -324,8 +330,8 @@ def _inject(patch: Patch, fragment: Fragment) -> None:
 
 
 def _place(patch: Patch, kind: str, wanted: tuple[Json, ...]) -> None:
-    """Put our containers before all others, which another webhook may have put first: a container
-    that starts before ours is not governed."""
+    """Put Sluice's containers before all others in the list `kind`, also if another webhook has put
+    its own first: a container that starts before the sidecar is not governed."""
     # `null` in a manifest counts as absent. A missing list is added with what goes into it.
     if wanted and patch.document["spec"].get(kind) is None:
         patch.add(("spec", kind), list(wanted))
@@ -340,7 +346,8 @@ def _place(patch: Patch, kind: str, wanted: tuple[Json, ...]) -> None:
 
 
 def _append(patch: Patch, path: Path, have: list[Json] | None, wanted: tuple[Json, ...]) -> None:
-    """Add to a list the items that it lacks by name. Never overwrites an item."""
+    """Append to a list those of the `wanted` items whose name is not in it. An existing item is
+    never changed."""
     names = {each.get("name") for each in have or []}
     missing = [each for each in wanted if each["name"] not in names]
     if missing and have is None:
@@ -362,7 +369,8 @@ def _annotate(patch: Patch, text: str) -> None:
 
 
 def _warnings(spec: Json, fragment: Fragment) -> Iterator[str]:
-    """Return the names of containers whose author told them of another proxy."""
+    """Yield a warning for each container that sets a proxy variable to a value of its own, and so
+    bypasses the sidecar."""
     wanted = {each["name"]: each for each in fragment.environment if each["name"] in _PROXIES}
     for container in [*(spec.get("initContainers") or []), *spec["containers"]]:
         for variable in container.get("env") or []:

@@ -1,5 +1,6 @@
-"""Decides about pods by the template's file, and reads the file again when it changes: the chart's
-admission policies change with it, and would refuse pods that are injected by an older one."""
+"""Decides about pods by the template file, which holds the parts to inject, and reads the file
+again when it changes. The chart's admission policies change together with that file, and would
+refuse pods that were injected by an older version of it."""
 
 from __future__ import annotations
 
@@ -25,8 +26,8 @@ _log = logging.getLogger("sluice.webhook")
 
 
 class TemplateInjector:
-    """The decision by the newest usable template. Raises `SettingsError` at the start if there is
-    no usable one."""
+    """Decides about each pod by the newest usable template. Raises `SettingsError` when it is made
+    if the template file is unusable."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -43,13 +44,14 @@ class TemplateInjector:
         return decide(review.pod, Namespace(review.namespace, labels), self._fragment)
 
     async def run(self) -> None:
-        """Follow the file, forever."""
+        """Read the template file again every `POLL_SECONDS`, forever."""
         while True:
             await asyncio.sleep(POLL_SECONDS)
             self.load()
 
     def load(self) -> None:
-        """Use the file's current contents. If they can't be used, the old ones stay in use."""
+        """Read the template file and use it from now on. If it is unusable, log why and keep the
+        template in use."""
         try:
             text = _read(self._path)
             if text == self._text:

@@ -1,10 +1,10 @@
-"""Calls the API server with the service account's token, and tells a pod's owner by a Kubernetes
-Event what became of it.
+"""Calls the API server with the service account's token, and sends Kubernetes Events, which tell a
+pod's owner whether the sidecar was added.
 
-The token and the authorities are files that the kubelet replaces, so both are read for each call:
-the webhook makes a few calls a minute. Nothing is retried here; the callers are loops.
+The token and the certificate authorities are files that the kubelet replaces, so both are read for
+each call: the webhook makes a few calls a minute. Nothing is retried here; the callers are loops.
 
-By the Event, `kubectl describe` of a ReplicaSet or Job shows why its pods have a sidecar, or have
+With the Event, `kubectl describe` of a ReplicaSet or Job shows why its pods have a sidecar, or have
 none. A review never waits for an Event. Events wait in a bounded queue, are sent one after another
 at a limited rate, and are dropped and counted when the queue is full. An owner that creates five
 hundred pods gets one Event, not five hundred.
@@ -60,7 +60,7 @@ class Rejected(ApiFault):
 
 
 class KubernetesApi:
-    """A connection to the API server at `url`."""
+    """A client for the API server at `url`, authenticated by the service account's token."""
 
     def __init__(self, url: str, account: Path) -> None:
         self._url = url
@@ -69,7 +69,8 @@ class KubernetesApi:
         self._authorities = b""
         self._tls: ssl.SSLContext | None = None
         self.skew_of: Callable[[str], None] = lambda _: None
-        """A function that gets the `Date` header of every answer."""
+        """A function that is called with the header `Date` of every response, to compare the
+        clocks."""
 
     async def __aenter__(self) -> KubernetesApi:
         self._session = aiohttp.ClientSession(
@@ -90,20 +91,22 @@ class KubernetesApi:
             await self._session.close()
 
     async def get(self, path: str) -> Object | None:
-        """Return the object at `path`, or None if it does not exist."""
+        """Return the object at `path`, or None if it does not exist. Raises `ApiFault`."""
         return await self._call("GET", path, None, absent_ok=True)
 
     async def create(self, path: str, value: Object) -> Object:
-        """Create an object in the list at `path`. Raises `Conflict` if it exists."""
+        """Create an object in the list at `path`, and return it as stored. Raises `Conflict` if it
+        exists already."""
         return await self._call("POST", path, value) or {}
 
     async def replace(self, path: str, value: Object) -> Object:
-        """Replace the object at `path`. Raises `Conflict` unless its `resourceVersion` is the
-        current one."""
+        """Replace the object at `path`, and return it as stored. Raises `Conflict` if the
+        `resourceVersion` in `value` is not the current one."""
         return await self._call("PUT", path, value) or {}
 
     async def patch(self, path: str, patch: list[Object]) -> Object:
-        """Apply a JSON Patch. Raises `Conflict` if one of its tests fails."""
+        """Apply a JSON Patch to the object at `path`, and return the result. Raises `Conflict` if a
+        `test` operation of the patch fails."""
         return await self._call("PATCH", path, patch, content_type=JSON_PATCH) or {}
 
     async def _call(
@@ -178,7 +181,8 @@ def _parsed(raw: bytes, path: str) -> Object:
 
 
 def _message(raw: bytes) -> str:
-    """Return the message of a `Status`, which every refusal of an API server is."""
+    """Return the message of a `Status` object, which is the body of every refusal by an API
+    server."""
     try:
         found = orjson.loads(raw)
     except orjson.JSONDecodeError:
@@ -205,7 +209,8 @@ MAX_QUEUED = 256
 MAX_REMEMBERED = 4096
 REPEAT_SECONDS = 600.0
 PAUSE_SECONDS = 0.1
-"""At most ten Events a second: they share the API server with everything else."""
+"""The seconds between two Events, so that at most ten are sent in a second: the API server has
+other work to do."""
 MAX_NOTE = 1000
 # RFC 1123: the name becomes a part of a path. Who sends reviews is not known for certain.
 _NAMESPACE = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\Z")
@@ -213,7 +218,7 @@ _log = logging.getLogger("sluice.webhook")
 
 
 class EventReason(StrEnum):
-    """What `kubectl get events` shows as the reason."""
+    """The reason of a Kubernetes Event, as `kubectl get events` shows it."""
 
     injected = "Injected"
     skipped = "InjectionSkipped"
@@ -221,7 +226,8 @@ class EventReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One message about an object. `owner` is a reference to it, as `involvedObject` holds it."""
+    """A Kubernetes Event to be sent: a message about the object `owner`. `owner` holds the fields
+    of a reference to that object, as `involvedObject` does."""
 
     namespace: str
     owner: tuple[tuple[str, str], ...]
@@ -230,7 +236,7 @@ class Event:
 
 
 class Events:
-    """The queue of Events of one replica, and the loop that sends them."""
+    """A bounded queue of Kubernetes Events, and the loop that sends them."""
 
     def __init__(
         self,
@@ -247,10 +253,12 @@ class Events:
         self._entropy = entropy
         self._queue: asyncio.Queue[Event] = asyncio.Queue(MAX_QUEUED)
         self._sent: OrderedDict[Event, float] = OrderedDict()
-        """When each Event was last sent, the latest at the end."""
+        """The monotonic time at which each Event was queued last, the latest one at the end, so
+        that repeated Events can be left out."""
 
     def put(self, event: Event) -> None:
-        """Send the Event in its turn, or count why not. Returns at once."""
+        """Queue an Event. It is only counted, not sent, if the same Event was sent shortly before
+        or if the queue is full. Returns at once."""
         if not _NAMESPACE.match(event.namespace):
             self._count(EventOutcome.failed).inc()
             return
@@ -268,7 +276,7 @@ class Events:
             self._sent.popitem(last=False)
 
     async def run(self) -> None:
-        """Send what is queued, forever. An Event that fails is not sent again."""
+        """Send the queued Events, forever. An Event that can't be sent is not tried again."""
         while True:
             event = await self._queue.get()
             try:

@@ -1,4 +1,5 @@
-"""Reads and writes YAML with the types that Kubernetes sees in it. Knows no kind of object.
+"""Reads and writes YAML with the types that Kubernetes gives to its values. Knows nothing of the
+objects in it.
 
 `kubectl` and the API server read YAML 1.1 by Go's rules, which differ from PyYAML's: `y` is a
 boolean, `1e3` is a number, `2026-11-22` and `12:30` are texts. With PyYAML's own rules a manifest
@@ -26,11 +27,12 @@ class Unreadable(Exception):
 # PyYAML's own parser, not libyaml's ten times as fast one: that one composes recursively in C, and
 # a text with a hundred thousand brackets ends the process instead of raising an error.
 class _Loader(yaml.SafeLoader):
-    """Go's types: without timestamps, sexagesimal numbers and the value key."""
+    """A YAML loader with Go's types: without timestamps, sexagesimal numbers and the value key
+    `=`."""
 
     def construct_mapping(self, node: yaml.Node, deep: bool = False) -> dict[Any, Any]:
-        """Return a mapping whose keys differ, as `kubectl` demands: two readers may use different
-        ones of two equal keys."""
+        """Build a mapping. Raises `Unreadable` for a duplicate key, which `kubectl` refuses too:
+        two readers may use different ones of the two values."""
         assert isinstance(node, yaml.MappingNode)
         seen: set[str] = set()
         for key, _ in node.value:
@@ -43,11 +45,12 @@ class _Loader(yaml.SafeLoader):
 
 
 class _Dumper(yaml.SafeDumper):
-    """Quotes each text that a reader of YAML might take for something else."""
+    """A YAML dumper that quotes every text which some YAML reader might take for a value of another
+    type."""
 
     def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002
-        """Return True, so that equal parts are written out: anchors make a manifest hard to
-        read."""
+        """Return True, so that equal parts are written out each time: anchors make a manifest hard
+        to read."""
         return True
 
 
@@ -110,7 +113,7 @@ _Dumper.add_representer(str, _text)
 
 
 def load(text: str) -> Any:
-    """Return the one document that `text` holds. Raises `Unreadable`."""
+    """Parse `text`, which must hold one YAML document. Raises `Unreadable`."""
     try:
         return yaml.load(text, Loader=_Loader)  # noqa: S506  # derived from the safe one
     except (yaml.YAMLError, ValueError, RecursionError) as error:
@@ -118,12 +121,12 @@ def load(text: str) -> Any:
 
 
 def dump(value: Any) -> str:
-    """Return one document as text, with its keys in their order."""
+    """Write one YAML document as text. The keys keep their order."""
     return yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=4096)
 
 
 def split(text: str) -> list[str]:
-    """Return the texts of the documents in `text`, with their comments and without the lines
+    """Split `text` into its YAML documents, each with its comments and without the separator
     `---`."""
     # In YAML, these characters at the start of a line separate documents wherever they stand, also
     # in the middle of a text.

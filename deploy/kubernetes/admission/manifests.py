@@ -1,5 +1,5 @@
-"""Writes manifests with the sidecar in their pods, bare ones and the templates of workloads, or
-says why a pod would be refused (`sluice inject`). Needs no library of the webhook's.
+"""`sluice inject`: adds the sidecar to the pods in manifests, both bare pods and the pod templates
+of workloads, or says why a pod would be refused. Needs none of the webhook's libraries.
 
 Exit code 0 if every pod may run, 1 if one is refused, 2 if an argument or a file is unusable.
 """
@@ -46,19 +46,20 @@ PodPath = tuple[str | int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """A pod, or a template of pods, in a manifest."""
+    """A pod in a manifest, or the pod template of a Deployment, Job or other workload."""
 
     path: PodPath
-    """Where the pod is in the manifest."""
+    """The keys and indices that lead to the pod in the manifest."""
     pod: dict[str, Any]
     namespace: str
-    """Empty if the manifest doesn't say."""
+    """The namespace that the manifest states; empty if it states none."""
     title: str
-    """Kind and name, for messages."""
+    """The object's kind and name, for messages."""
 
 
 def workloads(manifest: Any, path: PodPath = ()) -> Iterator[Workload]:
-    """The pods in the manifest, also in the items of a List."""
+    """Yield the pods and pod templates in the manifest, also those in the items of a List. `path`
+    leads to the manifest itself."""
     if not isinstance(manifest, dict):
         return
     version, kind = manifest.get("apiVersion"), manifest.get("kind")
@@ -78,7 +79,7 @@ def workloads(manifest: Any, path: PodPath = ()) -> Iterator[Workload]:
 
 
 def namespace_labels(manifest: Any) -> Iterator[tuple[str, dict[str, str]]]:
-    """Yield the Namespaces that the manifest creates, with their labels."""
+    """Yield the name and the labels of each Namespace object in the manifest."""
     if not isinstance(manifest, dict) or manifest.get("apiVersion") != "v1":
         return
     items = manifest.get("items")
@@ -104,22 +105,22 @@ def _text(manifest: Json, key: str) -> str:
 
 MAX_CHARACTERS = 16_777_216
 MAX_NODES = 1_000_000
-"""The most values in one manifest, with aliases written out."""
+"""The most values in one manifest, counting an aliased part each time that it is used."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """The outcome for one pod."""
+    """The verdict on one pod of a manifest."""
 
     source: str
-    """The file."""
+    """The name of the file that the pod is in."""
     title: str
     verdict: Verdict
 
 
 @dataclass(frozen=True, slots=True)
 class Rewritten:
-    """All manifests, with a finding for each pod in them."""
+    """The result of `rewrite`: the text of all manifests, and a finding for each pod in them."""
 
     text: str
     findings: tuple[Finding, ...]
@@ -133,9 +134,9 @@ class _Manifest:
 
 
 def rewrite(sources: Mapping[str, str], fragment: Fragment, namespace: Namespace) -> Rewritten:
-    """Return the manifests in `sources` (names to texts) with their pods injected. A document
-    without a pod, or with one that stays as it is, keeps its text to the letter. `namespace` is
-    that of manifests without one, and its labels count for every namespace that the sources don't
+    """Inject the sidecar into the pods of the manifests in `sources`, which maps names to texts. A
+    document without a pod, or whose pods stay as they are, keeps its text unchanged. `namespace`
+    applies to manifests that state none; its labels apply to all namespaces that the sources don't
     create themselves. Raises `Unreadable`."""
     manifests = [
         _read(source, place, text)
@@ -208,7 +209,7 @@ _WOULD = {**_DONE, Outcome.injected: "would be injected", Outcome.refused: "woul
 
 
 def parser() -> argparse.ArgumentParser:
-    """The arguments of `sluice inject`."""
+    """Return the parser for the arguments of `sluice inject`."""
     made = argparse.ArgumentParser(
         prog="sluice inject",
         description="Writes the manifests with the sidecar in each pod, as the webhook would add "
@@ -259,7 +260,8 @@ def parser() -> argparse.ArgumentParser:
 
 
 def run(arguments: argparse.Namespace, streams: tuple[TextIO, TextIO, TextIO]) -> int:
-    """Run the command with the given standard input, output and error. Returns the exit code."""
+    """Run `sluice inject`. `streams` are the standard input, output and error to use. Returns the
+    exit code."""
     stdin, stdout, stderr = streams
     labels = {LABEL: arguments.namespace_label, POD_SECURITY: arguments.pod_security}
     try:
@@ -290,7 +292,7 @@ def _fragment(path: Path | None) -> Fragment:
 
 
 def _sources(names: Sequence[str], stdin: TextIO) -> dict[str, str]:
-    """The texts by file name; a file that is named twice is read once."""
+    """Return the text of each file, by the file's name. A file that is named twice is read once."""
     return {
         name: stdin.read() if name == STDIN else Path(name).read_text(encoding="utf-8")
         for name in dict.fromkeys(names)

@@ -1,5 +1,5 @@
-"""The webhook's metrics; README.md lists them, and a test compares both. Labels come from closed
-sets, never from a pod."""
+"""The webhook's metrics. README.md lists them, and a test compares the two. The values of labels
+come from closed sets, never from a pod."""
 
 from collections.abc import Callable, Iterator
 from enum import StrEnum
@@ -19,31 +19,31 @@ class ControllerFault(StrEnum):
     """The reason why a round of the certificate controller did not finish."""
 
     unreachable = "unreachable"
-    """The API server does not answer, or answers 5xx."""
+    """The API server does not respond, or responds with 5xx."""
     denied = "denied"
-    """The API server answers 401 or 403: the role of the service account lacks a right."""
+    """The API server responds with 401 or 403: the role of the service account lacks a right."""
     conflict = "conflict"
-    """Another replica was faster. The next round sees what it wrote."""
+    """Another replica changed the same object first. The next round sees the result."""
     clock = "clock"
-    """This machine's clock and the API server's differ too much to make certificates by."""
+    """This machine's clock differs too much from the API server's to create certificates."""
     unusable = "unusable"
     """The certificate can't be read or served."""
 
 
 class EventOutcome(StrEnum):
-    """The outcome of a Kubernetes Event."""
+    """The outcome of sending a Kubernetes Event."""
 
     sent = "sent"
     repeated = "repeated"
-    """The same Event was sent for this owner a short time ago."""
+    """Not sent, since the same Event was sent for this owner a short time ago."""
     dropped = "dropped"
-    """The queue is full: the API server is slow, or very many pods start."""
+    """Not sent, since the queue was full: the API server is slow, or very many pods start."""
     failed = "failed"
 
 
 class WebhookMetrics:
-    """All metrics of the process, created on `registry`. `expires` returns the seconds until the
-    served certificate expires, or None without one."""
+    """All metrics of the process, registered with `registry`. `expires` returns the seconds until
+    the served certificate expires, or None if there is no certificate."""
 
     def __init__(self, registry: CollectorRegistry, expires: Callable[[], float | None]) -> None:
         ProcessCollector(registry=registry)
@@ -87,8 +87,8 @@ class WebhookMetrics:
 
 
 class _Expiry:
-    """Gives no sample without a certificate: a made-up number would set off alerts, or hide
-    them."""
+    """The metric of the seconds until the certificate expires. It has no sample while there is no
+    certificate: an invented number would set off alerts, or hide them."""
 
     def __init__(self, expires: Callable[[], float | None]) -> None:
         self._expires = expires

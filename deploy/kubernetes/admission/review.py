@@ -1,8 +1,9 @@
-"""Parses and answers AdmissionReviews, `admission.k8s.io/v1`. Pure: knows the wire format, and
-neither HTTP nor the injected parts.
+"""Parses AdmissionReviews (`admission.k8s.io/v1`), and writes the responses. Pure: knows the wire
+format, but not HTTP or the injected parts.
 
-The API server writes canonical JSON, so a duplicate key, a lone value or a deep tree shows that the
-request came from elsewhere. Such a request is refused before anything in it is used.
+The API server writes canonical JSON. So a duplicate key, a single value instead of an object, or a
+very deep tree shows that the request came from elsewhere. Such a request is refused before anything
+in it is used.
 """
 
 import base64
@@ -18,10 +19,11 @@ from policies.ground.errors import Malformed
 API_VERSION = "admission.k8s.io/v1"
 KIND = "AdmissionReview"
 MAX_DEPTH = 254
-"""The most levels of objects and lists, as many as orjson writes. A pod has about ten."""
+"""The most nested levels of objects and lists, as many as orjson writes. A pod has about ten."""
 MAX_OBJECTS = 100_000
-"""The most opening brackets in the body. A body that is small on the wire can be large in memory,
-and slow to read; the largest pod that the API server can store has half as many."""
+"""The most objects and lists in a body, counted by their opening brackets. A body that is small on
+the wire can be large in memory, and slow to parse; the largest pod that the API server can store
+has half as many."""
 MAX_UID = 128
 MAX_WARNINGS = 8
 # kubectl shows at most 256 characters of a warning, and the API server at most 4,096 of all.
@@ -31,7 +33,8 @@ _FORBIDDEN = 403
 
 @dataclass(frozen=True, slots=True)
 class Review:
-    """One request. `pod` is None if the object is not a pod that is being created."""
+    """One AdmissionReview request. `pod` is None if the object is not a pod that is being
+    created."""
 
     uid: str
     namespace: str
@@ -40,7 +43,7 @@ class Review:
     pod: dict[str, Any] | None
     dry_run: bool
     user: str
-    """The user who asked the API server, for the log."""
+    """The user whose request the API server is reviewing, for the log."""
 
     @property
     def is_pod(self) -> bool:
@@ -48,8 +51,8 @@ class Review:
 
     @property
     def pod_name(self) -> str:
-        """The pod's namespace and name, for the log. A controller's pod has only the beginning of a
-        name yet."""
+        """The pod's namespace and name, for the log. A pod that a controller creates has only the
+        beginning of a name at this point."""
         found = self.pod.get("metadata") if self.pod else None
         metadata = found if isinstance(found, dict) else {}
         name = metadata.get("name") or metadata.get("generateName") or ""
@@ -57,7 +60,7 @@ class Review:
 
 
 def parse(raw: bytes, content_type: str | None) -> Review:
-    """Return the review in `raw`. Raises `Malformed`, which says what was expected."""
+    """Parse an AdmissionReview. Raises `Malformed`, whose message says what was expected."""
     if raw.count(b"{") + raw.count(b"[") > MAX_OBJECTS:
         raise Malformed(f"the body has more than {MAX_OBJECTS} objects and lists")
     body = parse_object(raw, content_type, unique=False)
@@ -88,7 +91,7 @@ def parse(raw: bytes, content_type: str | None) -> Review:
 
 
 def answer(uid: str, verdict: Verdict) -> bytes:
-    """Return the AdmissionReview that carries `verdict`."""
+    """Return the response to the review `uid`: an AdmissionReview with the verdict, as JSON."""
     response: dict[str, Any] = {"uid": uid, "allowed": verdict.admitted}
     if verdict.patch and verdict.admitted:
         response["patchType"] = "JSONPatch"
@@ -101,7 +104,7 @@ def answer(uid: str, verdict: Verdict) -> bytes:
 
 
 def _refuse_odd_trees(body: dict[str, Any], raw: bytes) -> None:
-    """Raise `Malformed` if `body` is too deep, or `raw` has a duplicate key anywhere."""
+    """Raise `Malformed` if `body` is nested too deep, or if `raw` has a duplicate key anywhere."""
     try:
         written = orjson.dumps(body)
     except orjson.JSONEncodeError:
@@ -123,7 +126,8 @@ def _object(parent: dict[str, Any], name: str) -> dict[str, Any]:
 
 
 def _text(parent: dict[str, Any], name: str) -> str:
-    """Return a text; empty if it is absent, as the API server leaves out empty ones."""
+    """Return the text under `name`; empty if it is absent, since the API server leaves out empty
+    texts. Raises `Malformed` for a value of another type."""
     value = parent.get(name, "")
     if not isinstance(value, str):
         raise Malformed(f"`{name}` is not a string")

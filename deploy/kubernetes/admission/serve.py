@@ -1,8 +1,10 @@
-"""The webhook's lifetime: health port > certificate > HTTPS port; then drain, in reverse.
+"""Runs the webhook: opens the health port, waits for a certificate, and opens the HTTPS port; at
+the end it stops these in reverse order.
 
-If a loop dies, the process ends. SIGTERM and SIGINT make it drain: it is no longer ready, still
-accepts reviews for a while, since nodes take some seconds to stop sending them here, and then
-finishes those under way. Knows neither the injected parts nor the environment.
+If one of its background loops dies, the process ends. SIGTERM and SIGINT make it drain: it reports
+that it is not ready, still accepts reviews for a while, since nodes take some seconds to stop
+sending them here, and then finishes the reviews under way. Knows neither the injected parts nor the
+environment.
 """
 
 from __future__ import annotations
@@ -33,11 +35,13 @@ from policies.ground.process.small_server import Listener, Probes
 # which reference counting frees with its answer; by default the collector ran three times for each.
 GC_THRESHOLD = 20_000
 FINISH_SECONDS = 6.0
-"""The seconds that reviews under way may take at the end. The API server gives up after 5."""
+"""The seconds that reviews under way may still take at the end. The API server gives up after 5
+seconds."""
 
 
 class Injector(Protocol):
-    """Decides about pods by the current template, and follows the template's file."""
+    """Decides about pods by the current template; its loop `run` reads the template file again as
+    it changes."""
 
     def __call__(self, review: Review, facts: NamespaceFacts) -> Verdict: ...
 
@@ -46,7 +50,8 @@ class Injector(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Outside:
-    """The dependencies from outside of the process. Without `stop`, signals end it."""
+    """The sources of time and randomness, which tests replace. `stop` ends the process when it is
+    set; if it is None, SIGTERM and SIGINT do."""
 
     clock: Clock
     entropy: Callable[[int], bytes]
@@ -55,8 +60,8 @@ class Outside:
 
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """The addresses, with port 0 filled in by the system. `reviews` is None until there is a
-    certificate to serve."""
+    """The addresses of the open ports, with the port that the system chose in place of port 0.
+    `reviews` is None until there is a certificate to serve."""
 
     health: ListenAddress
     reviews: ListenAddress | None
@@ -72,7 +77,7 @@ async def serve(
     outside: Outside,
     announce: Callable[[Ports], None],
 ) -> None:
-    """Serve until told to stop. `announce` is called once for each port that opens. Raises
+    """Serve reviews until told to stop. `announce` is called each time that a port opens. Raises
     `CannotListen`, or an `ExceptionGroup` if a loop dies."""
     stop = outside.stop or _on_signals()
     if settings.calls_api_server:
@@ -83,7 +88,7 @@ async def serve(
 
 
 class _Webhook:
-    """The parts of the process, and the order in which they start and end."""
+    """Starts and stops the parts of the process in their order."""
 
     def __init__(
         self,
@@ -138,8 +143,8 @@ class _Webhook:
         await health.drain(0)
 
     async def _open_reviews(self, stop: asyncio.Event) -> Listener | None:
-        """Open the HTTPS port, as soon as there is a certificate; None if the process ends
-        before."""
+        """Open the HTTPS port as soon as there is a certificate. Returns None if the process is
+        stopped before that."""
         async with asyncio.TaskGroup() as group:
             waiting = [group.create_task(each) for each in (self._serving.arrived(), _wait(stop))]
             await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)

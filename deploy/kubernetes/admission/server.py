@@ -1,7 +1,9 @@
-"""Answers the API server's reviews: one review, one log line, one metric, perhaps one Event.
+"""Answers the reviews that the API server sends: each one gets a log line, a metric and perhaps a
+Kubernetes Event.
 
-A pod that is being created has no uid yet, and often no name, so the Event goes to the controller
-that creates it: the ReplicaSet, the Job. A pod without one gets the Event itself.
+A pod that is being created has no uid yet, and often no name. The Event is therefore about the
+controller that creates it, such as a ReplicaSet or a Job; only for a pod without a controller is it
+about the pod.
 """
 
 from __future__ import annotations
@@ -41,7 +43,8 @@ _REASONS = {
 
 
 def event_of(review: Review, verdict: Verdict) -> Event | None:
-    """The Event for this answer; None if there is nothing to tell."""
+    """Return the Event to send for a verdict; None if its outcome calls for none, or the review is
+    a dry run."""
     reason = _REASONS.get(verdict.outcome)
     if reason is None or review.pod is None or review.dry_run:
         return None
@@ -54,7 +57,8 @@ def event_of(review: Review, verdict: Verdict) -> Event | None:
 
 
 def _owner(pod: dict[str, Any]) -> tuple[tuple[str, str], ...]:
-    """The reference to the controller; to the pod itself if it has no controller."""
+    """Return a reference to the controller that creates the pod; to the pod itself if it has no
+    controller."""
     found = pod.get("metadata")
     metadata = found if isinstance(found, dict) else {}
     owners = metadata.get("ownerReferences")
@@ -72,26 +76,26 @@ def _words(reason: SkipReason) -> str:
 
 
 MAX_BODY = 3 * 1024 * 1024
-"""The limit on a body: the API server accepts no larger object."""
+"""The limit on a body, in bytes. The API server accepts no larger object."""
 BODY_SECONDS = 4.0
-"""The seconds that a body may take. The API server gives up after 5."""
+"""The seconds that a body may take to arrive. The API server gives up after 5 seconds."""
 MAX_HELD = 32 * 1024 * 1024
-"""The bytes of bodies that are held at once at most, so that many large reviews can't use up the
-memory."""
+"""The most bytes of large bodies that are in memory at the same time, so that many large reviews
+can't use up the memory."""
 SMALL = 128 * 1024
-"""The size up to which bodies are read without being counted; the number of connections limits
-them."""
+"""The size in bytes up to which a body is not counted towards `MAX_HELD`: the number of connections
+limits these bodies."""
 
 
 class BodyReader:
-    """Reads bodies, and counts the bytes that the large ones hold."""
+    """Reads the bodies of requests, and limits the memory that large bodies use together."""
 
     def __init__(self) -> None:
         self._held = 0
 
     def reserve(self, request: web.BaseRequest) -> int:
-        """Reserve memory for the body; the caller releases the returned number of bytes. Raises
-        `TooLarge` or `Unavailable` before anything is read."""
+        """Reserve memory for a request's body, and return the number of bytes, which the caller
+        must release. Raises `Malformed`, `TooLarge` or `Unavailable` before anything is read."""
         length = request.content_length
         if request.headers.get("Content-Encoding", "identity") != "identity":
             # Nothing that the API server sends is compressed, and a bomb would be.
@@ -111,8 +115,8 @@ class BodyReader:
         self._held -= reserved
 
     async def read(self, request: web.BaseRequest) -> bytes:
-        """Return the whole body. Raises `Malformed` if it is late or cut short, `TooLarge` if it is
-        too large."""
+        """Read the whole body. Raises `Malformed` if it is late or cut short, and `TooLarge` if it
+        is too large."""
         try:
             async with asyncio.timeout(BODY_SECONDS):
                 return await _whole(request)
@@ -139,12 +143,13 @@ _log = logging.getLogger("sluice.webhook")
 
 @dataclass(frozen=True, slots=True)
 class NamespaceFacts:
-    """The facts about a namespace that the selectors tell by choosing the path."""
+    """The facts about a pod's namespace that the path of a request states. A review itself does not
+    hold the namespace's labels, so the webhook configuration selects a path by these labels."""
 
     optional: bool = False
-    """True if its pods may opt out."""
+    """True if the namespace's pods may opt out of the sidecar."""
     restricted: bool = False
-    """True if it enforces the Pod Security Standard `restricted`."""
+    """True if the namespace enforces the Pod Security Standard `restricted`."""
 
 
 PATHS: Mapping[str, NamespaceFacts] = MappingProxyType(
@@ -159,19 +164,20 @@ PATHS: Mapping[str, NamespaceFacts] = MappingProxyType(
 
 
 class Inject(Protocol):
-    """Decides about a pod that is being created. Pure; called in a thread for large pods."""
+    """A function that decides about a pod that is being created. It is pure, and is called in a
+    thread for large pods."""
 
     def __call__(self, review: Review, facts: NamespaceFacts) -> Verdict: ...
 
 
 class Report(Protocol):
-    """Tells a pod's owner the outcome of its review. Returns at once."""
+    """A function that tells a pod's owner the outcome of its review. It returns at once."""
 
     def __call__(self, review: Review, verdict: Verdict) -> None: ...
 
 
 class Reviews:
-    """The handler of the HTTPS port."""
+    """Handles the requests at the HTTPS port."""
 
     def __init__(
         self,
@@ -189,7 +195,7 @@ class Reviews:
         self._large = ThreadPoolExecutor(1, "large-review")
 
     async def __call__(self, request: web.BaseRequest) -> web.Response:
-        """Answer `request`, whatever happens."""
+        """Answer a request. Every error becomes a response, a metric and a log line."""
         started = self._monotonic()
         REQUEST_ID.set(None)
         outcome, skip_reason = Outcome.failed, SkipReason.none

@@ -1,12 +1,11 @@
-"""The webhook's settings, with a description of each, which `--help` shows.
+"""The webhook's settings, with a description of each, which `--help` shows. Also defines the
+options that a pod may set by annotations `config.sluice/<option>`.
 
-Reads a mapping, never the environment itself. Reports all complaints at once (`SettingsError`),
-before any port is opened.
+The settings are read from a mapping, never from the environment itself. All complaints are reported
+at once (`SettingsError`), before any port is opened.
 
-The options that a pod may set by annotations `config.sluice/<option>`, and the form of their
-values. The chart holds the same forms in CEL (`templates/_refusals.tpl`).
-
-An option has an effect only if the fragment lists it: the chart's values are the allow-list.
+The chart checks the values of options in the same way, in CEL (`templates/_refusals.tpl`). An
+option has an effect only if the fragment lists it: the chart's values are the allow-list.
 """
 
 from __future__ import annotations
@@ -24,7 +23,8 @@ from policies.ground.settings import SettingsError
 WEBHOOK = "WEBHOOK_"
 SELF, FILES = "self", "files"
 MAX_LEAF_HOURS = 168
-"""The longest that a certificate may be valid. `certificates.plan` relies on it."""
+"""The longest time for which a certificate may be valid, in hours. `certificates.stored` relies on
+it."""
 ACCOUNT_DIR = "/var/run/secrets/kubernetes.io/serviceaccount"
 # RFC 1123: what Kubernetes accepts as a name of these kinds of object.
 _NAME = re.compile(r"[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?\Z")
@@ -82,7 +82,7 @@ def names() -> tuple[str, ...]:
 
 
 def defaults() -> dict[str, str]:
-    """Return the default of each setting inside a cluster, as an operator would set it."""
+    """Return the default of each setting inside a cluster, as an operator would write it."""
     settings = read({"KUBERNETES_SERVICE_HOST": "kubernetes.default.svc"})
     values = {field.name: getattr(settings, field.name) for field in fields(WebhookSettings)}
     return {
@@ -92,7 +92,7 @@ def defaults() -> dict[str, str]:
 
 
 def read(environ: Mapping[str, str]) -> WebhookSettings:
-    """Return the settings in `environ`. Raises `SettingsError` with every complaint."""
+    """Parse the settings in `environ`. Raises `SettingsError` with every complaint."""
     reader = SettingsReader(environ)
     parse = ListenAddress.parse
     settings = WebhookSettings(
@@ -204,7 +204,8 @@ def _flag(value: str) -> bool:
 
 
 NATIVE = "native-sidecar"
-"""The option that makes the sidecar a native one; `false` makes it an ordinary container."""
+"""The option that decides how the sidecar runs: as a native sidecar (an init container that keeps
+running), or with `false` as an ordinary container."""
 
 OPTIONS: dict[str, Callable[[str], bool]] = {
     "log-level": _level,
@@ -212,9 +213,10 @@ OPTIONS: dict[str, Callable[[str], bool]] = {
     "skip-outbound-ports": _ports,
     "skip-subnets": _networks,
 }
-"""Every option, and the function that tells whether a value has its form."""
+"""Every option that a pod may set, and the function that returns whether a value is valid for
+it."""
 
 
 def fits(option: str, value: object) -> bool:
-    """Return whether the option can have this value."""
+    """Return whether `value` is valid for the option."""
     return isinstance(value, str) and OPTIONS[option](value)

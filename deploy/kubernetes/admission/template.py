@@ -1,5 +1,5 @@
-"""Reads the fragment, which holds the injected parts, as the chart renders it into
-`injection.yaml`, and validates it, with all complaints at once.
+"""Reads and validates the fragment: the containers, volumes and variables that are injected into
+pods, as the chart renders them into `injection.yaml`. All complaints are reported at once.
 
 The webhook, `sluice inject` and the admission policies are made from this one text. Only the name
 of the pod's ServiceAccount is filled in; a pod's options reach the containers by the downward API.
@@ -32,9 +32,9 @@ _DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "
 
 
 def canonical(text: str) -> str | None:
-    """Return the quantity as the API server stores it: a whole number with the largest possible
-    suffix of the same kind. None if it is not a quantity, or has an exponent or more than three
-    decimals."""
+    """Return a resource quantity as the API server stores it: a whole number with the largest
+    possible suffix of the same kind. Returns None if the text is not a quantity, or has an exponent
+    or more than three decimals."""
     match = _FORM.match(text)
     if match is None or match[5] is not None:
         return None
@@ -77,10 +77,11 @@ _KEYS = {
     "reserved": dict,
 }
 _OPTIONAL = {"containers": list}
-"""The members that exist only if the option `native-sidecar` is allowed."""
+"""The keys that the fragment has only if the option `native-sidecar` is allowed."""
 _MODES = {"explicit": [PROXY], "transparent": [INIT, PROXY]}
 _VOLUMES = "sluice-"
-"""The beginning of the names of our volumes: a pod's author would not choose one by accident."""
+"""The prefix of the names of Sluice's volumes: a pod's author would not choose such a name by
+accident."""
 
 
 def complaints(tree: Any) -> list[str]:
@@ -217,35 +218,37 @@ def _options(options: list[Any]) -> Iterator[str]:
 
 PLACEHOLDER = "{serviceAccountName}"
 PACKAGED = Path(__file__).with_name("injection.yaml")
-"""The chart's rendering with default values. A test compares the two."""
+"""The fragment that is part of the wheel: the chart's rendering with default values. A test
+compares the two."""
 KEY = "injection.yaml"
 """The fragment's key in its ConfigMap."""
 MAX_BYTES = 262_144
 MAX_ACCOUNTS = 1024
-"""The most filled-in fragments that are kept."""
+"""The most copies of the fragment that are cached, one for each ServiceAccount."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fragment:
-    """The parts that a pod gets: containers, volumes and environment."""
+    """The parts that are injected into a pod: containers, volumes, and environment variables."""
 
     mode: str
-    """`explicit`: the containers are told of the proxy by environment variables. `transparent`:
-    their connections are redirected."""
+    """How connections reach the sidecar. `explicit`: environment variables tell the containers of
+    the proxy. `transparent`: their connections are redirected to it."""
     init_containers: tuple[Json, ...]
-    """Our init containers, complete, in their order: `sluice-init` if transparent, `sluice-proxy`
-    unless it is an ordinary container."""
+    """Sluice's init containers in their order: `sluice-init` in transparent mode, and
+    `sluice-proxy` unless that is an ordinary container."""
     volumes: tuple[Json, ...]
     environment: tuple[Json, ...]
-    """The variables that the pod's own containers get, unless they set the variable themselves."""
+    """The variables that the containers of the pod's author get, unless they set the variable
+    themselves."""
     options: frozenset[str]
-    """The `config.sluice/<option>` annotations that a pod may have."""
+    """The options that a pod may set by annotations `config.sluice/<option>`."""
     user: int
-    """The user of the sidecar: no other container may run as it."""
+    """The user id of the sidecar. No other container may run as this user."""
     group: int
     version: str
     digest: str
-    """The SHA-256 of the fragment's content, in whichever form it was written."""
+    """The SHA-256 of the fragment's content; it does not depend on the YAML's notation."""
     containers: tuple[Json, ...] = ()
     """`sluice-proxy` as an ordinary container, for pods whose option `native-sidecar` is `false`.
     Empty if the option is not allowed."""
@@ -255,7 +258,8 @@ class Fragment:
 
     def for_account(self, name: str, *, native: bool = True) -> Fragment:
         """Return the fragment with the name of the pod's ServiceAccount filled in. It holds
-        `sluice-proxy` once: as an init container if `native`, else as an ordinary one."""
+        `sluice-proxy` only once: as an init container if `native`, else as an ordinary
+        container."""
         found = self._filled.get((name, native))
         if found is None:
             # Half of a review's time went into filling in the same few names again.
@@ -283,18 +287,18 @@ class Fragment:
 
     @property
     def own_names(self) -> tuple[str, ...]:
-        """The names of our containers, in the order in which they start."""
+        """The names of Sluice's containers, in the order in which they start."""
         return tuple(each["name"] for each in (*self.init_containers, *self.containers))
 
     @property
     def volume_names(self) -> frozenset[str]:
-        """The volumes that only our containers may mount."""
+        """The names of Sluice's volumes, which only Sluice's containers may mount."""
         return frozenset(volume["name"] for volume in self.volumes)
 
 
 def read(text: str, source: str, version: str = __version__) -> Fragment:
-    """Return the fragment that `text` holds: itself, or as the key `injection.yaml` of a
-    ConfigMap's manifest. Raises `SettingsError` with every complaint; `source` names the text in
+    """Read the fragment from `text`: the fragment itself, or the manifest of a ConfigMap with the
+    key `injection.yaml`. Raises `SettingsError` with every complaint; `source` names the text in
     them."""
     tree = _load(text, source)
     if isinstance(tree, dict) and tree.get("kind") == "ConfigMap":
@@ -310,7 +314,7 @@ def read(text: str, source: str, version: str = __version__) -> Fragment:
 
 
 def packaged() -> Fragment:
-    """Return the fragment that comes with the wheel."""
+    """Return the fragment that is part of the wheel."""
     return read(PACKAGED.read_text(encoding="utf-8"), str(PACKAGED))
 
 

@@ -1,6 +1,5 @@
-"""Names what admission is written in: the names that Sluice uses in Kubernetes objects, and the
-answer to one pod, on which the webhook, `sluice inject` and the metrics agree.
-"""
+"""The names that Sluice uses in Kubernetes objects, and the types of a verdict on a pod, which the
+webhook, `sluice inject` and the metrics share."""
 
 from __future__ import annotations
 
@@ -10,55 +9,58 @@ from enum import StrEnum
 from typing import Any, Final, Literal
 
 Json = Mapping[str, Any]
-"""A JSON object from outside. Everything in it may have any type."""
+"""A JSON object from outside. Its values may have any type."""
 
 LABEL: Final = "sluice/inject"
-"""The label of namespaces and pods that asks for injection, or declines it."""
+"""The label by which a namespace requests injection for its pods, and by which a pod can decline
+it."""
 STATUS: Final = "sluice/status"
-"""The annotation that tells the injected parts. Output only: never read as input."""
+"""The annotation that states which parts were injected. It is only written, never read."""
 OPTIONS: Final = "config.sluice/"
-"""The prefix of the annotations by which a pod sets options."""
+"""The prefix of the annotations that set a pod's options."""
 
 INIT: Final = "sluice-init"
 PROXY: Final = "sluice-proxy"
 OWN: Final = (INIT, PROXY)
-"""The names of our containers, in the order in which they start."""
+"""The names of the containers that Sluice injects, in the order in which they start."""
 
 POD_SECURITY: Final = "pod-security.kubernetes.io/enforce"
 
 MAX_MESSAGE: Final = 400
-"""The most characters of a refusal that are told."""
+"""The most characters of a refusal that are returned to the pod's author."""
 
 Operation = Literal["CREATE", "UPDATE"]
 
 
 class Governance(StrEnum):
-    """The values of a namespace's label `sluice/inject`."""
+    """The values of a namespace's label `sluice/inject`: whether its pods get the sidecar."""
 
     ENABLED = "enabled"
     """Every pod gets the sidecar."""
     OPTIONAL = "optional"
-    """Every pod gets the sidecar, except those whose own label declines it."""
+    """Every pod gets the sidecar, except those that decline it by their own label."""
     NONE = "none"
-    """The namespace has no label, or another value: it is not governed."""
+    """The namespace has no such label, or another value: its pods are not governed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Namespace:
-    """The namespace of a pod, as the API server knows it."""
+    """The namespace of a pod, with its labels."""
 
     name: str
     labels: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def governance(self) -> Governance:
-        """The rule for the namespace: whether it is governed, and whether its pods may decline."""
+        """The namespace's label, parsed: whether its pods get the sidecar, and whether they may
+        decline it."""
         value = self.labels.get(LABEL)
         return Governance(value) if value in ("enabled", "optional") else Governance.NONE
 
     @property
     def pod_security(self) -> str:
-        """The Pod Security Standard that it enforces: `privileged`, `baseline` or `restricted`."""
+        """The Pod Security Standard that the namespace enforces: `privileged`, `baseline` or
+        `restricted`."""
         return self.labels.get(POD_SECURITY) or "privileged"
 
 
@@ -69,7 +71,7 @@ class Refusal:
     rule: str
     """The rule's name, from a closed set: a label of metrics and a row of the README's table."""
     message: str
-    """The fault and its remedy, for the author of the pod."""
+    """The fault and how to correct it, for the author of the pod."""
 
     def __str__(self) -> str:
         # Names in a message are the author's, and the API server checks them only afterwards: one
@@ -80,45 +82,46 @@ class Refusal:
 
 
 class Outcome(StrEnum):
-    """What became of a pod, or of the request that should have held one."""
+    """The outcome of a review, for a pod or for a request that should have held one."""
 
     injected = "injected"
     unchanged = "unchanged"
-    """The pod already is as we would make it; the patch is empty."""
+    """The pod already has all injected parts; the patch is empty."""
     skipped = "skipped"
     refused = "refused"
     malformed = "malformed"
-    """The request is no AdmissionReview that we read; answered with 4xx."""
+    """The request is not an AdmissionReview that can be read; it is answered with 4xx."""
     failed = "failed"
-    """A bug or an overload on our side; answered with 5xx."""
+    """The webhook has a bug or is overloaded; the request is answered with 5xx."""
 
 
 class SkipReason(StrEnum):
-    """Why a pod is left as it is; `none` unless the outcome is `skipped`."""
+    """The reason why a pod is left as it is; `none` unless the outcome is `skipped`."""
 
     none = "none"
     not_governed = "not_governed"
     """The namespace has no label that asks for injection."""
     opted_out = "opted_out"
-    """The pod says `sluice/inject: disabled`, and its namespace lets it."""
+    """The pod has the label `sluice/inject: disabled`, and its namespace permits that."""
     not_a_pod = "not_a_pod"
     not_created = "not_created"
-    """Containers can be added only while a pod is created."""
+    """The pod is not being created, and containers can be added only then."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The outcome with its reason. `patch` is a JSON Patch (RFC 6902) in wire form."""
+    """The decision about a pod, with its reason. `patch` is a JSON Patch (RFC 6902): the list of
+    its operations."""
 
     outcome: Outcome
     patch: tuple[dict[str, Any], ...] = ()
     skip_reason: SkipReason = SkipReason.none
     message: str = ""
-    """Why the pod was refused or skipped, for its author; empty otherwise."""
+    """The reason why the pod was refused or skipped, for its author; empty otherwise."""
     refusals: tuple[Refusal, ...] = ()
-    """What `message` says of a refused pod, one by one."""
+    """The rules that a refused pod breaks; `message` is made from them."""
     warnings: tuple[str, ...] = field(default=())
-    """Shown by kubectl beside an answer that admits."""
+    """Warnings for the pod's author about an admitted pod, which kubectl shows."""
 
     @property
     def admitted(self) -> bool:

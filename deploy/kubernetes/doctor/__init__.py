@@ -1,13 +1,11 @@
-"""`sluice doctor --cluster`: finds ways to bypass a governed namespace.
+"""`sluice doctor --cluster`: finds ways to bypass the sidecars of governed namespaces.
 
-    command      arguments, exit code
-    collect      reads objects with kubectl, or from a file
-    snapshot     the objects, and how they refer to each other
-    selectors    label selectors, and the peers and ports of NetworkPolicies
+    command      arguments, reading the objects, the list of checks, findings as text or JSON
+    snapshot     the objects, and how label selectors and NetworkPolicies relate them
     sources      the data sources that the sidecars of a namespace lead to
-    output       findings, as text or JSON
-    checks       the list of checks; the files namespaces, pods, routes, admission and rights
-                 contain them
+    namespaces   checks of namespaces, pods and the connections that NetworkPolicies allow
+    rights       checks of RBAC and of the admission webhook and policies
 
-The checks are pure functions of a snapshot. Nothing in the cluster is changed, and no Secret read.
+The checks are pure functions of a snapshot. Nothing in the cluster is changed, and no Secret is
+read.
 """

@@ -1,13 +1,12 @@
-"""Reads the cluster once, runs the checks in order and prints the findings (`sluice doctor
---cluster`). A finding names its check by the name of the function.
+"""The command `sluice doctor --cluster`: reads the objects of a cluster once, runs the checks in
+order, and prints the findings as text or JSON. A finding names its check by the name of the check's
+function.
 
-The objects are read with `kubectl get`, as the user's context may, or from a file with the JSON
-that kubectl printed. Reads no Secret, and changes nothing.
+The objects are read with `kubectl get`, with the rights of the user's context, or from a file with
+the JSON that kubectl printed. Reads no Secret, and changes nothing.
 
 Exit code 0 without findings, 1 with findings, 2 for unusable arguments, or a cluster or file that
 can't be read.
-
-Prints findings as text and JSON.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ from policies.ground.doctor_finding import DoctorFinding, Severity, as_lines, or
 
 
 def as_text(findings: Sequence[DoctorFinding]) -> str:
-    """Return the findings for a terminal. Names in a cluster have many authors, so control
+    """Format the findings for a terminal. Names in a cluster have many authors, so control
     characters are shown as escapes."""
     if not findings:
         return "found nothing that can pass the governed namespaces by"
@@ -49,7 +48,7 @@ def as_text(findings: Sequence[DoctorFinding]) -> str:
 
 
 def as_json(findings: Sequence[DoctorFinding]) -> str:
-    """Return `{findings: [{check, severity, seen, why, do}]}`."""
+    """Format the findings as JSON: `{findings: [{check, severity, seen, why, do}]}`."""
     rows = [
         {
             "check": each.check,
@@ -67,7 +66,8 @@ SECONDS = 120
 
 
 class Kind(NamedTuple):
-    """A kind of objects, and its name for kubectl. An `optional` one is not in every cluster."""
+    """A kind of Kubernetes object to read, and the name of its resource for kubectl. An `optional`
+    kind does not exist in every cluster."""
 
     kind: str
     resource: str
@@ -102,7 +102,8 @@ class CollectError(Exception):
 
 
 def from_file(path: Path) -> Cluster:
-    """The objects in a file: one List, or several in a JSON array. Raises `CollectError`."""
+    """Read a snapshot from a file with one List, or with a JSON array of Lists. Raises
+    `CollectError`."""
     try:
         found = json.loads(path.read_bytes())
     except (OSError, ValueError, RecursionError) as error:
@@ -115,7 +116,9 @@ def from_file(path: Path) -> Cluster:
 
 
 def from_kubectl(context: str | None) -> Cluster:
-    """What kubectl can read. Raises `CollectError` without kubectl or an answer."""
+    """Read a snapshot with kubectl, from the context `context` or the current one. Kinds that the
+    user may not read are noted as unread. Raises `CollectError` if kubectl is missing, or if almost
+    nothing can be read."""
     kubectl = shutil.which("kubectl")
     if kubectl is None:
         raise CollectError("kubectl is not in PATH; install it, or read a file with --from FILE")
@@ -132,8 +135,8 @@ def from_kubectl(context: str | None) -> Cluster:
 
 
 def registered(path: Path) -> frozenset[tuple[str, str]]:
-    """The service accounts in the output of `sluice agents list --all --json`. Raises
-    `CollectError`."""
+    """Return the service accounts of registered agents, each as namespace and name, from a file
+    with the output of `sluice agents list --all --json`. Raises `CollectError`."""
     try:
         found = json.loads(path.read_bytes())
     except (OSError, ValueError, RecursionError) as error:
@@ -192,7 +195,7 @@ CHECKS: tuple[Check, ...] = (
 
 
 def examine(cluster: Cluster) -> list[DoctorFinding]:
-    """Run all checks. Returns the findings, the most severe first."""
+    """Run all checks on a snapshot. Returns the findings, the most severe first."""
     unread = [
         DoctorFinding(
             Severity.UNKNOWN,
@@ -218,7 +221,7 @@ def examine(cluster: Cluster) -> list[DoctorFinding]:
 
 
 def main(words: list[str]) -> int:
-    """Run the command with the arguments after `sluice doctor`."""
+    """Run the command with the arguments that follow `sluice doctor`, and return the exit code."""
     arguments = _parser().parse_args(words)
     try:
         cluster = (

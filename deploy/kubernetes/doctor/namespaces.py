@@ -1,13 +1,11 @@
-"""Checks that every namespace with agents is governed, and every pod in a governed one, and that no
-container of a governed pod has rights by which it passes its sidecar.
+"""Checks that every namespace with agents is governed, that every pod in a governed namespace has a
+sidecar, and that no container of such a pod has rights with which it can bypass the sidecar.
+Admission refuses pods with such rights, but a pod that started earlier still runs.
 
-Admission refuses pods with such rights; one that started earlier still runs.
-
-Checks which connections the NetworkPolicies let through beside the sidecars: to gRPC twins, from
-ungoverned namespaces to the sources, and from governed pods to anywhere.
-
-A network plugin need not enforce the policies: a cluster whose plugin ignores them looks the same
-from here.
+Also checks which connections the NetworkPolicies allow that bypass the sidecars: to the gRPC ports
+of sources, from ungoverned namespaces to the sources, and from governed pods to anywhere. A network
+plugin need not enforce these policies: a cluster whose plugin ignores them looks the same from
+here.
 """
 
 from __future__ import annotations
@@ -48,11 +46,12 @@ from deploy.kubernetes.doctor.sources import (
 from policies.ground.doctor_finding import DoctorFinding, Severity
 
 _SHOWN = 5
-"""The number of names that a sentence lists."""
+"""The most names that a sentence lists."""
 
 
 def unlabelled(cluster: Cluster) -> Iterator[DoctorFinding]:
-    """Find namespaces with agents, or prepared for them, that no label governs."""
+    """Find namespaces with agents, or prepared for agents, whose label does not make them
+    governed."""
     for each in cluster.all("Namespace"):
         where, value = name(each), own_labels(each).get(LABEL)
         if value in GOVERNED or where == SYSTEM:
@@ -76,7 +75,7 @@ def unlabelled(cluster: Cluster) -> Iterator[DoctorFinding]:
 
 
 def _signs(cluster: Cluster, where: str) -> Iterator[str]:
-    """Return the signs that agents run in a namespace, or are meant to."""
+    """Yield the signs that agents run in a namespace, or are meant to run there."""
     known = cluster.registered or frozenset()
     agents = [name(pod) for pod in cluster.pods(where) if (where, account(pod)) in known]
     if agents:
@@ -94,7 +93,8 @@ def _signs(cluster: Cluster, where: str) -> Iterator[str]:
 
 
 def without_sidecar(cluster: Cluster) -> Iterator[DoctorFinding]:
-    """Find pods in governed namespaces that have no sidecar, by their label or their age."""
+    """Find pods in governed namespaces that have no sidecar, because their label declines it or
+    because they are older than the namespace's label."""
     for where in cluster.governed():
         missing: list[str] = []
         declined: list[str] = []
@@ -120,7 +120,8 @@ def without_sidecar(cluster: Cluster) -> Iterator[DoctorFinding]:
 
 
 def old_sidecars(cluster: Cluster) -> Iterator[DoctorFinding]:
-    """Find sidecars that pods would not get today."""
+    """Find sidecars that run another image than pods would get today, or that were injected before
+    the mode was changed to transparent."""
     found = fragment(cluster)
     wanted = injected_image(found)
     if wanted is None:
@@ -167,13 +168,14 @@ def _unredirected(cluster: Cluster, where: str, found: Json) -> Iterator[DoctorF
 
 
 def listed(names: list[str]) -> str:
-    """Return the first few names, for a sentence."""
+    """Return the first few names in alphabetical order and the number of the others, for a
+    sentence."""
     more = len(names) - _SHOWN
     return ", ".join(sorted(names)[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
 
 
 def described(pod: Json) -> str:
-    """Return a pod's name with its namespace."""
+    """Return a pod's name with its namespace, as `namespace/name`."""
     return f"{namespace(pod)}/{at(pod, 'metadata', 'name')}"
 
 
@@ -183,7 +185,7 @@ _SHARED = ("hostNetwork", "hostPID", "hostIPC", "shareProcessNamespace")
 
 
 def privileges(cluster: Cluster) -> Iterator[DoctorFinding]:
-    """Governed pods with rights that go past the sidecar, or to its keys."""
+    """Find governed pods with rights with which they can bypass the sidecar or read its keys."""
     transparent = fragment(cluster).get("mode") == "transparent"
     for where in cluster.governed():
         for pod in cluster.pods(where):
@@ -234,14 +236,15 @@ def _of_containers(pod: Json, *, transparent: bool) -> Iterator[str]:
 
 
 GRPC_PORTS = {"qdrant": 6334, "weaviate": 50051, "milvus": 19530}
-"""The port on which a data source of this kind also answers gRPC, which no sidecar can read."""
+"""The default port on which a data source of each kind also speaks gRPC, which a sidecar can't
+read."""
 _OF_THE_CLUSTER = ("kube-system", "kube-public", "kube-node-lease")
 _ELSEWHERE = Endpoint("", None)
 _HTTPS = 443
 
 
 def egress(cluster: Cluster) -> Iterator[DoctorFinding]:
-    """Find governed namespaces whose pods may connect to anything outside the cluster."""
+    """Find governed namespaces whose pods may connect to any address outside the cluster."""
     if "NetworkPolicy" in cluster.unread:
         return
     explicit = fragment(cluster).get("mode") != "transparent"
@@ -263,7 +266,7 @@ def egress(cluster: Cluster) -> Iterator[DoctorFinding]:
 
 
 def sources_unreadable(cluster: Cluster) -> Iterator[DoctorFinding]:
-    """Find ConfigMaps with sources that no sidecar can read."""
+    """Find ConfigMaps with data sources that a sidecar can't parse."""
     for where in cluster.governed():
         try:
             sources(cluster, where)
@@ -277,7 +280,8 @@ def sources_unreadable(cluster: Cluster) -> Iterator[DoctorFinding]:
 
 
 def grpc_twins(cluster: Cluster) -> Iterator[DoctorFinding]:
-    """Find gRPC ports of sources that governed pods can connect to."""
+    """Find data sources whose gRPC port governed pods can connect to, so that they bypass the
+    sidecar."""
     for where, source in _sources(cluster):
         port = GRPC_PORTS.get(source.kind)
         if port is None:
@@ -299,7 +303,7 @@ def grpc_twins(cluster: Cluster) -> Iterator[DoctorFinding]:
 
 
 def open_sources(cluster: Cluster) -> Iterator[DoctorFinding]:
-    """Find sources in the cluster that pods of ungoverned namespaces can connect to."""
+    """Find data sources in the cluster that pods of ungoverned namespaces can connect to."""
     governed = cluster.governed()
     for where, source in _sources(cluster):
         behind = [each for each in endpoints(cluster, source, where) if each.labels is not None]

@@ -1,9 +1,10 @@
-"""Checks who may change the means of governance: the sources and the sidecar's pods of a governed
-namespace, its NetworkPolicies, its label, and the policies of admission. Also whether agents may
-connect through the API server, which no sidecar sees.
+"""Checks who may change the parts that governance depends on: the sources and the pods of a
+governed namespace, its NetworkPolicies, its label, and the admission policies. Also checks whether
+agents may connect through the API server, which bypasses the sidecar.
 
-Checks that admission injects the sidecar, and refuses a pod without it, in every governed
-namespace. Objects are recognised by the label of their selectors, not by their names.
+Also checks that admission injects the sidecar, and refuses a pod without it, in every governed
+namespace. The webhook and the policies are recognised by the label in their selectors, not by their
+names.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ from policies.ground.doctor_finding import DoctorFinding, Severity
 
 
 class Right(NamedTuple):
-    """Something that RBAC may allow. `named` is a resource's name that must be covered."""
+    """A permission to look for in RBAC rules: `verbs` on a `resource` of the API group `group`. If
+    `named` is given, only rules count that cover the object of that name."""
 
     title: str
     group: str
@@ -45,7 +47,7 @@ RIGHTS = (
     Right("change NetworkPolicies", "networking.k8s.io", "networkpolicies", _WRITE),
     Right("make tokens of service accounts", "", "serviceaccounts/token", frozenset({"create"})),
 )
-"""The rights that count in a governed namespace."""
+"""The permissions to look for in each governed namespace."""
 CLUSTER_RIGHTS = (
     Right("change the labels of namespaces", "", "namespaces", _CHANGE),
     Right(
@@ -61,7 +63,8 @@ CLUSTER_RIGHTS = (
         _WRITE,
     ),
 )
-"""The rights that count for all governed namespaces."""
+"""The permissions to look for in cluster-wide bindings, since they affect all governed
+namespaces."""
 _CONNECT = frozenset({"get", "create", "update", "patch", "delete"})
 AGENT_RIGHTS = (
     Right("connect to Services through the API server", "", "services/proxy", _CONNECT),
@@ -69,15 +72,15 @@ AGENT_RIGHTS = (
     Right("forward ports of pods", "", "pods/portforward", frozenset({"create", "get"})),
     Right("connect to nodes through the API server", "", "nodes/proxy", _CONNECT),
 )
-"""The rights that count in any namespace, as a data source may be there, but only for agents
-themselves: in mode `transparent`, they reach the API server without their sidecar."""
+"""The permissions that agents themselves should not have in any namespace, since a data source may
+be there: through the API server they reach it without their sidecar in mode `transparent`."""
 
 EVERYONE = frozenset({"system:authenticated", "system:unauthenticated", "system:serviceaccounts"})
 
 
 def rights(cluster: Cluster) -> Iterator[DoctorFinding]:
-    """Find subjects that may change the means of governance, besides the cluster's own
-    components."""
+    """Find subjects that may change the parts that governance depends on. The cluster's own
+    components are left out."""
     if {"ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"} & cluster.unread.keys():
         return
     governed = cluster.governed()
@@ -142,7 +145,8 @@ def _covers(given: list[str], wanted: str) -> bool:
 
 
 def _is_component(subject: Json) -> bool:
-    """Return whether a subject is a part of the cluster itself, which has to be trusted anyway."""
+    """Return whether a subject is a component of the cluster or of Sluice, which has to be trusted
+    anyway."""
     called = str(subject.get("name"))
     if subject.get("kind") == "ServiceAccount":
         return subject.get("namespace") in ("kube-system", "sluice-system")
@@ -154,7 +158,8 @@ def _is_component(subject: Json) -> bool:
 
 
 def _is_governed(subject: Json, governed: list[str]) -> bool:
-    """Return whether agents are among the subjects of the binding."""
+    """Return whether the subject of a binding includes agents: service accounts of governed
+    namespaces."""
     called = str(subject.get("name"))
     if subject.get("kind") == "ServiceAccount":
         return subject.get("namespace") in governed
@@ -173,7 +178,8 @@ INSTALL = "install the chart again: helm upgrade"
 
 
 def injection(cluster: Cluster) -> Iterator[DoctorFinding]:
-    """Check that pods get a sidecar at all."""
+    """Find reasons why pods would get no sidecar: nothing injects it, or the API server can't
+    verify the webhook."""
     if {WEBHOOK, ENGINE} & cluster.unread.keys():
         return
     webhooks = [
@@ -205,7 +211,8 @@ def injection(cluster: Cluster) -> Iterator[DoctorFinding]:
 
 
 def refusal(cluster: Cluster) -> Iterator[DoctorFinding]:
-    """Check that a pod without our sidecar is refused."""
+    """Find reasons why a pod without a sidecar would be admitted: the admission policy is missing,
+    too weak, or not bound to every governed namespace."""
     if {POLICY, BINDING} & cluster.unread.keys():
         return
     # Not the one that refuses commands inside the sidecar, which judges no pod.

@@ -1,6 +1,5 @@
-"""Holds the objects of a cluster as they were at one moment, and how they refer to each other, by
-label selectors and NetworkPolicies (the Kubernetes API reference). Reads no file, judges nothing.
-"""
+"""A snapshot of a cluster's objects, and how label selectors and NetworkPolicies relate them (the
+Kubernetes API reference). Reads no file, and judges nothing."""
 
 from __future__ import annotations
 
@@ -10,10 +9,11 @@ from ipaddress import ip_network
 from typing import Any, NamedTuple
 
 Json = Mapping[str, Any]
-"""An object from outside. Everything in it may be missing, or have another type."""
+"""A JSON object from outside. Anything in it may be missing, or have another type."""
 
 LABEL = "sluice/inject"
-"""The label of namespaces and pods that asks for injection, or declines it."""
+"""The label by which a namespace requests injection for its pods, and by which a pod can decline
+it."""
 SYSTEM = "sluice-system"
 INIT, PROXY = "sluice-init", "sluice-proxy"
 _NATIVE = "config.sluice/native-sidecar"
@@ -22,7 +22,8 @@ _ENDED = ("Succeeded", "Failed")
 
 
 def at(value: object, *keys: str | int) -> Any:
-    """Return the value below `keys`; None if something on the way is missing."""
+    """Return the value that `keys` lead to inside `value`; None if something on the way is
+    missing."""
     for key in keys:
         if isinstance(key, int):
             value = value[key] if isinstance(value, list) and len(value) > key else None
@@ -32,19 +33,19 @@ def at(value: object, *keys: str | int) -> Any:
 
 
 def objects(value: object, *keys: str | int) -> list[Json]:
-    """Return the objects in the list below `keys`."""
+    """Return those items of the list under `keys` that are objects."""
     found = at(value, *keys)
     return [each for each in found if isinstance(each, Mapping)] if isinstance(found, list) else []
 
 
 def texts(value: object, *keys: str | int) -> list[str]:
-    """Return the texts in the list below `keys`."""
+    """Return those items of the list under `keys` that are texts."""
     found = at(value, *keys)
     return [each for each in found if isinstance(each, str)] if isinstance(found, list) else []
 
 
 def labels(value: object, *keys: str | int) -> dict[str, str]:
-    """Return the texts in the mapping below `keys`."""
+    """Return those members of the object under `keys` whose value is a text."""
     found = at(value, *keys)
     pairs = found.items() if isinstance(found, Mapping) else ()
     return {str(name): each for name, each in pairs if isinstance(each, str)}
@@ -63,7 +64,7 @@ def own_labels(item: Json) -> dict[str, str]:
 
 
 def account(pod: Json) -> str:
-    """Return the service account that a pod runs as."""
+    """Return the name of the service account that a pod runs as."""
     return str(at(pod, "spec", "serviceAccountName") or "default")
 
 
@@ -74,8 +75,9 @@ def containers(pod: Json) -> list[Json]:
 
 
 def sidecar(pod: Json) -> Json | None:
-    """Return the sidecar of a pod: the init container of that name that keeps running, or the first
-    container if the pod's option says so."""
+    """Return the sidecar container of a pod; None if there is none. It is the init container
+    `sluice-proxy` that keeps running, or if the pod's option says so, the first ordinary
+    container."""
     for each in objects(pod, "spec", "initContainers"):
         if each.get("name") == PROXY and each.get("restartPolicy") == "Always":
             return each
@@ -86,8 +88,9 @@ def sidecar(pod: Json) -> Json | None:
 
 @dataclass(frozen=True)
 class Cluster:
-    """`items` by kind. `unread` has the reason why a kind could not be read. `registered` are the
-    service accounts (namespace, name) of registered agents; None if they were not asked for."""
+    """A snapshot of a cluster. `items` are the objects by kind. `unread` has the reason for each
+    kind that could not be read. `registered` are the service accounts (namespace, name) of
+    registered agents; None if these are not known."""
 
     items: Mapping[str, tuple[Json, ...]]
     unread: Mapping[str, str] = field(default_factory=dict)
@@ -95,37 +98,39 @@ class Cluster:
 
     @classmethod
     def of(cls, items: Iterable[Json], **more: Any) -> Cluster:
-        """Return a snapshot of objects of any kinds."""
+        """Make a snapshot of objects of any kinds. `more` are the other fields."""
         by_kind: dict[str, list[Json]] = {}
         for each in items:
             by_kind.setdefault(str(each.get("kind")), []).append(each)
         return cls({kind: tuple(found) for kind, found in by_kind.items()}, **more)
 
     def all(self, kind: str, where: str | None = None) -> Iterator[Json]:
-        """Return the objects of a kind, in one namespace if `where` is given."""
+        """Yield the objects of a kind, only those in the namespace `where` if it is given."""
         return (
             each for each in self.items.get(kind, ()) if where is None or namespace(each) == where
         )
 
     def pods(self, where: str | None = None) -> Iterator[Json]:
-        """Return the pods that run, or will."""
+        """Yield the pods that have not ended, only those in the namespace `where` if it is
+        given."""
         return (
             each for each in self.all("Pod", where) if at(each, "status", "phase") not in _ENDED
         )
 
     def governance(self, where: str) -> str | None:
-        """Return the value of the namespace's label; None if it has none."""
+        """Return the value of the namespace's label `sluice/inject`; None if it has none."""
         return self.namespace_labels(where).get(LABEL)
 
     def namespace_labels(self, where: str) -> dict[str, str]:
-        """Return the labels of a namespace, with the one that the API server adds."""
+        """Return the labels of a namespace, including the one with its name, which the API server
+        adds."""
         for each in self.all("Namespace"):
             if name(each) == where:
                 return {"kubernetes.io/metadata.name": where, **own_labels(each)}
         return {"kubernetes.io/metadata.name": where}
 
     def governed(self) -> list[str]:
-        """Return the names of the governed namespaces."""
+        """Return the names of the governed namespaces: those whose label requests injection."""
         return [
             name(each)
             for each in self.all("Namespace")
@@ -134,15 +139,16 @@ class Cluster:
 
 
 class Endpoint(NamedTuple):
-    """One side of a connection. `labels` are a pod's; None for an address outside the cluster."""
+    """One side of a network connection. `labels` are those of a pod; None for an address outside
+    the cluster."""
 
     namespace: str
     labels: Mapping[str, str] | None
 
 
 def selects(selector: object, found: Mapping[str, str]) -> bool:
-    """Whether a label selector selects an object with these labels. An empty or missing one selects
-    everything; an operator that is not known, nothing."""
+    """Return whether a label selector selects an object with the labels `found`. An empty or
+    missing selector selects everything, an unknown operator nothing."""
     wanted = labels(selector, "matchLabels")
     return all(found.get(key) == value for key, value in wanted.items()) and all(
         _holds(each, found) for each in objects(selector, "matchExpressions")
@@ -165,7 +171,8 @@ def _holds(expression: Json, found: Mapping[str, str]) -> bool:
 
 
 def isolating(cluster: Cluster, pod: Endpoint, direction: str) -> list[Json]:
-    """The policies that apply to the pod's connections in that direction, `Ingress` or `Egress`."""
+    """Return the NetworkPolicies that restrict the pod's connections in one direction, `Ingress` or
+    `Egress`."""
     return [
         each
         for each in cluster.all("NetworkPolicy", pod.namespace)
@@ -180,8 +187,8 @@ def _types(policy: Json) -> list[str]:
 
 
 def passes(cluster: Cluster, sender: Endpoint, receiver: Endpoint, port: int) -> bool:
-    """Whether the policies of both sides let a TCP connection through. Without a policy that
-    applies, everything passes."""
+    """Return whether the NetworkPolicies of both pods allow a TCP connection to `port`. If no
+    policy applies to a pod, everything is allowed for it."""
     return _admits(cluster, sender, receiver, "Egress", port) and (
         receiver.labels is None or _admits(cluster, receiver, sender, "Ingress", port)
     )
@@ -244,5 +251,5 @@ def _is_everything(block: str) -> bool:
 
 
 def pod_endpoint(pod: Json) -> Endpoint:
-    """A pod as one side of a connection."""
+    """Return a pod as one side of a connection."""
     return Endpoint(namespace(pod), own_labels(pod))

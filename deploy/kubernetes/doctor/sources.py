@@ -1,5 +1,6 @@
-"""Reads the input of a namespace's sidecars: the fragment that is injected into pods, and the data
-sources in ConfigMaps. Reads YAML that others wrote. Knows no policy."""
+"""Reads the configuration of a namespace's sidecars: the fragment that is injected into pods, and
+the data sources in ConfigMaps. Other people wrote this YAML, so it may be damaged or hostile. Knows
+nothing of NetworkPolicies."""
 
 from __future__ import annotations
 
@@ -27,12 +28,12 @@ INJECTION = "sluice-injection"
 SOURCES = "sluice-sources"
 SETTINGS = "SLUICE_SIDECAR_SETTINGS"
 MAX_YAML_CHARS = 1_100_000
-"""The most characters of YAML: the API server takes ConfigMaps of at most 1 MiB."""
+"""The most characters of YAML that are parsed: the API server takes ConfigMaps of at most 1 MiB."""
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
 class DataSource(NamedTuple):
-    """A source of a namespace's agents, and its address."""
+    """A data source that the sidecars of a namespace lead to, with its kind and address."""
 
     alias: str
     kind: str
@@ -45,7 +46,7 @@ class UnreadableYaml(ValueError):
 
 
 def parsed(text: object) -> object:
-    """Parse YAML as data. Raises `UnreadableYaml`."""
+    """Parse untrusted YAML into plain data. Raises `UnreadableYaml`."""
     try:
         if not isinstance(text, str) or len(text) > MAX_YAML_CHARS:
             raise UnreadableYaml("no text, or too long")
@@ -55,8 +56,8 @@ def parsed(text: object) -> object:
 
 
 def fragment(cluster: Cluster) -> Json:
-    """Return the fragment that is injected into pods; empty if the chart's ConfigMap is not there
-    or unreadable."""
+    """Return the fragment: the parts that are injected into pods. Empty if the chart's ConfigMap is
+    absent or unreadable."""
     for each in cluster.all("ConfigMap"):
         if name(each) == INJECTION:
             try:
@@ -68,7 +69,7 @@ def fragment(cluster: Cluster) -> Json:
 
 
 def injected_image(found: Json) -> str | None:
-    """Return the image of the sidecar that a fragment injects."""
+    """Return the image of the sidecar that a fragment injects; None if it names none."""
     for each in objects(found, "initContainers"):
         if each.get("name") == PROXY:
             image = each.get("image")
@@ -77,7 +78,7 @@ def injected_image(found: Json) -> str | None:
 
 
 def sources(cluster: Cluster, where: str) -> list[DataSource]:
-    """Return the data sources of a namespace's agents. Raises `UnreadableYaml`."""
+    """Return the data sources of the sidecars in the namespace `where`. Raises `UnreadableYaml`."""
     maps = [each for each in cluster.all("ConfigMap", where) if is_sources(each)]
     lists = [parsed(at(each, "data", "sources.yaml")) for each in maps]
     if not any(name(each) == SOURCES for each in maps):
@@ -87,7 +88,7 @@ def sources(cluster: Cluster, where: str) -> list[DataSource]:
 
 
 def is_sources(config_map: Json) -> bool:
-    """Return whether a ConfigMap lists the sources of a namespace or an account."""
+    """Return whether a ConfigMap lists data sources, of a namespace or of one service account."""
     return name(config_map) == SOURCES or name(config_map).startswith(f"{SOURCES}-")
 
 
@@ -113,8 +114,9 @@ def _sources(value: object) -> Iterator[DataSource]:
 
 
 def endpoints(cluster: Cluster, source: DataSource, where: str) -> list[Endpoint]:
-    """Return the pods behind a source, as a sidecar in the namespace `where` resolves its name; an
-    address outside the cluster if there is no such Service."""
+    """Return the pods behind a data source, found through the Service that a sidecar in the
+    namespace `where` would reach by the source's host name. If there is no such Service, return one
+    address outside the cluster."""
     found = [
         Endpoint(namespace(service), own_labels(pod))
         for service in cluster.all("Service")

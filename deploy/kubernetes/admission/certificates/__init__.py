@@ -1,1 +1,2 @@
-"""The webhook's certificate: serving it, and making and renewing it in a Secret."""
+"""The certificate of the webhook's HTTPS port: serving it, and creating and renewing it in a
+Secret."""

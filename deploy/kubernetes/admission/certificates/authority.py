@@ -1,5 +1,5 @@
-"""Makes an authority and the certificates that it signs: EC P-256, X.509 v3. Knows no Secret, and
-reads no clock."""
+"""Creates a certificate authority, and the server certificates that it signs: EC P-256, X.509 v3.
+Knows nothing of Secrets, and reads no clock."""
 
 from __future__ import annotations
 
@@ -13,13 +13,15 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 AUTHORITY_LIFE = dt.timedelta(days=730)
 BACKDATED = dt.timedelta(hours=1)
-"""Certificates are valid from a little before now: the API server's clock may be behind ours."""
+"""A certificate's validity begins this long before it is created: the API server's clock may be
+behind this machine's."""
 _PEM = serialization.Encoding.PEM
 
 
 @dataclass(frozen=True, slots=True)
 class KeyPair:
-    """A certificate and its key, PEM. `repr` shows neither, so that no traceback does."""
+    """A certificate and its private key, both PEM. `repr` shows neither, so that no traceback
+    does."""
 
     certificate: bytes
     key: bytes
@@ -29,7 +31,8 @@ class KeyPair:
 
 
 def make_authority(now: dt.datetime) -> KeyPair:
-    """Return an authority that may sign leaf certificates only."""
+    """Create a certificate authority that may sign only server certificates, no further
+    authorities. `now` is the current time."""
     key = ec.generate_private_key(ec.SECP256R1())
     serial = x509.random_serial_number()
     # Each has a name of its own: two authorities in one bundle are told apart by their names.
@@ -48,7 +51,8 @@ def make_authority(now: dt.datetime) -> KeyPair:
 def issue(
     authority: KeyPair, names: tuple[str, ...], now: dt.datetime, life: dt.timedelta
 ) -> KeyPair:
-    """Return a server's certificate for `names`, signed by `authority`."""
+    """Create a server certificate for the DNS names `names`, valid for `life` and signed by
+    `authority`."""
     issuer = x509.load_pem_x509_certificate(authority.certificate)
     signer = serialization.load_pem_private_key(authority.key, None)
     assert isinstance(signer, ec.EllipticCurvePrivateKey)

@@ -1,11 +1,13 @@
-"""Keeps the certificate of `certificates: self`, under a Lease while a replica changes it.
+"""Creates and renews the webhook's certificate with the setting `certificates: self`. A replica
+that changes something holds a Lease while it does.
 
-Every replica runs this. A replica that finds something to do takes the Lease first. The Lease keeps
-two replicas from doing the same work at once; the `resourceVersion` of each write keeps them from
-damaging each other's work.
+Every replica runs this controller, and takes the Lease once it finds something to do. The Lease
+keeps two replicas from doing the same work at once. The `resourceVersion` of each write keeps them
+from overwriting each other's work.
 
-The Lease's expiry is judged by how long it has not changed, on our own monotonic clock. The times
-in it are written for people: clocks of machines differ, and step.
+A Lease counts as expired once it has not changed for long enough, as measured by this replica's
+monotonic clock. The times written in the Lease are only for people to read: clocks of machines
+differ, and step.
 """
 
 from __future__ import annotations
@@ -38,7 +40,7 @@ DURATION_SECONDS = 30
 
 
 class Lease:
-    """The Lease `name`, as seen by the replica `holder`."""
+    """The Kubernetes Lease `name`, as used by the replica `holder` of the webhook."""
 
     def __init__(
         self,
@@ -55,11 +57,12 @@ class Lease:
         self._holder = holder
         self._monotonic = monotonic
         self._seen: tuple[str, float] = ("", 0.0)
-        """The version seen last, and when it was first seen."""
+        """The `resourceVersion` of the Lease that was seen last, and the monotonic time at which it
+        was first seen."""
 
     async def acquire(self, now: dt.datetime) -> bool:
-        """Take or renew the Lease. Return False if another replica holds it. Raises `ApiFault`; a
-        `Conflict` means that another replica was faster."""
+        """Take or renew the Lease. Returns False if another replica holds it. Raises `ApiFault`;
+        its subclass `Conflict` means that another replica was faster."""
         found = await self._api.get(self._path)
         if found is None:
             await self._api.create(self._list, self._object(self._metadata, now))
@@ -71,7 +74,8 @@ class Lease:
         return True
 
     async def release(self, now: dt.datetime) -> None:
-        """Let the next replica take it at once. A crash before this costs 30 seconds."""
+        """Give the Lease up, so that another replica can take it at once. After a crash before
+        this, the others wait for 30 seconds."""
         found = await self._api.get(self._path)
         if found is not None and (found.get("spec") or {}).get("holderIdentity") == self._holder:
             free = self._object(found.get("metadata") or {}, now)
@@ -102,8 +106,8 @@ class Lease:
 POLL_SECONDS = 10.0
 MAX_SKEW_SECONDS = 300.0
 MAX_STEPS = 6
-"""The most steps of one round. A first start takes two, a new authority two with a pause
-between."""
+"""The most steps that one round takes. A first start takes two, and so does a new authority, with a
+pause in between."""
 _log = logging.getLogger("sluice.certificates")
 
 
@@ -113,7 +117,8 @@ class ClockDiffers(Exception):
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """The state of the cluster as a round found it."""
+    """The objects of the cluster as they were at the beginning of a step: the Secret, its parsed
+    contents, and the webhook configuration."""
 
     stored: Stored
     secret: Object | None
@@ -121,7 +126,7 @@ class _Seen:
 
 
 class CertificateController:
-    """One replica's part in keeping the certificate."""
+    """Creates, renews and serves the certificate in one replica of the webhook."""
 
     def __init__(
         self,
@@ -150,20 +155,21 @@ class CertificateController:
             (service, f"{service}.cluster.local"), dt.timedelta(hours=settings.leaf_hours)
         )
         self._published: tuple[str, float] | None = None
-        """The newest authority that was seen in the configuration, and the time since which it was
-        seen."""
+        """The serial number of the newest authority that the webhook configuration trusts, and the
+        monotonic time at which this replica first saw it there."""
         self._skew = 0.0
         api.skew_of = self._note_date
 
     async def run(self) -> None:
-        """Take a round every ten seconds, forever. A round that fails is tried again."""
+        """Make a round every ten seconds, forever. After a round that fails, the next one tries
+        again."""
         while True:
             await self.round()
             await asyncio.sleep(POLL_SECONDS)
 
     async def round(self) -> bool:
-        """Look, serve, and take steps until nothing is left to do. Return False if the round
-        failed."""
+        """Read the cluster's objects, serve the certificate in the Secret, and take steps until
+        nothing is left to do. Returns False if the round failed."""
         try:
             for _ in range(MAX_STEPS):
                 seen = await self._look()
@@ -211,8 +217,8 @@ class CertificateController:
         return next_step(seen.stored, published, self._wanted, self._now())
 
     def _publication(self, seen: _Seen) -> Published:
-        """Return whether every entry trusts the Secret's bundle, and for how long the newest
-        authority has been trusted."""
+        """Return whether all entries of the webhook configuration trust the Secret's bundle of
+        authorities, and for how long the newest authority has been trusted there."""
         pem = seen.stored.bundle_pem
         newest = seen.stored.bundle[0].serial_number if seen.stored.bundle else 0
         matches = bool(pem) and not self._unpublished(seen.configuration or {}, pem)
@@ -226,7 +232,8 @@ class CertificateController:
         return Published(matches=True, settled=now - self._published[1])
 
     def _unpublished(self, configuration: Object, pem: bytes) -> list[int]:
-        """Return the indices of our entries that don't trust exactly this bundle."""
+        """Return the indices of those entries of the webhook configuration that belong to this
+        webhook and don't trust exactly this bundle."""
         wanted = base64.b64encode(pem).decode()
         return [
             index
@@ -237,7 +244,7 @@ class CertificateController:
         ]
 
     async def _take(self, step: Step, seen: _Seen) -> bool:
-        """Take the step; return False if another replica is at it."""
+        """Take the Lease, and then the step. Returns False if another replica holds the Lease."""
         if not await self._lease.acquire(self._now()):
             return False
         match step:
@@ -297,7 +304,7 @@ class CertificateController:
 
 
 def utc(now: Callable[[], int]) -> dt.datetime:
-    """Return the time of a clock in microseconds as a `datetime`."""
+    """Return the current time of `now`, a clock in microseconds since 1970 UTC, as a `datetime`."""
     return dt.datetime.fromtimestamp(now() / 1_000_000, dt.UTC)
 
 

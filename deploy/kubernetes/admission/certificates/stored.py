@@ -1,8 +1,11 @@
-"""Parses the content of the Secret, and plans the next step of making and renewing certificates.
+"""Parses the Secret that holds the webhook's certificate, and plans the next step of creating and
+renewing it. Also serves the certificate, from this Secret or from files that cert-manager or an
+operator provides.
 
-A part that can't be used counts as absent, so that a damaged Secret heals.
+A part of the Secret that can't be used counts as absent, so that a damaged Secret heals.
 
-Each step leaves a state in which every review succeeds, even if a replica stops halfway:
+Each step leaves a state in which every review succeeds, even if a replica stops halfway. "Leaf" is
+the server certificate, "bundle" the list of authorities that the API server trusts:
 
     new authority   The Secret gets it in front of the bundle. The old leaf stays in use.
     publish         The webhook configuration trusts the whole bundle, old and new.
@@ -12,11 +15,8 @@ Each step leaves a state in which every review succeeds, even if a replica stops
 A crash between two steps loses nothing: the next round, of this replica or another, sees the same
 Secret and configuration and plans the same step.
 
-Makes the TLS context of the HTTPS port, and loads the certificate that cert-manager or an
-operator puts into files.
-
-The certificate can be replaced at any time: each handshake uses the newest, and connections that
-are open keep theirs.
+The certificate can be replaced at any time: each TLS handshake uses the newest one, and connections
+that are open keep theirs.
 """
 
 from __future__ import annotations
@@ -49,7 +49,8 @@ from policies.ground.process.tls_files import TlsFiles, UnusableTls
 
 
 class ServingContext(ssl.SSLContext):
-    """A context without a certificate until `use` is called."""
+    """The TLS context of the HTTPS port. It has no certificate until `use` is called, and its
+    certificate can be replaced at any time."""
 
     _current: ssl.SSLContext | None = None
     _pair: KeyPair | None = None
@@ -63,15 +64,15 @@ class ServingContext(ssl.SSLContext):
         return made
 
     def wrap_bio(self, *given: Any, **named: Any) -> ssl.SSLObject:
-        """Wrap a connection with the served certificate. asyncio and uvloop both call this at the
-        start of each handshake."""
+        """Wrap a connection with the certificate served now. asyncio and uvloop both call this at
+        the start of each handshake."""
         if self._current is None:
             return super().wrap_bio(*given, **named)
         return self._current.wrap_bio(*given, **named)
 
     def use(self, pair: KeyPair) -> bool:
-        """Serve `pair` from the next handshake on; return False if it is served already. Raises
-        `UnusableTls`, and then the old pair stays in use."""
+        """Serve `pair` from the next handshake on. Returns False if it is served already. Raises
+        `UnusableTls`; the old certificate then stays in use."""
         if pair == self._pair:
             return False
         context = _context(pair)
@@ -85,7 +86,7 @@ class ServingContext(ssl.SSLContext):
 
     @property
     def pair(self) -> KeyPair | None:
-        """The served certificate and its key; None until there is a certificate."""
+        """The served certificate and its private key; None until there is one."""
         return self._pair
 
     async def arrived(self) -> None:
@@ -93,8 +94,8 @@ class ServingContext(ssl.SSLContext):
         await self._arrived.wait()
 
     def seconds_left(self, now: dt.datetime) -> float | None:
-        """Return the seconds until the served certificate expires; negative afterwards; None
-        without one."""
+        """Return the seconds until the served certificate expires, a negative number if it has
+        expired; None if there is no certificate."""
         if self._certificate is None:
             return None
         return (self._certificate.not_valid_after_utc - now).total_seconds()
@@ -123,7 +124,8 @@ _log = logging.getLogger("sluice.certificates")
 
 
 class CertificateFiles:
-    """`tls.crt` and `tls.key` of a directory, as a Secret is mounted."""
+    """Serves the certificate from the files `tls.crt` and `tls.key` of a directory, as Kubernetes
+    mounts a Secret of type TLS."""
 
     def __init__(self, directory: Path, serving: ServingContext, metrics: WebhookMetrics) -> None:
         self._directory = directory
@@ -132,14 +134,13 @@ class CertificateFiles:
         self._complaint = ""
 
     async def run(self) -> None:
-        """Read the files now and again, forever."""
+        """Read the files again every `POLL_SECONDS`, forever."""
         while True:
             self.load()
             await asyncio.sleep(POLL_SECONDS)
 
     def load(self) -> None:
-        """Serve the files' current contents. If they can't be used, the served certificate stays in
-        use."""
+        """Serve the files' current certificate. If it can't be used, the old one stays in use."""
         # Kubernetes replaces both files at once, by one link. Another tool may not: then key and
         # certificate don't match until the next look.
         try:
@@ -168,7 +169,8 @@ _PEM = serialization.Encoding.PEM
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """The usable contents. `bundle` has the newest authority first, the only one that signs."""
+    """The usable contents of the Secret. `leaf` is the server certificate with its key. `bundle`
+    are the authorities, the newest first; only that one signs, with `authority_key`."""
 
     leaf: KeyPair | None = None
     bundle: tuple[x509.Certificate, ...] = ()
@@ -179,7 +181,8 @@ class Stored:
 
     @classmethod
     def from_secret(cls, data: Mapping[str, str]) -> Stored:
-        """Parse the `data` of a Secret, in base64."""
+        """Parse the field `data` of a Secret, whose values are base64. Parts that can't be used are
+        left out."""
         raw = {name: _decoded(data.get(name)) for name in (LEAF, LEAF_KEY, BUNDLE, AUTHORITY_KEY)}
         bundle = _certificates(raw[BUNDLE])[:MAX_AUTHORITIES]
         key = raw[AUTHORITY_KEY]
@@ -190,7 +193,7 @@ class Stored:
         return cls(leaf if usable else None, bundle, key if owns else None)
 
     def to_secret(self) -> dict[str, str]:
-        """Return the `data` of the Secret, in base64."""
+        """Return the contents as the field `data` of a Secret, with base64 values."""
         leaf = self.leaf or KeyPair(b"", b"")
         raw = {
             LEAF: leaf.certificate,
@@ -206,18 +209,20 @@ class Stored:
 
     @property
     def authority(self) -> KeyPair | None:
-        """The authority that signs; None if its key is lost."""
+        """The newest authority with its key, which signs new certificates; None if the key is
+        lost."""
         if self.authority_key is None or not self.bundle:
             return None
         return KeyPair(self.bundle[0].public_bytes(_PEM), self.authority_key)
 
     @property
     def served(self) -> x509.Certificate | None:
-        """The certificate of the leaf."""
+        """The server certificate, parsed; None if there is none."""
         return None if self.leaf is None else _certificates(self.leaf.certificate)[0]
 
     def issuer(self) -> x509.Certificate | None:
-        """Return the authority of the bundle that signed the leaf."""
+        """Return the authority of the bundle that signed the server certificate; None if none
+        did."""
         leaf = self.served
         return next((each for each in self.bundle if leaf is not None and signed(leaf, each)), None)
 
@@ -235,7 +240,7 @@ def valid(certificate: x509.Certificate, now: dt.datetime) -> bool:
 
 
 def names_of(certificate: x509.Certificate) -> frozenset[str]:
-    """Return the DNS names that the certificate is for."""
+    """Return the DNS names that a certificate is valid for."""
     try:
         found = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except (x509.ExtensionNotFound, ValueError):
@@ -258,7 +263,8 @@ def _certificates(pem: bytes) -> tuple[x509.Certificate, ...]:
 
 
 def _owns(certificate: x509.Certificate, key: bytes) -> bool:
-    """Return whether `key` is the certificate's, and of the kind that we make."""
+    """Return whether `key` is the private key of the certificate, and an EC key as this module
+    creates them."""
     try:
         loaded = serialization.load_pem_private_key(key, None)
     except (ValueError, TypeError):
@@ -270,13 +276,15 @@ def _owns(certificate: x509.Certificate, key: bytes) -> bool:
 
 LONGEST_LEAF = dt.timedelta(hours=MAX_LEAF_HOURS)
 SETTLE_SECONDS = 30.0
-"""The seconds for which a new authority is published before a leaf of it is served. Every API
-server follows the webhook configuration by a watch of its own."""
+"""The seconds for which a new authority must have been published before a certificate signed by it
+is served. Every API server learns of a change to the webhook configuration by a watch of its own,
+with some delay."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """The wanted properties of the certificate."""
+    """The properties that the server certificate must have: its DNS names, and how long it is
+    valid."""
 
     names: tuple[str, ...]
     life: dt.timedelta
@@ -284,8 +292,9 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """The authorities that the webhook configuration trusts. `settled` is the number of seconds for
-    which this replica has seen the newest authority there; None if it is not there."""
+    """Tells whether the webhook configuration trusts the Secret's authorities. `matches` is True if
+    all entries trust exactly the Secret's bundle. `settled` is the number of seconds for which this
+    replica has seen the newest authority there, None if it is not there."""
 
     matches: bool
     settled: float | None
@@ -293,7 +302,7 @@ class Published:
 
 @dataclass(frozen=True, slots=True)
 class WriteSecret:
-    """Replace the contents of the Secret."""
+    """The step that replaces the contents of the Secret, with the reason for the log."""
 
     stored: Stored
     reason: str
@@ -301,7 +310,7 @@ class WriteSecret:
 
 @dataclass(frozen=True, slots=True)
 class Publish:
-    """Make the webhook configuration trust the Secret's bundle."""
+    """The step that makes the webhook configuration trust the Secret's bundle."""
 
     bundle: bytes
 
@@ -312,7 +321,7 @@ Step = WriteSecret | Publish
 def next_step(
     stored: Stored, published: Published | None, wanted: Wanted, now: dt.datetime
 ) -> Step | None:
-    """Return the step to take; None if there is nothing to do. `published` is None while the
+    """Return the next step to take; None if there is nothing to do. `published` is None while the
     webhook configuration does not exist."""
     authority = stored.authority
     if authority is None or not _may_sign(stored.bundle[0], now):
@@ -349,14 +358,14 @@ def _new_authority(stored: Stored, wanted: Wanted, now: dt.datetime) -> WriteSec
 
 
 def _may_sign(authority: x509.Certificate, now: dt.datetime) -> bool:
-    """Return whether the authority outlives every leaf that it may still sign, with the life of a
-    leaf to spare."""
+    """Return whether the authority may still sign a new certificate: it must stay valid for longer
+    than twice the longest life of a certificate."""
     return valid(authority, now) and now + 2 * LONGEST_LEAF < authority.not_valid_after_utc
 
 
 def _works(stored: Stored, wanted: Wanted, now: dt.datetime) -> bool:
-    """Return whether the leaf is valid, for the right names, and signed by an authority of the
-    bundle."""
+    """Return whether the server certificate can be served: it is valid, has the wanted names, and
+    was signed by a valid authority of the bundle."""
     leaf, issuer = stored.served, stored.issuer()
     return (
         leaf is not None
@@ -368,19 +377,21 @@ def _works(stored: Stored, wanted: Wanted, now: dt.datetime) -> bool:
 
 
 def _due(leaf: x509.Certificate, wanted: Wanted, now: dt.datetime) -> bool:
-    """Return whether less than half of the wanted life is left, or more than all of it. The latter
-    happens after the setting was lowered or the clock was put back."""
+    """Return whether the certificate should be renewed: less than half of the wanted life is left,
+    or more than all of it. The latter happens after the setting was lowered or the clock was put
+    back."""
     left = leaf.not_valid_after_utc - now
     return left < wanted.life / 2 or left > wanted.life + BACKDATED
 
 
 def _kept(stored: Stored, now: dt.datetime) -> tuple[x509.Certificate, ...]:
-    """Return the bundle without authorities that can't have a valid leaf any more.
+    """Return the bundle without the authorities that can't have signed a certificate which is still
+    valid.
 
-    INVARIANT: only the newest authority signs. An older one signed its last leaf before the next
-    was made, and no leaf lives longer than `LONGEST_LEAF`. So the certificates themselves tell when
-    no replica can be serving a leaf of it: no replica has to report what it serves, not even one
-    that has lost touch with the API server.
+    INVARIANT: only the newest authority signs. An older one signed its last certificate before the
+    next authority was made, and no certificate lives longer than `LONGEST_LEAF`. So the
+    certificates alone tell when no replica can still be serving one that an old authority signed.
+    No replica has to report what it serves, not even one that has lost touch with the API server.
     """
     newest, *older = stored.bundle
     made = newest.not_valid_before_utc + BACKDATED

@@ -1,1 +1,2 @@
-"""The rules by which pods are refused, a subject a file. Pure functions, no I/O."""
+"""The rules by which pods are refused, one subject in each file. They are pure functions without
+I/O."""

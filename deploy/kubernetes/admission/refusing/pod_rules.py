@@ -1,8 +1,8 @@
-"""Refuses pods that could take the sidecar's identity, look into its process, or run where it
-can't.
+"""The rules about a pod itself: they refuse pods that could take the sidecar's identity, read its
+process, or run where the sidecar can't.
 
-The rules about the identity also hold for a pod that opted out: it has no sidecar, so it may not
-have a sidecar's identity either.
+The rules about the identity also hold for a pod that opted out of the sidecar: without a sidecar,
+it may not have a sidecar's identity either.
 """
 
 from __future__ import annotations
@@ -24,13 +24,14 @@ from deploy.kubernetes.admission.settings import fits
 from deploy.kubernetes.admission.vocabulary import OPTIONS, Governance, Json
 
 AUDIENCE: Final = "sluice"
-"""The audience of the tokens by which sidecars enrol."""
+"""The audience of the service account tokens with which sidecars enrol at the control API."""
 AGENT_KEYS: Final = "sluice-agent-"
-"""The beginning of the names of the Secrets with an agent's keys."""
+"""The prefix of the names of Secrets that hold an agent's keys."""
 
 
 def tokens(view: PodView) -> Iterator[str]:
-    """Yield the volumes that hold a token for enrolment: its reader becomes the agent."""
+    """Yield the volumes with a token for enrolment, which only the sidecar may have: whoever reads
+    it can act as the agent."""
     for volume in view.foreign_volumes:
         for source in objects(mapping(volume, "projected"), "sources"):
             if mapping(source, "serviceAccountToken").get("audience") == AUDIENCE:
@@ -39,7 +40,7 @@ def tokens(view: PodView) -> Iterator[str]:
 
 
 def secret_volumes(view: PodView) -> Iterator[str]:
-    """Yield the volumes that hold an agent's keys."""
+    """Yield the volumes that hold a Secret with an agent's keys."""
     for volume in view.foreign_volumes:
         sources = objects(mapping(volume, "projected"), "sources")
         driver = mapping(volume, "csi", "nodePublishSecretRef").get("name")
@@ -52,7 +53,7 @@ def secret_volumes(view: PodView) -> Iterator[str]:
 
 
 def secret_variables(view: PodView) -> Iterator[str]:
-    """Yield the containers whose environment holds an agent's keys."""
+    """Yield the containers with an environment variable from a Secret with an agent's keys."""
     for container in view.foreign:
         if any(map(_variable, objects(container, "env"))) or any(
             _agents(mapping(source, "secretRef").get("name"))
@@ -70,20 +71,21 @@ def _agents(name: object) -> bool:
 
 
 def host_paths(view: PodView) -> Iterator[str]:
-    """Yield the volumes that show the node's files: the tokens and keys of all its pods are among
-    them."""
+    """Yield the volumes that mount the node's files: the tokens and keys of all pods on the node
+    are among them."""
     return (name_of(each) for each in view.foreign_volumes if "hostPath" in each)
 
 
 def host_aliases(view: PodView) -> Iterator[str]:
-    """Yield the names that the pod's author points at an address of their choice. The sidecar would
-    believe them, and send its token there, or take a forbidden source for an allowed one."""
+    """Yield the addresses to which the pod's author maps host names. The sidecar would believe the
+    mapping, and send its token to that address, or take a forbidden source for an allowed one."""
     for alias in objects(view.spec, "hostAliases"):
         yield str(alias.get("ip", ""))
 
 
 def dns(view: PodView) -> Iterator[str]:
-    """Yield the fields that replace the cluster's DNS, which the sidecar trusts as above."""
+    """Yield the fields that replace the cluster's DNS or the pod's host name. The sidecar trusts
+    these names, as it would trust `hostAliases`."""
     config = mapping(view.spec, "dnsConfig")
     if view.spec.get("dnsPolicy") == "None":
         yield "dnsPolicy"
@@ -95,7 +97,8 @@ def dns(view: PodView) -> Iterator[str]:
 
 
 def opt_outs(view: PodView) -> Iterator[str]:
-    """Yield the namespace, if it lets no pod decline the sidecar, and this one does."""
+    """Yield the namespace if the pod declines the sidecar, although the namespace requires it for
+    every pod."""
     declined = inject_label(view.pod) == "disabled"
     if declined and view.namespace.governance is Governance.ENABLED:
         yield view.namespace.name
@@ -109,8 +112,8 @@ def options(view: PodView) -> Iterator[str]:
 
 
 def option_values(view: PodView) -> Iterator[str]:
-    """Yield the annotations with a value that their option can't have: it would reach our
-    containers."""
+    """Yield the annotations whose value is not valid for their option. The value would reach
+    Sluice's containers."""
     given = option_annotations(view.pod)
     for option in sorted(view.fragment.options):
         key = f"{OPTIONS}{option}"
@@ -119,18 +122,20 @@ def option_values(view: PodView) -> Iterator[str]:
 
 
 def restricted(view: PodView) -> Iterator[str]:
-    """Yield the namespace, if its Pod Security Standard forbids the init container."""
+    """Yield the namespace if its Pod Security Standard forbids the init container that the
+    transparent mode needs."""
     if view.transparent and view.namespace.pod_security == "restricted":
         yield view.namespace.name
 
 
 MIRROR: Final = "kubernetes.io/config.mirror"
-"""The annotation by which a kubelet shows a static pod. The API server lets no update change it."""
+"""The annotation of mirror pods, by which a kubelet shows a static pod in the API. The API server
+lets no update change it."""
 _SYSTEMS: Final = ("kubernetes.io/os", "beta.kubernetes.io/os")
 
 
 def windows(view: PodView) -> Iterator[str]:
-    """Yield the fields that ask for Windows nodes: the sidecar's image is for Linux."""
+    """Yield the fields that request Windows nodes: the sidecar's image is for Linux."""
     if mapping(view.spec, "os").get("name") == "windows":
         yield "os.name"
     selector = mapping(view.spec, "nodeSelector")
@@ -140,8 +145,8 @@ def windows(view: PodView) -> Iterator[str]:
 
 
 def mirrors(view: PodView) -> Iterator[str]:
-    """Yield the annotation of a static pod's mirror: its kubelet runs the pod from a file, without
-    the parts that are injected here."""
+    """Yield the annotation that marks the pod as the mirror of a static pod. The kubelet runs that
+    pod from a file, so it would run without the injected sidecar."""
     if MIRROR in mapping(view.pod, "metadata", "annotations"):
         yield MIRROR
 
@@ -152,12 +157,12 @@ CAPABILITY: Final = re.compile(
 )
 SETUID: Final = re.compile(r"^(cap_)?setuid\Z", re.IGNORECASE)
 POD: Final = "spec.securityContext"
-"""The name of the pod's own security context in a message."""
+"""The name that a message gives to the security context of the whole pod."""
 
 
 def users(view: PodView) -> Iterator[str]:
-    """Yield the parts of the pod that run as the sidecar's user: they read the sidecar's memory,
-    and in transparent mode their connections are not redirected."""
+    """Yield the parts of the pod that run as the sidecar's user. They could read the sidecar's
+    memory, and in transparent mode their connections would not be redirected."""
     if view.security.get("runAsUser") == view.fragment.user:
         yield POD
     for container in view.foreign:
@@ -166,7 +171,8 @@ def users(view: PodView) -> Iterator[str]:
 
 
 def groups(view: PodView) -> Iterator[str]:
-    """Yield the parts of the pod that run with the sidecar's group."""
+    """Yield the parts of the pod that run with the sidecar's group, by which they could read its
+    files."""
     group = view.fragment.group
     security = view.security
     if group in (security.get("runAsGroup"), security.get("fsGroup")) or group in items(
@@ -179,7 +185,8 @@ def groups(view: PodView) -> Iterator[str]:
 
 
 def unset_users(view: PodView) -> Iterator[str]:
-    """Yield the containers whose image decides the user: it can be the sidecar's, or root."""
+    """Yield the containers whose user is set only by their image, in transparent mode: it could be
+    the sidecar's user, or root."""
     if view.transparent:
         for container in view.foreign:
             if _user(view, container) is None:
@@ -187,8 +194,9 @@ def unset_users(view: PodView) -> Iterator[str]:
 
 
 def root_users(view: PodView) -> Iterator[str]:
-    """Yield the containers that run as root: with the capability SETUID, which runtimes grant by
-    default, root becomes the sidecar's user, whose connections are not redirected."""
+    """Yield the containers that run as root, in transparent mode. With the capability SETUID, which
+    runtimes grant by default, root can become the sidecar's user, whose connections are not
+    redirected."""
     if view.transparent:
         for container in view.foreign:
             if _user(view, container) == 0:
@@ -196,7 +204,8 @@ def root_users(view: PodView) -> Iterator[str]:
 
 
 def escalations(view: PodView) -> Iterator[str]:
-    """Yield the containers in which a set-user-id program makes a process root."""
+    """Yield the containers in which a set-user-id program could make a process root, in transparent
+    mode."""
     if view.transparent:
         for container in view.foreign:
             if _security(container).get("allowPrivilegeEscalation") is not False:
@@ -204,14 +213,16 @@ def escalations(view: PodView) -> Iterator[str]:
 
 
 def privileged(view: PodView) -> Iterator[str]:
-    """Yield the privileged containers."""
+    """Yield the containers that are privileged: they can do anything on the node, and so bypass the
+    sidecar."""
     for container in view.foreign:
         if _security(container).get("privileged") is True:
             yield name_of(container)
 
 
 def capabilities(view: PodView) -> Iterator[str]:
-    """Yield the containers that ask for a capability by which the sidecar is bypassed or read."""
+    """Yield the containers that request a capability with which the sidecar can be bypassed or its
+    memory read."""
     for container in view.foreign:
         added = items(mapping(_security(container), "capabilities"), "add")
         if any(isinstance(each, str) and CAPABILITY.match(each) for each in added):
@@ -219,10 +230,11 @@ def capabilities(view: PodView) -> Iterator[str]:
 
 
 def kept_capabilities(view: PodView) -> Iterator[str]:
-    """Yield the containers that keep SETUID or NET_RAW, which runtimes grant by default: a program
-    with file capabilities gets them as any user, even with `allowPrivilegeEscalation: false`,
-    because the runtime had them when it started the program (capabilities(7), `no_new_privs`). It
-    then becomes the sidecar's user, or sends packets that no rule sees."""
+    """Yield the containers that keep the capabilities SETUID or NET_RAW, in transparent mode.
+    Runtimes grant these by default, and a program with file capabilities gets them as any user,
+    even with `allowPrivilegeEscalation: false`, because the runtime had them when it started the
+    program (capabilities(7), `no_new_privs`). It could then become the sidecar's user, or send
+    packets that no rule sees."""
     if view.transparent:
         for container in view.foreign:
             held = mapping(_security(container), "capabilities")
@@ -232,7 +244,7 @@ def kept_capabilities(view: PodView) -> Iterator[str]:
 
 
 def proc_mounts(view: PodView) -> Iterator[str]:
-    """Yield the containers that see `/proc` without its masks."""
+    """Yield the containers that see `/proc` without the masks that runtimes apply by default."""
     for container in view.foreign:
         if _security(container).get("procMount", "Default") != "Default":
             yield name_of(container)
@@ -248,14 +260,16 @@ def host_processes(view: PodView) -> Iterator[str]:
 
 
 def namespaces(view: PodView) -> Iterator[str]:
-    """Yield the namespaces that the pod shares with the node, or its containers with each other."""
+    """Yield the fields by which the pod shares a Linux namespace with the node, or its containers
+    share their processes with each other."""
     for field in ("hostNetwork", "hostPID", "hostIPC", "shareProcessNamespace"):
         if view.spec.get(field) is True:
             yield field
 
 
 def ephemeral(view: PodView) -> Iterator[str]:
-    """Yield the containers that were added for debugging: they run as any user."""
+    """Yield the ephemeral containers, which are added to a running pod for debugging: they can run
+    as any user."""
     return (name_of(each) for each in objects(view.spec, "ephemeralContainers"))
 
 

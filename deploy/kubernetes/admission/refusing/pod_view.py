@@ -1,7 +1,9 @@
-"""One pod as the rules look at it: its parts by name, and their owners. Decides nothing.
+"""Gives the rules access to the parts of one pod, and tells which of them are Sluice's and which
+are the author's. Makes no decision.
 
-Any other value in place of an object or a list counts as absent: the API server has checked the
-types before anyone asks us, and refuses what `sluice inject` reads from a file.
+A value of another type in place of an object or a list counts as absent: the API server has checked
+the types before it calls the webhook, and refuses such values when the output of `sluice inject` is
+applied.
 """
 
 from __future__ import annotations
@@ -28,30 +30,31 @@ PORTS: Final = (8710, 8711, 8712)
 
 
 def mapping(value: object, *keys: str) -> Json:
-    """Return the object at the end of `keys`; empty if there is none."""
+    """Return the object that `keys` lead to inside `value`; an empty one if there is none."""
     for key in keys:
         value = value.get(key) if isinstance(value, dict) else None
     return value if isinstance(value, dict) else {}
 
 
 def items(holder: Json, key: str) -> list[Any]:
-    """Return the list `key` of `holder`; empty if there is none."""
+    """Return the list under `key`; an empty one if there is none."""
     value = holder.get(key)
     return value if isinstance(value, list) else []
 
 
 def objects(holder: Json, key: str) -> list[Json]:
-    """Return the objects in the list `key` of `holder`."""
+    """Return those items of the list under `key` that are objects."""
     return [each for each in items(holder, key) if isinstance(each, dict)]
 
 
 @dataclass(frozen=True)
 class PodView:
-    """A pod that is about to be admitted, and the facts by which it is judged."""
+    """A pod that is to be admitted, and everything that the rules judge it by."""
 
     pod: Json
     fragment: Fragment
-    """The injected parts in the pod's form, with the name of its ServiceAccount filled in."""
+    """The parts that Sluice would inject into this pod, with the name of its ServiceAccount filled
+    in."""
     namespace: Namespace
     operation: Operation
     old: Json
@@ -67,7 +70,7 @@ class PodView:
 
     @cached_property
     def opted_out(self) -> bool:
-        """True if the pod declines the sidecar, and its namespace lets it."""
+        """True if the pod's label declines the sidecar, and its namespace permits that."""
         declined = inject_label(self.pod) == "disabled"
         return declined and self.namespace.governance is Governance.OPTIONAL
 
@@ -77,7 +80,8 @@ class PodView:
 
     @cached_property
     def foreign(self) -> list[Json]:
-        """Every container that is not ours by its place and name, without ephemeral ones."""
+        """Every container of the pod's author, without ephemeral ones. Sluice's own containers are
+        recognised by their list and name."""
         return [
             each
             for kind in ("containers", "initContainers")
@@ -86,17 +90,19 @@ class PodView:
         ]
 
     def own(self, kind: str) -> tuple[Json, ...]:
-        """Return our containers in the list `kind` of a pod of this form."""
+        """Return the containers that Sluice injects into the list `kind` of this pod."""
         ours = self.fragment
         return ours.init_containers if kind == "initContainers" else ours.containers
 
     def own_names(self, kind: str) -> list[str]:
-        """Return the names of our containers in the list `kind`."""
+        """Return the names of the containers that Sluice injects into the list `kind` of this
+        pod."""
         return [each["name"] for each in self.own(kind)]
 
     @cached_property
     def foreign_volumes(self) -> list[Json]:
-        """The volumes that are not ours by name. A pod that opted out has none of ours."""
+        """The volumes of the pod's author. Sluice's own are recognised by name; a pod that opted
+        out has none of them."""
         if self.opted_out:
             return objects(self.spec, "volumes")
         # A tuple: in a set, a name that is no text can't be looked up.
@@ -105,9 +111,9 @@ class PodView:
 
     @property
     def unchanged(self) -> bool:
-        """True if an update changes neither the spec nor anything that we read, such as a finalizer
-        that a controller removes. Refusing it would keep a pod from before the label from
-        ending."""
+        """True if an update changes neither the spec nor the labels and annotations that the rules
+        read; for example, a controller removes a finalizer. To refuse such an update would keep a
+        pod that is older than the namespace's label from ending."""
         return (
             self.operation == "UPDATE"
             and self.pod.get("spec") == self.old.get("spec")
@@ -117,7 +123,7 @@ class PodView:
 
 
 def account_of(pod: Json) -> str:
-    """Return the name of the pod's ServiceAccount."""
+    """Return the name of the pod's ServiceAccount, `default` if it names none."""
     spec = mapping(pod, "spec")
     # Manifests may use the field's old name; the API server copies it.
     name = spec.get("serviceAccountName") or spec.get("serviceAccount")
@@ -125,31 +131,31 @@ def account_of(pod: Json) -> str:
 
 
 def form_of(pod: Json, fragment: Fragment) -> Fragment:
-    """Return the fragment as it goes into this pod: for its account, and with the sidecar as the
-    option `native-sidecar` says, if that is allowed."""
+    """Return the parts to inject into this pod: with its ServiceAccount filled in, and with the
+    sidecar as a native or an ordinary container, as the option `native-sidecar` says."""
     return fragment.for_account(
         account_of(pod), native=option_annotations(pod).get(f"{OPTIONS}{NATIVE}") != "false"
     )
 
 
 def inject_label(pod: Json) -> object:
-    """Return the pod's own label `sluice/inject`."""
+    """Return the value of the pod's own label `sluice/inject`; empty if it has none."""
     return mapping(pod, "metadata", "labels").get(LABEL, "")
 
 
 def option_annotations(pod: Json) -> dict[str, Any]:
-    """Return the pod's annotations `config.sluice/<option>`."""
+    """Return the pod's annotations that set options: those that begin with `config.sluice/`."""
     annotations = mapping(pod, "metadata", "annotations")
     return {key: value for key, value in annotations.items() if key.startswith(OPTIONS)}
 
 
 def name_of(container: Json) -> str:
-    """Return the name of the container in a message."""
+    """Return the container's or volume's name, for a message."""
     return str(container.get("name", ""))
 
 
 def named(containers: list[Json], *, allowed: tuple[str, ...] = ()) -> Iterator[str]:
-    """Yield the containers with a name of ours, other than `allowed`."""
+    """Yield the containers that have one of Sluice's names, other than the names in `allowed`."""
     for container in containers:
         if container.get("name") in OWN and container.get("name") not in allowed:
             yield name_of(container)

@@ -1,8 +1,8 @@
-"""Lists the rules in order, and says why a pod may not run in a governed namespace.
+"""Lists all rules in order, and applies them: tells why a pod may not run in a governed namespace.
 
 The webhook, `sluice inject --check` and the ValidatingAdmissionPolicy give the same verdict. The
-chart writes the same table in CEL (`templates/_refusals.tpl`); a test compares names and messages,
-and another what they refuse. README.md lists the rules.
+chart writes the same table in CEL (`templates/_refusals.tpl`); one test compares the names and
+messages, and another the pods that are refused. README.md lists the rules.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from deploy.kubernetes.admission.vocabulary import Governance, Json, Namespace, 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One reason to refuse a pod."""
+    """One rule that a pod must keep. A pod that breaks it is refused."""
 
     name: str
     offenders: Callable[[PodView], Iterable[str]]
-    """A function that returns the names of the parts that break the rule; none if the pod keeps
+    """A function that yields the names of the parts that break the rule; nothing if the pod keeps
     it."""
     message: str
-    """The text for the pod's author. `{}` stands for the first offender."""
+    """The text for the pod's author. `{}` stands for the first part that breaks the rule."""
     opted_out: bool = False
     """True if the rule also holds for a pod that declined the sidecar with its namespace's
     permission."""
@@ -231,9 +231,9 @@ def refusals(
     operation: Operation = "CREATE",
     old: Json | None = None,
 ) -> list[Refusal]:
-    """Return every rule that `pod` breaks, in order; empty if it may run.
+    """Return a refusal for each rule that `pod` breaks, in order; empty if the pod may run.
 
-    `pod` is judged as it would be stored: after injection. `old` is the pod before an update.
+    `pod` must be as it would be stored: after injection. `old` is the pod before an update.
     """
     if namespace.governance is Governance.NONE:
         return []

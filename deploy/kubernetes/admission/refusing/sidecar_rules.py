@@ -1,8 +1,9 @@
-"""Refuses pods whose sidecar is not exactly ours, compared field by field.
+"""The rules about the injected parts: they refuse pods whose sidecar differs in any field from the
+one that Sluice would inject.
 
-Each function returns the names of the offending parts, in the order in which the CEL of the chart
-returns them. `templates/_cel.tpl` of the chart writes the same comparison in CEL; a property test
-compares them.
+Each rule yields the names of the offending parts, in the same order as the CEL of the chart.
+`templates/_cel.tpl` of the chart writes the same comparison in CEL; a property test compares the
+two.
 """
 
 from __future__ import annotations
@@ -55,13 +56,15 @@ PULL_POLICIES: Final = ("Always", "IfNotPresent")
 
 
 def same_container(actual: object, template: Json) -> bool:
-    """Return whether the container is the one that we would inject."""
+    """Return whether a container equals the one that Sluice would inject, apart from defaults that
+    the API server fills in."""
     # What was just injected is the template's own object.
     return actual is template or _same_object(actual, template, "container")
 
 
 def same_volume(actual: object, template: Json) -> bool:
-    """Return whether the volume is the one that we would inject."""
+    """Return whether a volume equals the one that Sluice would inject, apart from defaults that the
+    API server fills in."""
     return actual is template or _same_object(actual, template, "volume")
 
 
@@ -99,8 +102,8 @@ def _pull_policy(actual: object, template: object) -> bool:
 
 
 def _mounts(actual: object, template: object) -> bool:
-    """Return our mounts, and after them at most the API token that the admission plugin
-    ServiceAccount mounts into every container."""
+    """Return whether the mounts are the injected ones, followed at most by the API token that the
+    admission plugin ServiceAccount mounts into every container."""
     found = actual if isinstance(actual, list) else []
     ours = template if isinstance(template, list) else []
     return _same(found[: len(ours)], ours, "volumeMounts") and (
@@ -132,8 +135,8 @@ def _resize_policy(actual: object, template: object) -> bool:
 
 
 def _resources(actual: object, template: object) -> bool:
-    """Return our resources, and those that a LimitRange adds for the resources that we don't
-    set."""
+    """Return whether the resources are the injected ones, with at most those added that a
+    LimitRange sets where the template sets none."""
     found = {} if actual is None else actual
     ours = template if isinstance(template, dict) else {}
     if not isinstance(found, dict) or not set(found) <= {"limits", "requests"}:
@@ -158,22 +161,23 @@ _ADDED: Final[dict[str, dict[str, Callable[[object, object], bool]]]] = {
 
 
 MAX_CONTAINERS: Final = 200
-"""The most containers beside ours. A pod with more would be injected in part."""
+"""The most containers of the pod's author. In a pod with more, the MutatingAdmissionPolicy would
+inject only into some."""
 
 
 _KINDS: Final = ("initContainers", "containers")
 
 
 def missing(view: PodView) -> Iterator[str]:
-    """Yield our containers that the pod does not have."""
+    """Yield the names of Sluice's containers that the pod lacks."""
     for kind in _KINDS:
         have = [each.get("name") for each in objects(view.spec, kind)]
         yield from (name for name in view.own_names(kind) if name not in have)
 
 
 def displaced(view: PodView) -> Iterator[str]:
-    """Yield our containers that do not start first: a container that starts before them is not
-    governed."""
+    """Yield the names of Sluice's containers that are not at the beginning of their list: a
+    container that starts before them is not governed."""
     for kind in _KINDS:
         have = [each.get("name") for each in objects(view.spec, kind)]
         for place, name in enumerate(view.own_names(kind)):
@@ -182,8 +186,9 @@ def displaced(view: PodView) -> Iterator[str]:
 
 
 def altered(view: PodView) -> Iterator[str]:
-    """Yield our containers, in their place, that differ from those that we would inject. After an
-    upgrade of the chart, an update may leave the older sidecar of a running pod as it was."""
+    """Yield the names of Sluice's containers that differ from those that would be injected. After
+    an upgrade of the chart a running pod has an older sidecar; an update of the pod may leave it as
+    it was."""
     for kind in _KINDS:
         have = objects(view.spec, kind)
         before = objects(mapping(view.old, "spec"), kind)
@@ -196,7 +201,8 @@ def altered(view: PodView) -> Iterator[str]:
 
 
 def volumes(view: PodView) -> Iterator[str]:
-    """Yield our volumes that are missing or altered. Those of a running pod can't be changed."""
+    """Yield the names of Sluice's volumes that are missing or altered. An update is not checked,
+    since the volumes of a running pod can't be changed."""
     if view.operation == "UPDATE":
         return
     have = objects(view.spec, "volumes")
@@ -209,15 +215,16 @@ def volumes(view: PodView) -> Iterator[str]:
 
 
 def names(view: PodView) -> Iterator[str]:
-    """Yield the containers that are named like ours and are not in our place."""
+    """Yield the containers that have a name of Sluice's, but are not where Sluice's container of
+    that name belongs."""
     for kind in reversed(_KINDS):
         allowed = () if view.opted_out else tuple(view.own_names(kind))
         yield from named(objects(view.spec, kind), allowed=allowed)
 
 
 def mounts(view: PodView) -> Iterator[str]:
-    """Yield the containers of the pod's author that mount a volume of ours: its token, keys or
-    records."""
+    """Yield the containers of the pod's author that mount one of Sluice's volumes, which hold the
+    sidecar's token, keys and records."""
     ours = tuple(view.fragment.volume_names)
     for container in view.foreign:
         if any(each.get("name") in ours for each in objects(container, "volumeMounts")):
@@ -225,13 +232,14 @@ def mounts(view: PodView) -> Iterator[str]:
 
 
 def count(view: PodView) -> Iterator[str]:
-    """Yield the number of containers, if the policy that injects would not reach all of them."""
+    """Yield the number of the author's containers, if that is more than the MutatingAdmissionPolicy
+    can inject into."""
     if len(view.foreign) > MAX_CONTAINERS:
         yield str(len(view.foreign))
 
 
 def ports(view: PodView) -> Iterator[str]:
-    """Yield the containers that claim a port of the sidecar, in the pod or on the node."""
+    """Yield the author's containers that use a port of the sidecar, in the pod or on the node."""
     reserved = PORTS
     for container in view.foreign:
         for port in objects(container, "ports"):
