@@ -1,14 +1,14 @@
-"""The `sluice` command: dispatches to the commands listed in `deploy.command`.
+"""The `sluice` command: lists all commands, grouped as `sluice --help` shows them, and starts the
+one that the arguments name.
 
 A service replaces this process (`exec`), so its arguments, `--help`, signals and exit codes are its
-own. Other commands import only the modules that they need, so that they start at once. The exit
-code is 2 for unusable arguments, 1 for a failure, and 0 for success or a drained stop.
+own. The modules of other commands are imported only when they are needed, so that each command
+starts quickly. The exit code is 2 for unusable arguments, 1 for a failure, and 0 for success or a
+drained stop.
 
-Lists the commands of `sluice`, grouped as `sluice --help` shows them, and says what each extra
-of the distribution adds, and which of it is missing here. Imports none of it.
-
-The tables of extras repeat `pyproject.toml` in the names of modules, since an installed Sluice has
-no `pyproject.toml`; a test compares them.
+Also knows what each extra of the distribution installs, and tells which of these modules are
+missing. The tables of extras repeat `pyproject.toml`, since an installed Sluice has no
+`pyproject.toml`; a test compares them.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from policies.ground.distribution import DISTRIBUTION, how_to_install, wheel_dig
 
 
 class Command(NamedTuple):
-    """One word after `sluice`."""
+    """A command of `sluice`: its name, and its line in `sluice --help`."""
 
     name: str
     line: str
     becomes: tuple[str, ...] = ()
-    """The module and first arguments of the service that replaces this process; empty if the
+    """The module and first arguments of the program that replaces this process; empty if the
     command runs in this process."""
 
 
@@ -127,7 +127,8 @@ def overview() -> str:
 
 
 def unknown(word: str) -> str:
-    """Return the error about a command that does not exist; it names the most similar one."""
+    """Return the error message for a command that does not exist; it suggests the most similar
+    one."""
     near = difflib.get_close_matches(word, COMMANDS, n=1)
     hint = f"did you mean `{near[0]}`? " if near else ""
     return (
@@ -160,17 +161,18 @@ NEEDED_BY = {
     "init": "server",
     "up": "demo",
 }
-"""The extra that a command needs, by the module that it becomes, by that module's package, or by
-its own name. The others need the base alone."""
+"""The extra that a command needs. The key is the module that replaces the process, that module's
+package, or the command's own name. Other commands need only the base installation."""
 
 
 def missing_modules(extra: str) -> list[str]:
-    """The modules of an extra that are not installed."""
+    """Return the modules that an extra would install and that are not installed."""
     return [name for name in MODULES[extra] if find_spec(name) is None]
 
 
 def complaint(command: Command) -> str | None:
-    """What to install before `command` can run; None if all is there."""
+    """Return a message that says what to install before `command` can run; None if nothing is
+    missing."""
     module = command.becomes[0] if command.becomes else command.name
     extra = NEEDED_BY.get(module) or NEEDED_BY.get(module.partition(".")[0])
     if extra is None or not (missing := missing_modules(extra)):
@@ -183,7 +185,8 @@ def complaint(command: Command) -> str | None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run a command. Returns its exit code, unless a service replaces the process."""
+    """Run the command that the arguments name, and return its exit code. Does not return if a
+    service replaces the process."""
     words = sys.argv[1:] if arguments is None else arguments
     if not words:
         print(overview(), file=sys.stderr)
@@ -242,7 +245,8 @@ def _version() -> str:
 
 
 def _core_form() -> str:
-    """`compiled` or `pure Python`: the services log the same words when they start."""
+    """Return `compiled` if the core is compiled with mypyc, else `pure Python`. The services log
+    the same words when they start."""
     from importlib.util import find_spec
 
     # Looked up and not imported: this command works without any library.

@@ -4,9 +4,9 @@ The Makefile calls `python -m deploy.install run|quick|test [--this-python]`; `-
 recreates a `.venv` that belongs to another Python. `python -m deploy.install made-by-this` prints
 whether `.venv` belongs to this Python, `yes` or `no`.
 
-Uses only the standard library, since nothing else is installed yet. Installs wheels only, by hash
-and without resolving: the lock is complete, so nothing else can be installed, and no third party's
-build code runs.
+Uses only the standard library, since nothing else is installed yet. Installs only wheels, and only
+those with the hashes in the lock. pip does not resolve dependencies: the lock is complete, so
+nothing else can be installed, and no third party's build code runs.
 """
 
 from __future__ import annotations
@@ -33,16 +33,17 @@ NOT_QUICK = frozenset({
 })  # fmt: skip
 """Large distributions that no quick test imports: `make quick` leaves them to `make test`."""
 MEGABYTES = {"run": 130, "quick": 240, "test": 460}
-"""The megabytes that each part downloads into an empty `.venv`, roughly."""
+"""The approximate number of megabytes that each part downloads into an empty `.venv`."""
 
 OLDEST = (3, 11)
 # pip spends most of its time parsing index pages, so four processes are three times as fast as one.
 PARALLEL = 4
 LAST_LINES = 25
 PIPED_SECONDS = 10.0
-"""The seconds between two lines of progress if standard output is no terminal."""
+"""The seconds between two lines of progress if standard output is not a terminal."""
 OLD_NAME = "sluice"
-"""The distribution's name before `sluice-governance`; a `.venv` of then still has it."""
+"""The name of the distribution before it became `sluice-governance`. An old `.venv` may still have
+it installed."""
 # Identifies a Python: two builds of the same version differ in their prefix.
 BUILD = "import sys; print(sys.version, sys.base_prefix)"
 
@@ -52,7 +53,8 @@ class CannotInstall(Exception):
 
 
 def main(part: str, *, this_python: bool = False) -> int:
-    """Install everything. Returns 0, or 1 after printing what failed."""
+    """Install the packages of a part (`run`, `quick` or `test`) and the project itself. Returns 0,
+    or 1 after printing what failed."""
     try:
         if sys.version_info < OLDEST:
             raise CannotInstall(
@@ -77,8 +79,7 @@ def main(part: str, *, this_python: bool = False) -> int:
 
 
 def required(part: str, text: str) -> list[str]:
-    """Return the requirements in a lock's text that this part of it needs: `run`, `quick` or
-    `test`."""
+    """Return those requirements of a lock's text that the part `run`, `quick` or `test` needs."""
     if part == "run":
         return pins(text.partition(TEST_PART)[0])
     left = NOT_QUICK if part == "quick" else frozenset[str]()
@@ -86,7 +87,8 @@ def required(part: str, text: str) -> list[str]:
 
 
 def pins(text: str) -> list[str]:
-    """Return the requirements in a lock's text: one block each, with the version and its hashes."""
+    """Return the requirements in a lock's text, each as a block of lines with its version and
+    hashes."""
     return re.findall(r"^[^\s#].*\n(?:[ \t].*\n)*", text, re.MULTILINE)
 
 
@@ -123,7 +125,8 @@ def _runs(python: Path) -> bool:
 
 
 def _installed() -> set[str]:
-    """Return the installed distributions, as `name==version` in the lock's spelling."""
+    """Return the distributions that are installed in `.venv`, as `name==version` in the lock's
+    spelling."""
     command = [str(PYTHON), "-m", "pip", "list", "--format", "freeze"]
     command.append("--disable-pip-version-check")
     answer = subprocess.run(command, capture_output=True, text=True, check=True)
@@ -133,7 +136,8 @@ def _installed() -> set[str]:
 
 
 def _fetch(missing: list[str], megabytes: int) -> None:
-    """Download all wheels into one folder, by several pips in parallel."""
+    """Download the wheels of the missing requirements into one folder, by several pip processes in
+    parallel."""
     FETCHED.mkdir(exist_ok=True)
     running = []
     if missing:
@@ -167,7 +171,7 @@ def _fetched_megabytes() -> int:
 
 
 def _unpack(missing: list[str]) -> None:
-    """Install the wheels into `.venv`, and the project itself in editable form."""
+    """Install the downloaded wheels into `.venv`, and the project itself in editable form."""
     _progress(f"unpacking {len(missing)} distributions", line=bool(missing))
     pinned, log = FETCHED / "all.txt", FETCHED / "unpack.log"
     pinned.write_text("".join(missing), encoding="utf-8")
@@ -203,7 +207,8 @@ def _check(pip: subprocess.Popen[bytes], log: Path) -> None:
 
 
 def _progress(text: str, end: str = "", *, line: bool = False) -> None:
-    """Rewrite one line on a terminal; elsewhere print only final lines, and each with `line`."""
+    """Show the progress. On a terminal, one line is rewritten each time. Elsewhere only final texts
+    are printed, and other texts if `line` is set."""
     if sys.stdout.isatty():
         print(f"\r\x1b[2K{text}", end=end, flush=True)
     elif end or line:

@@ -4,10 +4,10 @@
     python -m deploy.lock --mark        keep the versions; mark anew which extras need them
     python -m deploy.lock --extra NAME  print the part for an installation with these extras
 
-The first two need `uv`; the last needs nothing but the file. `TEST_PART` divides the file:
-`make run` installs the first part, `make test` both. The file contains hashes but no index address:
-the machine's pip configuration says where to fetch from. Every Python gets the same versions, those
-that the oldest one can run. Knows nothing of installing; `deploy.install` does.
+The first two need `uv`; the last needs nothing but the file. `TEST_PART` divides the file: `make
+run` installs the first part, `make test` both. The file contains hashes but no index address: the
+machine's pip configuration says where to fetch from. Every Python gets the same versions, those
+that the oldest one can run. `deploy.install` installs what the file lists.
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ _MARK = re.compile(r"^    # (.*)\n", re.MULTILINE)
 
 
 def main(arguments: list[str]) -> int:
-    """Print the part for some extras, mark the file anew, or resolve all of it again."""
+    """Print the part of the lock for the given extras, or write the file: with new marks only, or
+    with all versions resolved again."""
     parser = argparse.ArgumentParser(prog="python -m deploy.lock")
     parser.add_argument(
         "--extra",
@@ -66,7 +67,7 @@ def main(arguments: list[str]) -> int:
 
 
 def part(text: str, extras: list[str]) -> str:
-    """Return the requirements in a lock's text that an installation with `extras` needs."""
+    """Return those requirements of a lock's text that an installation with `extras` needs."""
     wanted = {BASE, *extras}
     return "".join(block for block in pins(text) if wanted & _marks(block))
 
@@ -77,7 +78,8 @@ def _marks(block: str) -> set[str]:
 
 
 def _resolve() -> int:
-    """Resolve the run part, then the rest with the same versions. A failure keeps the old file."""
+    """Resolve the distributions that running needs, then those that testing needs, with the same
+    versions. After a failure the old file stays. Returns the exit code."""
     oldest = ".".join(map(str, OLDEST))
     with tempfile.TemporaryDirectory() as scratch:
         constraints = Path(scratch, "constraints.txt")
@@ -103,7 +105,8 @@ def _resolve() -> int:
 
 
 def _until(block: str, until: dict[str, str]) -> str:
-    """Return the block, with a marker if later Pythons don't need it."""
+    """Return a requirement, with an environment marker if Pythons from some version on don't need
+    it."""
     if block not in until:
         return block
     pin, rest = block.split(" ", 1)
@@ -111,7 +114,8 @@ def _until(block: str, until: dict[str, str]) -> str:
 
 
 def _write(run: list[str], rest: list[str]) -> None:
-    """Write the file, with a comment below each distribution that says which extras need it."""
+    """Write the lock file, with a comment below each distribution that says which extras need
+    it."""
     needs: dict[str, list[str]] = {}
     with tempfile.NamedTemporaryFile("w", suffix=".txt") as constraints:
         # Versions alone: uv's constraints have no hashes.
@@ -132,7 +136,8 @@ def _write(run: list[str], rest: list[str]) -> None:
 
 
 def _compile(python: str, *arguments: str, more: str = BUILD) -> list[str]:
-    """Resolve the requirements for one Python, as blocks of a pin and its hashes."""
+    """Resolve the requirements for one version of Python with `uv`. Returns them as blocks of a
+    version and its hashes."""
     command = [*UV, "--python-version", python, *arguments]
     answer = subprocess.run(
         command, cwd=ROOT, input=more, capture_output=True, text=True, check=False

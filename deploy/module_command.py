@@ -1,5 +1,5 @@
-"""The command line that runs a module of Sluice in a new Python. Knows the difference between a
-checkout and an installed wheel, and nothing of the modules."""
+"""Builds the command line that runs a module of Sluice in a new Python process, from a checkout or
+from an installed wheel."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ INSTALLED = (PACKAGES / "__main__.py").is_file()
 
 
 def module_command(module: str, *arguments: str) -> list[str]:
-    """Return the words that run `python -m MODULE ARGUMENT…`, with this Python and these
-    packages."""
+    """Return the words of a command line that does what `python -m MODULE ARGUMENT…` does, with
+    this Python and this copy of Sluice."""
     # `-P` keeps the current folder off the import path: a folder in it may be named like a package.
     return [sys.executable, "-P", str(PACKAGES) if INSTALLED else "-m", module, *arguments]

@@ -1,4 +1,5 @@
-"""`python -m deploy.compile check | types | modules DIR | tree DIR`: see the package."""
+"""The command line `python -m deploy.compile check | types | modules DIR | tree DIR`, which
+`deploy.compile` describes."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from deploy.compile.compiler import CannotCompile, check_types, compile_modules,
 
 
 def main() -> int:
-    """Run the command. Returns 0, or 1 after printing why nothing can be compiled."""
+    """Run the command. Returns 0, or 1 after printing why the core can't be compiled."""
     parser = argparse.ArgumentParser(prog="python -m deploy.compile")
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("check", help="whether this machine can compile the core")

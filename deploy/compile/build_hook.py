@@ -1,7 +1,8 @@
-"""hatchling's hook for wheels: adds the extension modules, and names the platform they are for.
+"""A build hook for hatchling: adds the compiled extension modules to a wheel, and marks the wheel
+with the platform that they are for.
 
-Off unless asked for: `HATCH_BUILD_HOOK_ENABLE_CUSTOM=true python -m hatchling build -t wheel`.
-So an sdist installs without a C compiler, as a pure wheel.
+Off unless asked for: `HATCH_BUILD_HOOK_ENABLE_CUSTOM=true python -m hatchling build -t wheel`. So
+an sdist installs without a C compiler, as a pure wheel.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ REQUIRED = ["mypy>=2.4", "setuptools>=84"]
 
 
 class CompiledCore(BuildHookInterface[Any]):
-    """Compiles before a wheel is built; leaves an editable installation alone."""
+    """The build hook: compiles the core before a wheel is built. An editable installation is not
+    compiled."""
 
     def dependencies(self) -> list[str]:
         return REQUIRED

@@ -1,8 +1,8 @@
 """Calls mypyc and the C compiler, and makes a copy of the checkout in which the compiled modules
 lie beside their sources.
 
-A copy, because an extension module beside an edited source would hide the edit. Compiles only what
-changed since the last time.
+The modules are not put into the checkout itself, since an extension module beside an edited source
+would hide the edit. Nothing is compiled again while the sources and the tools stay the same.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ class CannotCompile(Exception):
 
 
 def missing() -> str | None:
-    """Return what this machine lacks to compile; None if it can."""
+    """Return a message that says what this machine lacks for compiling; None if it lacks
+    nothing."""
     absent = [name for name in _NEEDED if find_spec(name) is None]
     if absent:
         return f"{', '.join(absent)} can't be imported; install the extra `compile`"
@@ -51,8 +52,8 @@ def missing() -> str | None:
 
 
 def check_types(files: Sequence[str] = FILES) -> None:
-    """Check the types. Raises `CannotCompile` unless the types of `files` allow to compile them.
-    Takes seconds, and finds the same wherever it runs."""
+    """Check with mypy whether the types of `files` allow compiling them. Raises `CannotCompile` if
+    not. Takes seconds, and gives the same result on every machine."""
     if find_spec("mypy") is None:
         raise CannotCompile("mypy can't be imported; install the extra `compile`")
     with TemporaryDirectory() as scratch:
@@ -60,8 +61,8 @@ def check_types(files: Sequence[str] = FILES) -> None:
 
 
 def compile_modules(destination: Path, only: str | None = None) -> None:
-    """Write the extension modules, or `only` that of one module, into `destination`, each at its
-    module's place. Raises `CannotCompile`."""
+    """Compile the modules, or only the module `only`, into `destination`, each at its module's
+    place in the tree. Raises `CannotCompile`."""
     if lacking := missing():
         raise CannotCompile(lacking)
     chosen = [] if only is None else [only]
@@ -117,7 +118,8 @@ LEFT_OUT = (
 
 
 def make(destination: Path) -> Path:
-    """Make or renew `destination/tree`, and return it."""
+    """Make or renew the copy of the checkout with the compiled modules, and return its path,
+    `destination/tree`. Raises `CannotCompile`."""
     built, tree, stamp = (destination / name for name in ("built", "tree", "stamp"))
     inputs = _inputs()
     if not stamp.is_file() or stamp.read_text() != inputs:
@@ -131,7 +133,8 @@ def make(destination: Path) -> Path:
 
 
 def _inputs() -> str:
-    """A digest of what the compiled modules depend on: the types of the sources, and the tools."""
+    """Return a digest of everything that the compiled modules depend on: the sources and the pinned
+    tools."""
     digest = hashlib.sha256(sys.version.encode())
     sources = (ROOT / package for package in ("policies", "sidecar"))
     files = [each for package in sources for each in package.rglob("*.py")]

@@ -10,7 +10,8 @@ SOURCE = "http://sidecar:18000/"
 
 
 def main(paths: list[str]) -> int:
-    """Print each document, or why it is denied. Returns 0 if every document was allowed."""
+    """Fetch each document and print it, or print why it is denied. Returns 0 if every document was
+    allowed, else 1."""
     denied = 0
     for path in paths:
         try:

@@ -1,6 +1,5 @@
-"""Writes the dashboards' JSON, rendered by Grafana's own library, beside this file:
-`python -m deploy.grafana`.
-"""
+"""Writes the dashboards' JSON files beside this file, built with Grafana's own library: `python -m
+deploy.grafana`."""
 
 from __future__ import annotations
 
@@ -24,7 +23,7 @@ _NUMBER_HEIGHT, _GRAPH_HEIGHT = 4, 8
 
 
 def rendered(board: Board) -> str:
-    """The dashboard's JSON, the same bytes for the same board."""
+    """Return a dashboard as JSON. The same board always gives the same bytes."""
     built = (
         dashboard.Dashboard(board.title)
         .uid(board.uid)

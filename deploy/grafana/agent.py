@@ -1,4 +1,4 @@
-"""The dashboard of one agent: the decisions, requests and records of its sidecar."""
+"""Defines the dashboard of one agent: the decisions, requests and records of its sidecar."""
 
 from deploy.grafana.board import Board, Graph, Number, Row
 

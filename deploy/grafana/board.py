@@ -1,4 +1,4 @@
-"""The parts of a dashboard, as plain data. Knows no metric and no form of Grafana's."""
+"""The parts of a dashboard, as plain data. Knows neither the metrics nor Grafana's format."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """The newest value of one query. From each value in `colours` on, it has that colour; below
-    the first it is green."""
+    """A panel that shows the newest value of one query. `colours` maps thresholds to colours: from
+    a threshold on, the value has that colour, and below the first it is green."""
 
     title: str
     query: str
@@ -20,7 +20,8 @@ class Number:
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """Lines over time: PromQL by legend. `limit` draws a red line at that value."""
+    """A panel with lines over time. `queries` maps the name of each line to its PromQL query;
+    `limit` draws a red line at that value."""
 
     title: str
     queries: Mapping[str, str]
@@ -31,7 +32,7 @@ class Graph:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """Panels under one heading."""
+    """A row of panels under one heading."""
 
     title: str
     panels: tuple[Number | Graph, ...]
@@ -39,12 +40,12 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Board:
-    """One dashboard. `uid` is its name in links and for provisioning, which never changes."""
+    """A dashboard. `uid` identifies it in links and in provisioning, and never changes."""
 
     uid: str
     title: str
     description: str
     rows: tuple[Row, ...]
     variable: str | None = None
-    """The metric whose `instance` label the reader chooses a sidecar from; None without a choice.
-    Queries use the choice as `$instance`."""
+    """The metric whose label `instance` lists the sidecars that the reader can choose from; None if
+    there is no choice. Queries refer to the chosen one as `$instance`."""

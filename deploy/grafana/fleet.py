@@ -1,4 +1,5 @@
-"""The dashboard of the whole installation: all sidecars, the control API and what they share."""
+"""Defines the dashboard of the whole installation: all sidecars, the control API, and the stores
+that they share."""
 
 from deploy.grafana.board import Board, Graph, Number, Row
 

@@ -1,7 +1,7 @@
 """Builds both images: `python -m deploy.images --base debian:bookworm-slim@sha256:…`.
 
-Works out the arguments of the Dockerfile (version, revision, time of the commit) and calls the tool
-that is installed: buildah, podman or docker. Knows nothing of what is inside the images.
+Determines the arguments of the Dockerfile (version, revision, time of the commit) and calls the
+build tool that is installed: buildah, podman or docker. Knows nothing of what is inside the images.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ class CannotBuild(Exception):
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Build, and print the images' names. Returns 0, 1 for a failure, 2 for unusable arguments."""
+    """Build the images, and print their names. Returns 0, 1 for a failure, 2 for unusable
+    arguments."""
     options, more = _parser().parse_known_args(arguments)
     try:
         tool = options.tool or next(filter(shutil.which, TOOLS), None)
@@ -63,7 +64,8 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def build_command(tool: str, target: str, name: str, options: argparse.Namespace) -> list[str]:
-    """Return the tool's command line for one image, without the folder to build in."""
+    """Return the command line that builds one image, without the build's folder at its end. Raises
+    `CannotBuild` if the commit's time is unknown."""
     epoch = os.environ.get("SOURCE_DATE_EPOCH") or _git("log", "-1", "--format=%ct")
     if not epoch:
         raise CannotBuild("set SOURCE_DATE_EPOCH: outside a clone, the commit's time is unknown")

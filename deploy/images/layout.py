@@ -1,5 +1,5 @@
-"""The parts of each image, and the folders in which the build collects them. Pure data, shared by
-the stages."""
+"""The contents of each image, and the folders in which the build collects them. Pure data, shared
+by the stages of the build."""
 
 from __future__ import annotations
 
@@ -37,14 +37,15 @@ NFT = (
 
 
 class Contents(NamedTuple):
-    """The content of one image beside Python and Sluice itself."""
+    """The contents of one image, apart from Python and Sluice itself."""
 
     extras: tuple[str, ...]
-    """The extras of the distribution `sluice-governance`."""
+    """The extras of the distribution `sluice-governance` to install."""
     packages: tuple[str, ...]
-    """Debian's packages."""
+    """The names of the Debian packages to unpack."""
     left_out: str
-    """The package of the other service, which this image does not run."""
+    """The Python package of the other service, which is removed because this image does not run
+    it."""
 
 
 IMAGES = {

@@ -1,5 +1,6 @@
-"""Installs the lock's part for some extras into a virtual environment: wheels alone, by hash, and
-without resolving. An index that answers wrongly can stop a build, but can't add to an image."""
+"""Installs the libraries that some extras need into a virtual environment, as `requirements.lock`
+pins them: only wheels, checked by their hashes, without resolving dependencies. A package index
+that sends wrong files can make a build fail, but can't add anything to an image."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ _SECRETS = {
 
 
 def install(venv: Path, extras: Sequence[str]) -> None:
-    """Install what the distribution needs with these extras, but not the distribution itself."""
+    """Install the libraries that the distribution needs with these extras, but not the distribution
+    itself."""
     chosen = Path("/tmp/chosen.txt")  # noqa: S108  # of the build's own container
     chosen.write_text(part(LOCK.read_text("utf-8"), [*extras]), "utf-8")
     wheels = ("--no-deps", "--no-compile", "--only-binary", ":all:")
@@ -29,7 +31,7 @@ def install(venv: Path, extras: Sequence[str]) -> None:
 
 
 def pip(venv: Path, *arguments: str) -> None:
-    """Run the build's pip for a virtual environment."""
+    """Run the build stage's pip on a virtual environment."""
     secrets = {name: str(file) for name, file in _SECRETS.items() if file.exists()}
     command = [str(TOOLS / "bin/pip"), "--python", str(venv / "bin/python"), *arguments]
     command += ["--no-input", "--disable-pip-version-check", "--no-cache-dir"]

@@ -1,7 +1,7 @@
-"""Makes the other two layers of an image: the libraries, and Sluice.
+"""Makes the second and third layer of an image: the libraries, and Sluice itself.
 
-`python -m deploy.images.root NAME` runs in the build. It then checks all three layers together: no
-library may be missing, and `sluice` must start in them.
+`python -m deploy.images.root NAME` runs in the build. At the end it checks all three layers
+together: no shared library may be missing, and `sluice` must start.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class LibraryMissing(Exception):
 
 
 def main(image: str) -> int:
-    """Make the layers of `image` in the folders `LIBRARIES` and `SLUICE`."""
+    """Make both layers of `image` in the folders `LIBRARIES` and `SLUICE`."""
     contents = IMAGES[image]
     wheel = next(WHEELS.glob("sluice_governance-*.whl"))
     if contents.packages:
@@ -66,7 +66,8 @@ def main(image: str) -> int:
 
 
 def leave_out(venv: Path, service: str) -> None:
-    """Remove the package of a service, and the code of its compiled modules."""
+    """Remove the Python package of a service from the installed Sluice, and the shared libraries of
+    its compiled modules."""
     package = next(venv.rglob(f"sluice/lib/{service}"))
     shutil.rmtree(package)
     for library in package.parent.glob(f"sluice_{service}__mypyc.*"):
@@ -74,7 +75,8 @@ def leave_out(venv: Path, service: str) -> None:
 
 
 def _make_venv() -> None:
-    """Make a virtual environment like Python's own, without pip and the scripts for a shell."""
+    """Make a virtual environment as Python's `venv` does, but without pip and the activation
+    scripts."""
     (VENV / f"lib/{_PYTHON}/site-packages").mkdir(parents=True)
     (VENV / "bin").mkdir()
     (VENV / "bin/python").symlink_to(f"/usr/bin/{_PYTHON}")
@@ -82,14 +84,16 @@ def _make_venv() -> None:
 
 
 def _strip_scripts() -> None:
-    """Remove the commands that libraries bring along: an attacker's tools, in an image."""
+    """Remove the commands that libraries install: an image needs none of them, and an attacker
+    could use them."""
     for script in (VENV / "bin").iterdir():
         if script.name != "python":
             script.unlink()
 
 
 def _compile(folder: Path, place: Path) -> None:
-    """Compile all modules: at run time the root is read-only. `place` is the path in the image."""
+    """Compile all modules in `folder` to bytecode, since the image's root is read-only at run time.
+    `place` is the folder's path in the image."""
     # `unchecked-hash`: no module's time is in the result, and none is compared at an import.
     command = [sys.executable, "-m", "compileall", "-q", "--invalidation-mode", "unchecked-hash"]
     command += ["-x", _NEVER_IMPORTED]
@@ -99,7 +103,7 @@ def _compile(folder: Path, place: Path) -> None:
 
 
 def _copy_new(source: Path, without: Path, target: Path) -> None:
-    """Copy the files that are in `source`, but not in the layer `without`, into the layer
+    """Copy the files that are in `source` but not yet in the layer `without` into the layer
     `target`."""
     for path in sorted(source.rglob("*")):
         inside = path.relative_to("/")
@@ -110,7 +114,8 @@ def _copy_new(source: Path, without: Path, target: Path) -> None:
 
 
 def _normalise(layer: Path) -> None:
-    """Give every file the same time, no special bits, and write permission for its owner alone."""
+    """Make a layer reproducible: every file gets the same time, no set-user-id or similar bits, and
+    write permission only for its owner."""
     epoch = int(os.environ["SOURCE_DATE_EPOCH"])
     for path in [layer, *layer.rglob("*")]:
         if not path.is_symlink():

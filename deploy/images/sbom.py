@@ -1,7 +1,8 @@
-"""Writes the bill of materials of an image: CycloneDX 1.6, the same bytes for the same image.
+"""Writes the software bill of materials (SBOM) of an image, in CycloneDX 1.6. The same image always
+gives the same bytes.
 
-It lists the installed packages, not the requested ones: the distributions in the virtual
-environment, and the packages of Debian in the layers. A test compares it with the image.
+It lists what is installed, not what was requested: the Python distributions in the virtual
+environment, and the Debian packages in the layers. A test compares it with the image.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _NAMESPACE = uuid.UUID("9a4b6b1e-6c1d-5a43-8f0c-8d2f5b0c9d11")
 
 
 def describe(image: str, venv: Path, layers: Sequence[Path]) -> str:
-    """Return the bill as JSON text."""
+    """Return the bill of materials of an image as JSON."""
     libraries = next(venv.glob("lib/python3.*/site-packages"))
     installed = {normal_name(each): each for each in distributions(path=[str(libraries)])}
     version = installed[DISTRIBUTION].version
@@ -51,7 +52,8 @@ def describe(image: str, venv: Path, layers: Sequence[Path]) -> str:
 
 
 def normal_name(distribution: Distribution) -> str:
-    """Return the name in the form of PEP 503, as the lock and every index write it."""
+    """Return a distribution's name in the normalised form of PEP 503, as the lock and package
+    indexes write it."""
     return re.sub("[-_.]+", "-", distribution.metadata["Name"]).lower()
 
 
@@ -72,7 +74,8 @@ def _python(distribution: Distribution) -> Component:
 
 
 def _needs(distribution: Distribution, installed: Iterable[str]) -> list[str]:
-    """Return the installed distributions that this one requires, with or without an extra."""
+    """Return those of the `installed` distributions that this one requires, with or without an
+    extra."""
     asked = (Requirement(text) for text in distribution.requires or ())
     names = {re.sub("[-_.]+", "-", each.name).lower() for each in asked}
     return sorted(names.intersection(installed))

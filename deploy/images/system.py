@@ -1,7 +1,7 @@
 """Makes the images' first layer: Debian's Python and its libraries, without dpkg, apt or a shell.
 
-Packages are unpacked, not installed: their scripts would need a shell. This module makes the
-results of these scripts that are needed: the bundle of certificates, and the user.
+Packages are unpacked, not installed: their installation scripts would need a shell. The results of
+these scripts that the image needs are made here: the bundle of CA certificates, and the user.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ UNUSED = (
 
 
 def main() -> int:
-    """Make the layer in the folder `SYSTEM`."""
+    """Make the layer in the folder `SYSTEM`. Returns the exit code 0."""
     unpack(PYTHON, SYSTEM)
     bundle = Path("etc/ssl/certs/ca-certificates.crt")
     (SYSTEM / bundle).parent.mkdir(parents=True, exist_ok=True)
@@ -54,7 +54,8 @@ def main() -> int:
 
 
 def unpack(packages: Iterable[str], root: Path) -> None:
-    """Unpack Debian's packages into `root`, and record each where scanners of images look."""
+    """Download and unpack Debian packages into `root`, and record each one where image scanners
+    look for it."""
     for name in MERGED:
         (root / "usr" / name).mkdir(parents=True, exist_ok=True)
         (root / name).symlink_to(f"usr/{name}")

@@ -1,8 +1,9 @@
 """Makes the files for a host with Docker Compose or Podman: `compose.yaml`, its `.env`, samples and
 secrets.
 
-The files are templates in `deploy/compose`; `@NAME@` in them is filled in. All passwords come from
-one seed, so that a second run writes a missing file as it was. Knows no container.
+The files are templates in `deploy/compose`, with placeholders such as `@NAME@`. All passwords are
+derived from one seed, so that a second run writes a missing file with the same content as before.
+No container is started or contacted.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ TEMPLATES = PACKAGES / "deploy/compose"
 KEYS = "secrets/keys"
 SEED = "secrets/seed"
 USER = 20102
-"""The containers' user if root writes the files, since the services should not run as root."""
+"""The id of the user that the containers run as if root runs `sluice init`, since the services
+should not run as root."""
 # Template: where it goes. The agent and the documents are samples.
 PLACES = {
     "compose.yaml": "compose.yaml",
@@ -71,8 +73,8 @@ PRIVATE = (
 
 
 def prepare(folder: Path) -> bytes:
-    """Make the private folders and the seed of all passwords. Returns the seed. Raises
-    `CannotWrite` or `OSError`."""
+    """Create the private folders and the seed of all passwords, unless they exist. Returns the
+    seed. Raises `CannotWrite` or `OSError`."""
     folder.mkdir(parents=True, exist_ok=True)
     for name in PRIVATE:
         (folder / name).mkdir(mode=0o700, exist_ok=True)
@@ -81,7 +83,7 @@ def prepare(folder: Path) -> bytes:
 
 
 def files(seed: bytes) -> Iterator[NewFile]:
-    """Yield the files of an installation with this seed."""
+    """Yield all files of an installation, with passwords derived from `seed`."""
     for name, place in PLACES.items():
         yield NewFile(place, _filled((TEMPLATES / name).read_text("utf-8"), seed))
     sample = PACKAGES / "policies/definitions/default/retail/customer_support.yaml"
@@ -93,7 +95,7 @@ def files(seed: bytes) -> Iterator[NewFile]:
 
 
 def hand_over(folder: Path) -> None:
-    """Give the containers' user its files, if root has written them."""
+    """Make the containers' user the owner of the files that it needs, if root has written them."""
     if os.geteuid() != 0:
         return
     for name in ("secrets", "data"):
@@ -130,7 +132,7 @@ def _version() -> str:
 
 
 def next_steps(folder: Path) -> str:
-    """Return the next steps of the operator, as commands to paste."""
+    """Return the operator's next steps as text, with commands to paste."""
     return f"""\
 Next steps (`podman-compose` takes the same words):
 

@@ -1,4 +1,5 @@
-"""Writes new files with their modes, and leaves existing ones alone. Knows no target."""
+"""Writes new files with their modes, and leaves existing files alone. Knows nothing of systemd or
+Compose."""
 
 from __future__ import annotations
 
@@ -8,11 +9,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 SECRET, PUBLIC = 0o600, 0o644
-"""The modes of files: with secrets in them, or read by a service that has a user of its own."""
+"""The modes of files: `SECRET` for files with secrets, `PUBLIC` for files that a service reads as a
+user of its own."""
 
 
 class NewFile(NamedTuple):
-    """A file to write below the target's folder."""
+    """A file to write. `path` is relative to the folder of the installation."""
 
     path: str
     content: str
@@ -24,8 +26,8 @@ class CannotWrite(Exception):
 
 
 def write(folder: Path, files: Iterable[NewFile]) -> list[tuple[Path, bool]]:
-    """Write those of `files` that don't exist. Returns every path, and whether it was written.
-    Raises `CannotWrite`; files written before that stay, and a second run continues there."""
+    """Write those of `files` that don't exist. Returns each path, with True if it was written.
+    Raises `CannotWrite`; the files written before stay, and a second run continues from there."""
     return [(folder / file.path, _write(folder / file.path, file)) for file in files]
 
 

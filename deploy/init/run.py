@@ -1,9 +1,7 @@
-"""The command `sluice init --target systemd|compose --dir DIR`.
+"""The commands `sluice init --target systemd|compose --dir DIR` and `sluice provision`.
 
-The command `sluice provision`: the sample agent, its key and its sidecar's, created once.
-
-A service of `deploy/compose/compose.yaml` runs it. Knows the options; the steps are in
-`deploy.local.provision`.
+`sluice provision` creates the sample agent, its key and its sidecar's key, once. A service of
+`deploy/compose/compose.yaml` runs it. The steps are in `deploy.local.provision`.
 """
 
 from __future__ import annotations
@@ -27,7 +25,8 @@ TENANT = "default"
 
 
 def provision(arguments: list[str], environ: Mapping[str, str]) -> int:
-    """Create what is missing. Returns 0, 1 for a failure, 2 for unusable arguments."""
+    """Run `sluice provision`: create the sample agent and the keys that are missing. Returns 0, 1
+    for a failure, 2 for unusable arguments."""
     parser = argparse.ArgumentParser(
         prog="sluice provision",
         description="Registers and approves the sample agent `agt_support`, and writes `agent.key` "
@@ -58,8 +57,9 @@ TARGETS = ("systemd", "compose")
 
 
 def init(arguments: list[str], program: Path | None = None) -> int:
-    """Write the missing files. `program` is the `sluice` that the units run, by default the one of
-    this environment. Returns 0, 1 for a failure, 2 for arguments that can't be used."""
+    """Run `sluice init`: write the files that are missing. `program` is the path of the `sluice`
+    that the systemd units run, by default the one of this environment. Returns 0, 1 for a failure,
+    2 for unusable arguments."""
     parser = argparse.ArgumentParser(
         prog="sluice init",
         description="Writes the configuration and keys of an installation. An existing file is "
@@ -107,14 +107,16 @@ def init(arguments: list[str], program: Path | None = None) -> int:
 
 
 def _own_program() -> Path:
-    """Return this environment's `sluice`, by the path that it was called by if that leads to it: an
-    upgrade replaces a link such as `/opt/sluice`, and the units should follow that."""
+    """Return the path of this environment's `sluice`. If the command was called through a link such
+    as `/opt/sluice`, the link is returned: an upgrade replaces the link, and the units should
+    follow it."""
     own, called = Path(sysconfig.get_path("scripts"), "sluice"), Path(sys.argv[0]).absolute()
     return called if own.exists() and called.exists() and called.samefile(own) else own
 
 
 def _make_keys(folder: Path) -> int:
-    """Have the control API make the keys, since it knows their forms. Returns its exit code."""
+    """Create the keys by running the control API's `make-keys`, which knows their formats. Returns
+    its exit code."""
     command = module_command("control_api", "make-keys", "--dir", str(folder))
     # Settings of another installation, in this environment, don't matter to its keys.
     clean = {name: text for name, text in os.environ.items() if not name.startswith("SLUICE_")}

@@ -1,7 +1,8 @@
 """Makes the files for a host with systemd: units, settings, and the keys of the control API.
 
-The files are templates in `deploy/systemd`; only the path of the `sluice` program is filled in.
-Knows no control API: the sidecar's keys come from a running one, as the next steps say.
+The files are templates in `deploy/systemd`; only the path of the `sluice` program is filled in. The
+keys of the sidecar and the agent are not made here: a running control API creates them, as the next
+steps say.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from deploy.init.files import PUBLIC, SECRET, NewFile
 
 TEMPLATES = Path(__file__).resolve().parent.parent / "systemd"
 PROGRAM = "/opt/sluice/bin/sluice"
-"""The path that the templates have."""
+"""The path of `sluice` in the templates, which is replaced by the real one."""
 KEYS = "etc/sluice/keys"
 SIDECAR = "etc/sluice/sidecars/agent"
 # Template: where it goes, with which mode.
@@ -36,7 +37,7 @@ def files(program: Path) -> list[NewFile]:
 
 
 def complaint(program: Path) -> str | None:
-    """Return the reason why the units could not run `program`; None if they can."""
+    """Return the reason why the units can't run `program`; None if they can."""
     if any(program.is_relative_to(folder) for folder in HIDDEN):
         return f"the units hide the folder of `{program}` from the services"
     # systemd splits a command line at spaces, and expands `%` and `$`.
@@ -46,8 +47,8 @@ def complaint(program: Path) -> str | None:
 
 
 def next_steps(folder: Path, program: Path) -> str:
-    """Return the next steps of the operator, as commands to paste. They work as they are with the
-    defaults."""
+    """Return the operator's next steps as text, with commands to paste. With the default settings
+    the commands work without changes."""
     copied = f"# {folder} stands for /: cp -a {quote(str(folder))}/. /\n"
     moved = "" if folder == Path("/") else copied
     return f"""\

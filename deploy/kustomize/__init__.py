@@ -1,1 +1,1 @@
-"""The manifests for kustomize, rendered from the chart."""
+"""Renders the manifests for kustomize from the Helm chart."""

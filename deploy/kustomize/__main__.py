@@ -24,7 +24,8 @@ _HEAD = "# Rendered from deploy/helm/sluice by `python -m deploy.kustomize`. Don
 
 
 def rendered(base: str, helm: str = "helm") -> str:
-    """Return the manifests of a base. Raises `CalledProcessError` if the chart does not render."""
+    """Return the Kubernetes manifests of a base as YAML. Raises `CalledProcessError` if the chart
+    does not render."""
     values = [f"--values={path}" for path in BASES[base]]
     command = [helm, "template", "sluice", str(CHART), f"--namespace={NAMESPACE}", "--no-hooks"]
     # Without hooks the jobs are plain objects: kustomize knows no order of a roll-out.
@@ -35,7 +36,8 @@ def rendered(base: str, helm: str = "helm") -> str:
 
 
 def main(arguments: list[str]) -> int:
-    """Write the bases. With `--check`, return 1 if a file differs from what the chart renders."""
+    """Write the manifests of all bases. With `--check`, only compare them, and return 1 if a file
+    differs from what the chart renders."""
     parser = argparse.ArgumentParser(prog="python -m deploy.kustomize", description=__doc__)
     parser.add_argument("--check", action="store_true", help="compare instead of writing")
     parser.add_argument("--helm", default="helm", help="the program (default: from the PATH)")

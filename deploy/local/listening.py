@@ -1,11 +1,12 @@
-"""Finds out whether a process that was started here is the one that listens on an address.
+"""Finds out whether a child process of `sluice up` is the one that listens on an address. Also
+determines the address of the console.
 
 The server that answers at an address need not be the child that was told to listen there: another
 program may have bound the port first. Linux tells the owner: /proc/net/tcp has the inode of each
 listening socket, and /proc/PID/fd those of each process.
 
-The address of the console of `sluice up`, under the host name that the control API has made for
-itself: browsers send a host's cookies to all its ports, so no other program may share its host.
+The console has a host name of its own, which the control API has chosen: browsers send a host's
+cookies to all its ports, so no other program may share the host.
 """
 
 from __future__ import annotations
@@ -27,18 +28,19 @@ LISTEN = "0A"
 
 
 class Listener(Enum):
-    """The listener on an address."""
+    """The kind of process that listens on an address: none, one of the launcher's children, another
+    program, or unknown."""
 
     NONE = "none"
     OURS = "ours"
     ANOTHER = "another"
     UNKNOWN = "unknown"
-    """The system doesn't tell: it is not Linux, or /proc is hidden."""
+    """The system doesn't tell, because it is not Linux or /proc is hidden."""
 
 
 def listener(address: Address, session: int) -> Listener:
-    """Return the listener on `address`: a process of the session with this id, or another
-    process."""
+    """Return which kind of process listens on `address`. A child's processes are those of the
+    session with the id `session`."""
     try:
         listening = set(_listening(address))
         if not listening:
@@ -49,8 +51,8 @@ def listener(address: Address, session: int) -> Listener:
 
 
 def _listening(address: Address) -> Iterator[str]:
-    """Yield the inodes of the sockets that listen on the address, or on its port at every
-    address."""
+    """Yield the inodes of the sockets that listen on the address, or on its port at all
+    addresses."""
     found = socket.getaddrinfo(*address, type=socket.SOCK_STREAM)
     hosts = {ipaddress.ip_address(str(each[4][0])) for each in found}
     # Only of the same version: a server at `::` need not take part in IPv4. If it does, the child
@@ -68,7 +70,7 @@ def _listening(address: Address) -> Iterator[str]:
 
 
 def _host(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
-    """Return an address in the form of /proc/net/tcp: words of 32 bits, each in this machine's byte
+    """Parse an IP address as /proc/net/tcp writes it: words of 32 bits, each in this machine's byte
     order."""
     words = [int(text[at : at + 8], 16) for at in range(0, len(text), 8)]
     return ipaddress.ip_address(b"".join(word.to_bytes(4, sys.byteorder) for word in words))
@@ -92,12 +94,12 @@ def _inode(file: Path) -> Iterator[str]:
 
 
 FILE = "console-host"
-"""The file in which the control API keeps the name, in its data directory."""
+"""The file in the control API's data directory that holds the console's host name."""
 
 
 def console_url(environ: Mapping[str, str], data_dir: Path, listen: Address) -> str | None:
-    """Return the console's address; None if the settings in `environ` say where it is, or it has
-    none."""
+    """Return the address of the console at its own host name; None if `SLUICE_CONSOLE_URL` gives
+    another address, or if the console has no host name because it is switched off."""
     if environ.get("SLUICE_CONSOLE_URL"):
         return None
     try:

@@ -1,4 +1,5 @@
-"""Chooses free ports, reports taken ones, and holds each until just before its child starts."""
+"""Chooses free ports, reports taken ones, and keeps each port bound until just before the child
+process that uses it starts."""
 
 from __future__ import annotations
 
@@ -19,12 +20,12 @@ OWNERS = {
 }
 EPHEMERAL_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")  # holds for IPv6 too
 USUAL_EPHEMERAL = 32768
-"""The first ephemeral port if the system doesn't tell it: Linux's default; other systems begin
-higher (IANA recommends 49152, RFC 6335, section 6)."""
+"""The first ephemeral port to assume if the system doesn't tell it: Linux's default; other systems
+begin higher (IANA recommends 49152, RFC 6335, section 6)."""
 LOWEST = 10_000
-"""The lowest port to choose: most services that people know by their port have a lower one."""
+"""The lowest port to choose. Most well-known services have a lower one."""
 TRIES = 200
-"""The most ports to try."""
+"""The most ports to try for one address."""
 
 
 class PortsTaken(Exception):
@@ -32,7 +33,8 @@ class PortsTaken(Exception):
 
 
 class HeldPorts:
-    """The settings with every port chosen, and a bound socket for each of the addresses."""
+    """Bound sockets that keep the ports of all addresses from other programs. `settings` are the
+    settings with the chosen ports in place of port 0."""
 
     def __init__(
         self, settings: UpSettings, sockets: dict[str, socket.socket], *, by_make: bool
@@ -42,12 +44,14 @@ class HeldPorts:
         self._by_make = by_make
 
     def release(self, *names: str) -> None:
-        """Let the child that is about to start bind these addresses."""
+        """Close the sockets of these addresses, so that a child can bind them. `names` are names of
+        settings."""
         for name in names:
             self._sockets[name].close()
 
     def check_free(self, *names: str) -> None:
-        """Raise `PortsTaken` if a server listens on one of these released addresses."""
+        """Raise `PortsTaken` if a server now listens on one of these addresses, which were released
+        before."""
         addresses = self.settings.addresses()
         complaints = []
         for name in names:
@@ -60,7 +64,8 @@ class HeldPorts:
             raise PortsTaken(_advice(complaints, by_make=self._by_make))
 
     def taken(self, name: str) -> PortsTaken:
-        """Return the error that says that another program listens on this released address."""
+        """Return the error which says that another program listens on this address, which was
+        released before."""
         problem = OSError(errno.EADDRINUSE, "another program listens there")
         complaint = _complaint(name, self.settings.addresses()[name], problem)
         return PortsTaken(_advice([complaint], by_make=self._by_make))
@@ -68,9 +73,9 @@ class HeldPorts:
 
 @contextlib.contextmanager
 def hold_ports(settings: UpSettings, *, by_make: bool = False) -> Iterator[HeldPorts]:
-    """Bind every address, and choose a free port for each that has port 0. Raises `PortsTaken`,
-    whose message names all addresses that can't be bound, and what to run instead: `make` if it
-    runs this."""
+    """Bind every address inside the `with` block; an address with port 0 gets a free port. Raises
+    `PortsTaken`, whose message names all addresses that can't be bound, and the command to run
+    instead; with `by_make` this is a `make` command."""
     with contextlib.ExitStack() as stack:
         addresses = settings.addresses()
         sockets: dict[str, socket.socket] = {}
@@ -134,9 +139,9 @@ def _bind(held: socket.socket, address: Address) -> int:
 
 
 def _candidates() -> Iterable[int]:
-    """Return some ports below the ephemeral range, which is where the system takes the local ports
-    of outgoing connections from. Such a connection could take the port between its release and the
-    child's bind, and the launcher would then ask a stranger whether it is ready."""
+    """Return some random ports below the ephemeral range, from which the system takes the local
+    ports of outgoing connections. Such a connection could take the port between its release and the
+    child's bind, and the launcher would then ask another program whether it is ready."""
     try:
         first = int(EPHEMERAL_RANGE.read_text().split()[0])
     except (OSError, ValueError, IndexError):

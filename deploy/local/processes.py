@@ -1,14 +1,13 @@
-"""Starts, watches and stops the child processes of `sluice up`.
+"""Starts, watches and stops the child processes of `sluice up`, and shows the warnings and errors
+in their logs on the terminal.
 
 Each child has its own session, so that Ctrl-C in the terminal reaches only the launcher, which
-stops the children in order. No child outlives the launcher: if it is killed, the kernel sends them
-SIGTERM (PR_SET_PDEATHSIG, on Linux) and they drain by themselves.
-
-Reads a child's log and passes warnings and errors on to the terminal.
+stops the children in order. No child outlives the launcher: if the launcher is killed, the kernel
+sends the children SIGTERM (PR_SET_PDEATHSIG, on Linux) and they drain by themselves.
 
 The services write one entry per line, as JSON or, with `SLUICE_LOG_FORMAT=text`, as text
-(`control_api/README.md`, "Log"). Lines in other forms, such as the sample data source's, are not
-passed on.
+(`control_api/README.md`, "Log"). Lines in other forms, such as those of the sample data source, are
+not shown.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ _UNSAFE = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-
 
 
 class LogTail:
-    """Reads a child's log, each time from where it stopped before. `name` is the child's."""
+    """Reads a child's log from where the last call stopped. `name` is the child's name."""
 
     def __init__(self, name: str, log: Path) -> None:
         self._name = name
@@ -60,8 +59,8 @@ class LogTail:
 
 
 def readable(line: str) -> list[str]:
-    """Return a line of a child's log in readable form: an entry with its trace, or the line
-    unchanged."""
+    """Return a line of a child's log as lines for people: a JSON entry becomes its level and
+    message, followed by its traceback; any other line stays as it is."""
     level, message = _entry(line)
     if not level or _TEXT.fullmatch(line):
         return [line]  # readable as it is
@@ -79,7 +78,8 @@ def _safe(text: str) -> str:
 
 
 def _entry(line: str) -> tuple[str, str]:
-    """Return level and message; two empty strings if the line is not a service's entry."""
+    """Return the level and message of a log line; two empty strings if the line is not an entry of
+    a service."""
     if match := _TEXT.fullmatch(line):
         return match["level"].lower(), match["message"]
     try:
@@ -107,7 +107,8 @@ class ProcessFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Child:
-    """A child's name, its process, its log, and the seconds that it may take to drain."""
+    """A child process of the launcher. `drain_seconds` is the time that it gets to finish after
+    SIGTERM."""
 
     name: str
     process: subprocess.Popen[bytes]
@@ -117,8 +118,8 @@ class Child:
 
 
 class ChildProcesses:
-    """The children, in the order in which they were started. Leaving the `with` block stops them in
-    reverse order.
+    """The launcher's child processes, in the order in which they were started. Leaving the `with`
+    block stops them in reverse order.
 
     Use it in the main thread: PR_SET_PDEATHSIG is tied to the thread that started a child.
     """
@@ -128,7 +129,7 @@ class ChildProcesses:
         self._children: list[Child] = []
         self._signals: list[int] = []
         self.killed: list[str] = []
-        """The names of the children that did not drain in time."""
+        """The names of the children that were killed because they did not drain in time."""
 
     def __enter__(self) -> ChildProcesses:
         self.logs.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -152,7 +153,8 @@ class ChildProcesses:
         *,
         discard_output: bool = False,
     ) -> None:
-        """Start a child that writes to `<logs>/<name>.log`, and keep the log of the run before.
+        """Start a child that writes its output to `<logs>/<name>.log`. The log of the run before is
+        kept as `.log.1`.
 
         `discard_output` drops the child's standard output, which may contain secrets.
         """
@@ -173,13 +175,14 @@ class ChildProcesses:
         self._children.append(Child(name, process, log, LogTail(name, log), drain_seconds))
 
     def pid(self, name: str) -> int:
-        """Return the process id of the child `name`, which is its session's id too."""
+        """Return the process id of the child `name`, which is also the id of its session."""
         (pid,) = (child.process.pid for child in self._children if child.name == name)
         return pid
 
     def wait_ready(self, name: str, ready: Callable[[], bool], seconds: float) -> None:
-        """Return when `ready()` is true. Raises `StopRequested` on a signal, and `ProcessFailed` if
-        any child ends, or if `seconds` pass: its message then shows the log of the child `name`."""
+        """Wait until `ready()` returns true. Raises `StopRequested` on a signal, and
+        `ProcessFailed` if any child ends or if `seconds` pass; in the latter case the message shows
+        the log of the child `name`."""
         deadline = time.monotonic() + seconds
         while not ready():
             self._poll()
@@ -191,13 +194,15 @@ class ChildProcesses:
             time.sleep(PAUSE)
 
     def watch(self) -> None:
-        """Raise `StopRequested` on a signal, or `ProcessFailed` when a child ends."""
+        """Watch the children until a signal arrives or one of them ends. Raises `StopRequested` or
+        `ProcessFailed`; never returns."""
         while True:
             self._poll()
             time.sleep(PAUSE)
 
     def ended(self) -> str | None:
-        """Return a description of the first child that has ended; None while all run."""
+        """Return a message about the first child that has ended, with the last lines of its log;
+        None while all children run."""
         # The first in order of start: the others may have ended because of it.
         for child in self._children:
             if (code := child.process.poll()) is not None:
@@ -217,7 +222,7 @@ class ChildProcesses:
             raise ProcessFailed(problem)
 
     def _print_new_lines(self) -> None:
-        """Print new warnings and errors of the children."""
+        """Print the children's warnings and errors since the last call."""
         for child in self._children:
             for line in child.tail.read_new():
                 print(line, file=sys.stderr, flush=True)
@@ -228,8 +233,8 @@ class ChildProcesses:
         self._signals.append(number)
 
     def _stop(self, child: Child) -> None:
-        """Send SIGTERM, wait for the child to drain, and kill it if that takes too long. A second
-        Ctrl-C kills it at once."""
+        """Send the child SIGTERM, wait for it to drain, and kill it if that takes too long. A
+        second Ctrl-C kills it at once."""
         child.process.send_signal(signal.SIGTERM)  # no effect if it has ended
         deadline = time.monotonic() + child.drain_seconds
         while child.process.poll() is None:
@@ -243,7 +248,8 @@ class ChildProcesses:
 
 
 def _die_with(launcher: int) -> None:
-    """Ask the kernel for a SIGTERM when the launcher dies. Runs in the child before `exec`."""
+    """Ask the kernel to send this process SIGTERM when the launcher dies. Runs in the child before
+    `exec`."""
     if _LIBC is not None:
         _LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
         if os.getppid() != launcher:

@@ -1,7 +1,8 @@
 """Creates the sidecar's key, the agent's key and the agent, through the control API's public
 routes.
 
-Stores the ids of the keys and the agent in `up.json` in the data directory, for the next start.
+The ids of the keys and of the agent are stored in `up.json` in the data directory, for the next
+start.
 """
 
 from __future__ import annotations
@@ -24,16 +25,18 @@ KEYS = {
 
 
 class FirstStart(NamedTuple):
-    """The file that the control API writes at its first start, when its store is empty."""
+    """The content of `first-start.json`, which the control API writes when it starts with an empty
+    store."""
 
     tenant_id: str
     admin_key: str
     superadmin_key: str | None
-    """The superadmin's key; None if the operator chose it (`SLUICE_SUPERADMIN_KEY`)."""
+    """The superadmin's key; None if the operator set it (`SLUICE_SUPERADMIN_KEY`), so that it is
+    not in the file."""
 
     @classmethod
     def read(cls, data_dir: Path) -> FirstStart | None:
-        """Return the file's content, or None if the operator has removed the file."""
+        """Read the file in the data directory; None if the operator has removed it."""
         try:
             found = json.loads((data_dir / "first-start.json").read_text())
         except FileNotFoundError:
@@ -47,7 +50,8 @@ class AdminKeyMissing(Exception):
 
 def provision(control: ControlApiClient, first: FirstStart | None, data_dir: Path) -> str:
     """Create the keys and the agent if they are missing, and return the agent's key. Raises
-    `AdminKeyMissing` if something is missing and `first` is None."""
+    `AdminKeyMissing` if something is missing and `first` is None, since only an admin key can
+    create it."""
     state = data_dir / "up.json"
     if first is None:
         if not all((data_dir / file).exists() for file in (*KEYS, "up.json")):
@@ -88,8 +92,8 @@ def _agent(control: ControlApiClient) -> Any:
 
 
 def _approve(control: ControlApiClient) -> None:
-    """Register the agent if it is missing, and approve it from the status that an earlier start
-    left."""
+    """Register the agent if it is missing, and approve it. If an earlier start was interrupted,
+    continue from the agent's current status."""
     registration = {
         "agent_id": AGENT_ID,
         "agent_role": ROLE,
@@ -106,7 +110,7 @@ def _approve(control: ControlApiClient) -> None:
 
 
 def write_private(path: Path, text: str) -> None:
-    """Write a file atomically, readable only by its owner."""
+    """Write a file atomically, and let only its owner read it."""
     # A key file that a crash cut short would look like a key. A crash may leave only the new file
     # behind, which the next start replaces.
     new = path.with_name(path.name + ".new")

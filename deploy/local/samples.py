@@ -1,8 +1,7 @@
-"""The content of the sample data source: one small collection for each sensitivity.
+"""The content of the sample data source: one small collection for each sensitivity. Also chooses
+the folder of policy files for `sluice up`.
 
 The embeddings are fixed, four numbers each, so that no model has to be downloaded.
-
-Chooses the folder of policy files for `sluice up`, and copies an installed Sluice's samples.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ DATABASE = "/api/v2/tenants/default_tenant/databases/default_database"
 
 
 class SampleCollection(NamedTuple):
-    """A collection of the sample source. Policies refer to it by the same name."""
+    """A collection of the sample data source. Policies refer to it by its name."""
 
     name: str
     sensitivity: str
@@ -63,11 +62,12 @@ COLLECTIONS = (
     ),
 )
 NEAREST = [1.0, 0.0, 0.0, 0.0]
-"""An embedding for queries: each collection's first document is the nearest to it."""
+"""An embedding to query with: in each collection, the first document is the nearest to it."""
 
 
 def seed(chroma: ControlApiClient) -> int:
-    """Create the missing collections and fill the empty ones. Returns the number filled."""
+    """Create the collections that are missing and fill those that are empty. Returns the number of
+    collections filled."""
     filled = 0
     for collection in COLLECTIONS:
         # Idempotent: the collections of an earlier start are found again.
@@ -96,8 +96,9 @@ PACKAGED = PACKAGES / "policies" / "definitions"
 
 
 def policy_folder(environ: Mapping[str, str], data_dir: Path) -> Path:
-    """Return the folder in `SLUICE_POLICY_DIR`, else the samples: those of the checkout, or a copy
-    of the installed ones in the data directory."""
+    """Return the folder of policy files: the one in `SLUICE_POLICY_DIR`, else that of the samples.
+    These are used in place in a checkout, and copied to the data directory from an installed
+    Sluice."""
     if given := environ.get("SLUICE_POLICY_DIR"):
         return Path(given)
     # An upgrade replaces installed files, and their folder may be read-only: a copy can be edited.
@@ -105,7 +106,8 @@ def policy_folder(environ: Mapping[str, str], data_dir: Path) -> Path:
 
 
 def copy_samples(folder: Path) -> Path:
-    """Copy the sample policies to `folder`, unless it exists: then someone may have edited it."""
+    """Copy the sample policies to `folder`, and return it. If the folder exists, nothing is copied,
+    since someone may have edited the files."""
     if not folder.exists():
         # If we die before the rename, the next start copies again.
         unfinished = folder.with_name(f"{folder.name}.new")

@@ -1,4 +1,4 @@
-"""The settings of `sluice up`, each with its meaning. Opens nothing."""
+"""The settings of `sluice up`, each with its meaning. Opens no file and no port."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ ENVIRONMENT = {
     "source_listen": "SLUICE_UP_SOURCE_LISTEN",
     "chroma_listen": "SLUICE_UP_CHROMA_LISTEN",
 }
-"""The environment variable of each setting. It is the service's own variable if there is one."""
+"""The environment variable of each setting. A setting that a service has too uses that service's
+variable."""
 
 MEANINGS = {
     "data_dir": "the directory of database, spool, keys, samples and logs",
@@ -39,11 +40,11 @@ MEANINGS = {
     "source_listen": "the sample data source as agents see it, behind the sidecar",
     "chroma_listen": "the sample data source itself",
 }
-"""The text of each setting in `sluice up --help`."""
+"""The help text of each setting in `sluice up --help`."""
 
 TLS = ("SLUICE_TLS_CERTIFICATE", "SLUICE_TLS_KEY", "SLUICE_TLS_CLIENT_CA")
-"""TLS settings of the control API. `sluice up` refuses them, because the launcher and its sidecar
-could not verify the certificate."""
+"""The TLS settings of the control API. `sluice up` refuses them, because the launcher and its
+sidecar could not verify the certificate."""
 
 DATA_DIR = ".sluice"
 PORTS = {
@@ -70,7 +71,7 @@ class UpSettings:
     """The address of the sample data source itself."""
 
     def addresses(self) -> dict[str, Address]:
-        """Return the four addresses, by the names of their fields."""
+        """Return the four addresses to listen on, by the names of their fields."""
         return {
             field.name: value
             for field in fields(self)
@@ -81,9 +82,9 @@ class UpSettings:
 def read(
     options: Mapping[str, str | None], environ: Mapping[str, str], *, free_ports: bool = False
 ) -> UpSettings:
-    """Read each setting from its option, else from the environment, else take the default. With
-    `free_ports`, an address without an option gets port 0. Raises `UnusableSettings` with every
-    complaint."""
+    """Read each setting from its option, else from the environment, else use the default. With
+    `free_ports`, an address whose option is not given gets port 0, which stands for a free port.
+    Raises `UnusableSettings` with every complaint."""
     # An empty variable counts as absent.
     given = {name: options.get(name) or environ.get(ENVIRONMENT[name]) for name in ENVIRONMENT}
     complaints: list[str] = []
@@ -108,7 +109,8 @@ def read(
 
 
 def option(name: str) -> str:
-    """Return the option of a setting: `--control-listen` for `control_listen`."""
+    """Return the name of a setting's command-line option: `--control-listen` for
+    `control_listen`."""
     return f"--{name.replace('_', '-')}"
 
 

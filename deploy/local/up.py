@@ -1,10 +1,11 @@
-"""The sequence of `sluice up`: three processes, arranged on one machine as in production.
+"""Runs the sequence of `sluice up`: three processes on one machine, arranged as in production.
 
-It starts the sample source and the control API, creates the sidecar's key and the agent through the
-control API, and then starts the sidecar. It stops them in reverse order, so that the control API
-still receives the sidecar's last records.
+It starts the sample data source and the control API, creates the sidecar's key and the agent
+through the control API, and then starts the sidecar. It stops them in reverse order, so that the
+control API still receives the sidecar's last records.
 
-Writes the sidecar's settings file at each start, in the form that an operator would write.
+The sidecar's settings file is written at each start, in the form in which an operator would write
+it.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ sources:
 
 
 def write(settings: UpSettings) -> Path:
-    """Write `<data dir>/sidecar.yaml`, and return its path."""
+    """Write the sidecar's settings file, `<data dir>/sidecar.yaml`, and return its path."""
     database = f"chroma://{ALIAS}/default_tenant/default_database"
     names = [
         f"      {database}/{each.name}: {{source_id: {each.name}, sensitivity: {each.sensitivity}}}"
@@ -87,10 +88,11 @@ PORTS = {
     "control API": ("control_listen",),
     "sidecar": ("sidecar_listen", "source_listen"),
 }
-"""The addresses on which each child listens; the first one tells whether it is ready."""
+"""The names of the address settings on which each child listens. The launcher asks the first one
+whether the child is ready."""
 REQUEST_SECONDS = 10.0
-"""The seconds that a readiness request may wait. A child that accepts it and doesn't respond delays
-Ctrl-C for as long."""
+"""The timeout of a readiness request, in seconds. A child that accepts the request and doesn't
+respond delays Ctrl-C for that long."""
 
 
 class DataDirInUse(Exception):
@@ -98,7 +100,8 @@ class DataDirInUse(Exception):
 
 
 def up(options: Mapping[str, str | None], *, free_ports: bool = False) -> int:
-    """Run until Ctrl-C. Returns 0 if that stopped it, 1 for a failure, 2 for unusable settings."""
+    """Run Sluice until Ctrl-C. Returns 0 if Ctrl-C stopped it, 1 for a failure, 2 for unusable
+    settings."""
     try:
         settings = read(options, os.environ, free_ports=free_ports)
         # Take the lock before the ports: if another launcher has both, the lock's error says more.
@@ -173,8 +176,8 @@ def _start(children: ChildProcesses, held: HeldPorts) -> None:
 
 
 def _sign_in_link(settings: UpSettings, first: FirstStart | None) -> str | None:
-    """Return a link to the console that works once. None without the admin's key, or if the console
-    is switched off."""
+    """Return a link that signs a browser in to the console once. Returns None if there is no admin
+    key, or if the console is switched off."""
     if first is None:
         return None
     try:
@@ -187,8 +190,8 @@ def _sign_in_link(settings: UpSettings, first: FirstStart | None) -> str | None:
 
 
 def _await(children: ChildProcesses, held: HeldPorts, name: str, path: str) -> None:
-    """Return when the child listens on all its ports and a GET of `path` at the first succeeds.
-    Raises `PortsTaken` if another program has got one of the ports."""
+    """Wait until the child listens on all its ports and a GET of `path` at the first one succeeds.
+    Raises `PortsTaken` if another program has bound one of the ports."""
     addresses, ports = held.settings.addresses(), PORTS[name]
     connection = _connection(addresses[ports[0]])
 
@@ -242,8 +245,9 @@ def _control(settings: UpSettings) -> dict[str, str]:
 
 
 def _environ(*prefixes: str, without: tuple[str, ...] = ()) -> dict[str, str]:
-    """Return the environment for a child. Of Sluice's variables, it has only those that begin with
-    one of `prefixes` and with none of `without`: no child gets another's secrets."""
+    """Return the environment for a child. Of the `SLUICE_` variables it contains only those that
+    begin with one of `prefixes` and with none of `without`, so that no child gets another's
+    secrets."""
 
     def included(name: str) -> bool:
         if name.startswith("SLUICE_"):
@@ -255,7 +259,8 @@ def _environ(*prefixes: str, without: tuple[str, ...] = ()) -> dict[str, str]:
 
 @contextlib.contextmanager
 def _lock(data_dir: Path) -> Iterator[None]:
-    """Lock the data directory, so that no second `sluice up` writes to its files."""
+    """Lock the data directory inside the `with` block, so that no second `sluice up` writes to its
+    files. Raises `DataDirInUse` if another one holds the lock."""
     data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     with (data_dir / "up.lock").open("w") as lock:
         try:

@@ -1,4 +1,5 @@
-"""The text that `sluice up` prints when everything is up: addresses, keys, commands to paste."""
+"""Formats the text that `sluice up` prints when everything is up: addresses, keys, and commands to
+paste."""
 
 from __future__ import annotations
 
@@ -74,7 +75,9 @@ JSON = "application/json"
 
 
 class WelcomeKeys(NamedTuple):
-    """The three keys as the text shows them, and two of them as the commands send them."""
+    """The three keys as the welcome text shows them: `agent`, `admin` and `superadmin`.
+    `send_agent` and `send_admin` stand in its commands, and may be shell expressions that read a
+    file."""
 
     agent: str
     admin: str
@@ -84,15 +87,15 @@ class WelcomeKeys(NamedTuple):
 
 
 def shown_keys(agent_key: str, first: FirstStart | None) -> WelcomeKeys:
-    """Return the keys themselves, for the terminal of the person who started Sluice."""
+    """Return the keys themselves, for output to the terminal of the person who started Sluice."""
     admin = first.admin_key if first else KEPT_ELSEWHERE
     superadmin = (first and first.superadmin_key) or KEPT_ELSEWHERE
     return WelcomeKeys(agent_key, admin, superadmin, agent_key, admin)
 
 
 def hidden_keys(data_dir: Path, first: FirstStart | None) -> WelcomeKeys:
-    """Return the names of the keys' files, for output that may go to a log (`CONTRACT.md`, First
-    start). The commands read the keys from these files."""
+    """Return the names of the keys' files in place of the keys, for output that may go to a log
+    (`control_api/CONTRACT.md`, First start). The commands then read the keys from these files."""
     agent, file = data_dir / "agent.key", data_dir / "first-start.json"
     # The shell reads the file when the command runs, so the text itself holds no secret.
     read_agent = f"$(cat {shlex.quote(str(agent))})"
@@ -106,8 +109,9 @@ def hidden_keys(data_dir: Path, first: FirstStart | None) -> WelcomeKeys:
 
 
 def console(settings: UpSettings, address: str | None, link: str | None) -> str:
-    """Return the lines about the console. `address` is its own, None if the settings give another;
-    `link` signs a browser in, once: for a terminal."""
+    """Return the lines of the welcome text about the console. `address` is its address at its own
+    host name, None if the settings give another address. `link` signs a browser in once; it may be
+    shown only on a terminal."""
     plain = address or os.environ.get("SLUICE_CONSOLE_URL") or f"http://{settings.control_listen}"
     shown = f"{plain}/console   the console"
     if link is not None:
@@ -121,8 +125,8 @@ def console(settings: UpSettings, address: str | None, link: str | None) -> str:
 def text(
     settings: UpSettings, keys: WelcomeKeys, policies: str, console: str, *, own: bool = False
 ) -> str:
-    """Format what `sluice up` prints. `console` says where the console is; `own` that the policies
-    are not the samples."""
+    """Format the welcome text. `console` are the lines about the console; `own` says that the
+    policies are not the samples."""
     return TEXT.format(
         console=console,
         doubt=OWN_POLICIES if own else "",
@@ -149,7 +153,8 @@ def text(
 
 
 def _sluice() -> str:
-    """Return the command of this installation, which need not be on the PATH."""
+    """Return the command that runs this installation's `sluice`, which need not be on the PATH,
+    quoted for a shell."""
     return shlex.quote(_short(str(Path(sysconfig.get_path("scripts"), "sluice"))))
 
 
@@ -160,8 +165,8 @@ def _events(settings: UpSettings, keys: WelcomeKeys) -> str:
 
 
 def _export(settings: UpSettings, keys: WelcomeKeys) -> str:
-    """Return the commands that the guides need for a control API with another address or data
-    directory than they assume; empty for the assumed one."""
+    """Return the commands that set the control API's address and key file for the guides' commands;
+    empty if they are those that the guides assume."""
     file = _admin_file(settings, keys)
     if (settings.control_listen.port, file) == (PORTS["control_listen"], _ASSUMED_FILE):
         return ""
@@ -175,7 +180,8 @@ def _admin_file(settings: UpSettings, keys: WelcomeKeys) -> str:
 
 
 def _query(source: Address, collection: str) -> str:
-    """Return a query with Chroma's own client; only its port points to the sidecar."""
+    """Return a command that queries the data source with Chroma's own client. Only the port leads
+    to the sidecar."""
     return _python(
         "import chromadb; "
         f"kb = chromadb.HttpClient('{source.host}', {source.port}); "
@@ -196,9 +202,9 @@ def _evaluate(sidecar: Address, key: str, source_id: str) -> str:
 
 
 def _request(address: Address, path: str, key: str, body: str | None = None) -> str:
-    """Return a request with `curl` if it is installed, else with Python. `key` is in double quotes,
-    so that it may be a command that reads a file; a key itself has no characters that are special
-    to a shell."""
+    """Return a command that sends a request, with `curl` if it is installed, else with Python.
+    `key` stands in double quotes in it, so it may be a shell expression that reads a file; a key
+    itself has no characters that are special to a shell."""
     url = f"http://{address}{path}"
     # A minimal container may lack curl, but has this Python.
     if shutil.which("curl"):

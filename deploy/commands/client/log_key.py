@@ -1,4 +1,4 @@
-"""`sluice log-key`: the public key that signs the audit trail, for `sluice verify --key`."""
+"""`sluice log-key`: prints the public key that signs the audit trail, for `sluice verify --key`."""
 
 from __future__ import annotations
 

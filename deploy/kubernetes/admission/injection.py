@@ -72,7 +72,7 @@ class Patch:
 
 
 def pointer(path: Path) -> str:
-    """Return the path as a JSON Pointer (RFC 6901)."""
+    """Return the path of keys and indices as a JSON Pointer (RFC 6901)."""
     # `~` first: otherwise the `~` of `~1` would be escaped again.
     return "".join("/" + str(each).replace("~", "~0").replace("/", "~1") for each in path)
 

@@ -232,8 +232,8 @@ class Fragment:
     """The parts that are injected into a pod: containers, volumes, and environment variables."""
 
     mode: str
-    """How connections reach the sidecar. `explicit`: environment variables tell the containers of
-    the proxy. `transparent`: their connections are redirected to it."""
+    """The way in which connections reach the sidecar. `explicit`: environment variables tell the
+    containers of the proxy. `transparent`: their connections are redirected to it."""
     init_containers: tuple[Json, ...]
     """Sluice's init containers in their order: `sluice-init` in transparent mode, and
     `sluice-proxy` unless that is an ordinary container."""

@@ -69,7 +69,8 @@ def account(pod: Json) -> str:
 
 
 def containers(pod: Json) -> list[Json]:
-    """Return all containers of a pod, in the order in which they start."""
+    """Return all containers of a pod: the init containers, then the ordinary and the ephemeral
+    ones."""
     kinds = ("initContainers", "containers", "ephemeralContainers")
     return [each for kind in kinds for each in objects(pod, "spec", kind)]
 

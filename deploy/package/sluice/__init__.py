@@ -1,5 +1,7 @@
-"""Sluice as installed from a wheel: its packages are in `lib`, which is not on Python's path.
+"""Sluice as installed from a wheel. Its packages are in the folder `lib`, which is not on Python's
+import path.
 
-`policies`, `sidecar`, `control_api` and `deploy` are names that other software uses too. Only the
-processes of Sluice put `lib` on their own path, first: so neither hides the other.
+`policies`, `sidecar`, `control_api` and `deploy` are names that other software uses too. Only
+Sluice's own processes put `lib` on their import path, in first place, so that neither hides the
+other's packages.
 """

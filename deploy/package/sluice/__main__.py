@@ -1,5 +1,5 @@
 """Starts the `sluice` command, as the console script or as `python -m sluice`, from a wheel or from
-a checkout. Knows where the packages are, and nothing of the commands."""
+a checkout. Only finds the packages; `deploy.command` knows the commands."""
 
 import sys
 from pathlib import Path
@@ -8,7 +8,7 @@ PACKAGES = Path(__file__).with_name("lib")
 
 
 def main() -> int:
-    """Run the command that the arguments name. Returns its exit code."""
+    """Run the command that the arguments name, and return its exit code."""
     # In a checkout, only the wheel's own files are below this folder; the packages are on the path.
     if (PACKAGES / "deploy").is_dir():
         sys.path.insert(0, str(PACKAGES))

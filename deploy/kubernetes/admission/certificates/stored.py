@@ -1,6 +1,5 @@
 """Parses the Secret that holds the webhook's certificate, and plans the next step of creating and
-renewing it. Also serves the certificate, from this Secret or from files that cert-manager or an
-operator provides.
+renewing it. Also serves the certificate, from this Secret or from files.
 
 A part of the Secret that can't be used counts as absent, so that a damaged Secret heals.
 
@@ -15,8 +14,7 @@ the server certificate, "bundle" the list of authorities that the API server tru
 A crash between two steps loses nothing: the next round, of this replica or another, sees the same
 Secret and configuration and plans the same step.
 
-The certificate can be replaced at any time: each TLS handshake uses the newest one, and connections
-that are open keep theirs.
+A TLS handshake uses the newest certificate, and connections that are open keep theirs.
 """
 
 from __future__ import annotations
@@ -277,8 +275,7 @@ def _owns(certificate: x509.Certificate, key: bytes) -> bool:
 LONGEST_LEAF = dt.timedelta(hours=MAX_LEAF_HOURS)
 SETTLE_SECONDS = 30.0
 """The seconds for which a new authority must have been published before a certificate signed by it
-is served. Every API server learns of a change to the webhook configuration by a watch of its own,
-with some delay."""
+is served: every API server learns of the change by a watch of its own, with some delay."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,9 +289,9 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """Tells whether the webhook configuration trusts the Secret's authorities. `matches` is True if
-    all entries trust exactly the Secret's bundle. `settled` is the number of seconds for which this
-    replica has seen the newest authority there, None if it is not there."""
+    """Tells whether all entries of the webhook configuration trust exactly the Secret's bundle
+    (`matches`), and for how many seconds this replica has seen the newest authority there
+    (`settled`; None if it is not there)."""
 
     matches: bool
     settled: float | None

@@ -30,8 +30,8 @@ AGENT_KEYS: Final = "sluice-agent-"
 
 
 def tokens(view: PodView) -> Iterator[str]:
-    """Yield the volumes with a token for enrolment, which only the sidecar may have: whoever reads
-    it can act as the agent."""
+    """Yield the volumes with a token for enrolment, which only the sidecar may have: anyone who
+    reads it can act as the agent."""
     for volume in view.foreign_volumes:
         for source in objects(mapping(volume, "projected"), "sources"):
             if mapping(source, "serviceAccountToken").get("audience") == AUDIENCE:
@@ -251,7 +251,7 @@ def proc_mounts(view: PodView) -> Iterator[str]:
 
 
 def host_processes(view: PodView) -> Iterator[str]:
-    """Yield the Windows containers that run as processes of the node."""
+    """Yield the Windows containers that run as processes of the node, outside any container."""
     if _host_process(view.security):
         yield POD
     for container in view.foreign:

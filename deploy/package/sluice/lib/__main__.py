@@ -1,7 +1,8 @@
 """Runs one module of an installed Sluice: `python -P …/sluice/lib MODULE ARGUMENT…`.
 
-It stands for `python -m MODULE`, which finds no package that is kept off Python's path. Python puts
-the folder that it runs first on the path, also with `-P`. Services start their processes this way.
+This does what `python -m MODULE` does, which can't find packages that are kept off Python's import
+path. If Python runs a folder, it puts that folder first on the import path, also with `-P`.
+Services start their processes this way.
 """
 
 import runpy

@@ -1,6 +1,6 @@
-"""CrewAI: tools behind a decision. `pip install ./deploy/sdk/python crewai`
+"""CrewAI: tools that need an ALLOW. `pip install ./deploy/sdk/python crewai`
 
-The model stands for your own; `llm="openai/…"` would be one of OpenAI's.
+A scripted model takes the place of your own; `llm="openai/…"` would be one of OpenAI's.
 """
 
 import json
@@ -29,7 +29,8 @@ search.cache_function = lambda _arguments, _result: False
 
 
 class Scripted(BaseLLM):
-    """Calls the tool with the collection in the task, and says what came back."""
+    """A stand-in for a model: calls the tool with the collection named in the task, and repeats the
+    result."""
 
     def call(self, messages: Any, *_: Any, **__: Any) -> str:
         said = [str(each["content"]) for each in messages if each["role"] == "assistant"]

@@ -1,6 +1,7 @@
-"""LangChain: a retriever behind a decision. `pip install ./deploy/sdk/python langchain-core`
+"""LangChain: a retriever that needs an ALLOW. `pip install ./deploy/sdk/python langchain-core`
 
-The retriever and the model stand for your own: any `BaseRetriever`, any chat model.
+Stand-ins take the place of your own retriever and model: any `BaseRetriever` and any chat model
+will do.
 """
 
 import asyncio
@@ -20,7 +21,7 @@ guard = Guard.from_environ(os.environ)
 
 
 class Shelf(BaseRetriever):
-    """Returns one document, and counts how often it was asked."""
+    """A stand-in for a retriever: returns one document, and counts the queries."""
 
     text: str
     asked: int = 0
@@ -31,7 +32,7 @@ class Shelf(BaseRetriever):
 
 
 class Scripted(BaseChatModel):
-    """Says what it read, as a model does."""
+    """A stand-in for a model: repeats what it read."""
 
     @property
     def _llm_type(self) -> str:

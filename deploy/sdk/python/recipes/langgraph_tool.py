@@ -1,6 +1,6 @@
-"""LangGraph: tools behind a decision. `pip install ./deploy/sdk/python langgraph`
+"""LangGraph: tools that need an ALLOW. `pip install ./deploy/sdk/python langgraph`
 
-The model stands for your own: any chat model that calls tools.
+A scripted model takes the place of your own: any chat model that calls tools will do.
 """
 
 import asyncio
@@ -40,7 +40,8 @@ aguarded = guard.tool(
 
 
 class Scripted(BaseChatModel):
-    """Calls the tool with the last word that it was told, and says what came back."""
+    """A stand-in for a model: calls the tool with the last word of the message, and repeats the
+    result."""
 
     @property
     def _llm_type(self) -> str:

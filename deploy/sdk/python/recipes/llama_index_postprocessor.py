@@ -1,6 +1,6 @@
-"""LlamaIndex: nodes behind a decision. `pip install ./deploy/sdk/python llama-index-core`
+"""LlamaIndex: nodes that need an ALLOW. `pip install ./deploy/sdk/python llama-index-core`
 
-The retriever and the model stand for your own: any retriever, any LLM.
+Stand-ins take the place of your own retriever and model: any retriever and any LLM will do.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ guard = Guard.from_environ(os.environ)
 
 
 class Shelf(BaseRetriever):
-    """Returns a node of each collection."""
+    """A stand-in for a retriever: returns one node from each collection."""
 
     def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
         texts = {"handbook": "Leave is 30 days.", "payroll": "Ann earns 9000."}
@@ -30,7 +30,7 @@ class Shelf(BaseRetriever):
 
 
 class Scripted(CustomLLM):
-    """Says what it read, as a model does."""
+    """A stand-in for a model: repeats what it read."""
 
     @property
     def metadata(self) -> LLMMetadata:

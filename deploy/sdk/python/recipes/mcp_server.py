@@ -1,6 +1,7 @@
-"""MCP Python SDK: a server's tools behind a decision. `pip install ./deploy/sdk/python mcp`
+"""MCP Python SDK: a server's tools that need an ALLOW. `pip install ./deploy/sdk/python mcp`
 
-The client stands for an agent's; a test may connect to a server in the same process.
+The client takes the place of an agent's; it connects to the server in the same process, as a test
+may.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
-"""OpenAI Agents SDK: tools behind a decision. `pip install ./deploy/sdk/python openai-agents`
+"""OpenAI Agents SDK: tools that need an ALLOW. `pip install ./deploy/sdk/python openai-agents`
 
-The model stands for your own; without `model=`, the SDK asks OpenAI's.
+A scripted model takes the place of your own; without `model=`, the SDK calls OpenAI's.
 """
 
 import asyncio
@@ -32,7 +32,8 @@ async def search(collection: str) -> str:
 
 
 class Scripted(Model):
-    """Calls the tool with the last word that it was told, and says what came back."""
+    """A stand-in for a model: calls the tool with the last word of the message, and repeats the
+    result."""
 
     async def get_response(self, *args: Any, **kwargs: Any) -> ModelResponse:
         given = kwargs.get("input", args[1] if len(args) > 1 else "")

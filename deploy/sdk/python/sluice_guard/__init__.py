@@ -1,19 +1,20 @@
-"""Asks Sluice before an agent reads data, and runs nothing without an ALLOW.
+"""Asks Sluice before an agent reads data, and lets the read run only on an ALLOW.
 
-    guard          `Guard`: the questions, and what can be put behind them
-    decisions      a decision, the errors, and which answers count as a decision
-    question       what is asked, as JSON
-    settings       what `Guard.from_environ` reads
-    attribution    for whom the agent acts: user, session and task of the current context
-    wrapping       functions, coroutines and generators behind a `gate`, which asks on each call
-    exchange       one HTTP/1.1 request and its answer, without I/O
-    connections    sends it, over connections that are kept, within one deadline
+    guard          `Guard`: checks a source, and wraps functions, tools and retrievers with a check
+    gate           a check on each call of one function
+    wrapping       wraps functions, coroutines and generators with a gate
+    decisions      a decision, the errors, and which responses count as a decision
+    question       the body of a check's request, as JSON
+    settings       the environment variables of `Guard.from_environ`
+    attribution    the user, session and task that the agent acts for in the current context
+    exchange       one HTTP/1.1 request and its response, without I/O
+    connections    sends requests over kept connections, each within one deadline
     async_connections   the same in an event loop
     endpoint       what both share: the address, failures, forks
-    langchain      a retriever of LangChain behind a decision
+    langchain      wraps a retriever of LangChain
     llama_index    a node postprocessor of LlamaIndex
 
-Nothing is decided in this process. A framework is imported when something of it is made.
+Nothing is decided in this process. A framework is imported only when one of its parts is wrapped.
 """
 
 from sluice_guard.attribution import acting, propagation_headers

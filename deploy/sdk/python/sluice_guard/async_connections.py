@@ -1,4 +1,4 @@
-"""`connections`, for the event loops of asyncio."""
+"""Sends requests over kept connections, as `connections` does, in the event loops of asyncio."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ from sluice_guard.exchange import Exchange
 
 
 class _Connection(asyncio.Protocol):
-    """One connection. What arrives goes into its exchange at once, and its end wakes who waits."""
+    """One connection, as an asyncio protocol. Bytes that arrive go into its exchange at once, and a
+    whole response or the end of the connection wakes the waiting request."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -63,7 +64,8 @@ class _Connection(asyncio.Protocol):
         return not is_readable(transport.get_extra_info("socket"))
 
     async def ask(self, prepare: Prepare, deadline: float) -> Answer:
-        """Return the answer. Any other end of this call closes the connection."""
+        """Send a request and return the response. If this call ends in any other way, the
+        connection is closed."""
         assert self._transport is not None  # it is made before anyone gets to ask
         self._waiter = self._loop.create_future()
         timer = self._loop.call_later(left(deadline), self._wake, TimeoutError())
@@ -94,7 +96,7 @@ class _Connection(asyncio.Protocol):
 
 
 class _OfLoop(threading.local):
-    """A thread's event loop and its connections, which no other loop can use."""
+    """A thread's event loop and its idle connections, which no other loop can use."""
 
     def __init__(self) -> None:
         self.loop: asyncio.AbstractEventLoop | None = None
@@ -102,7 +104,7 @@ class _OfLoop(threading.local):
 
 
 class AsyncConnections:
-    """The connections of a process."""
+    """The kept connections of a process, separate for each event loop."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint
@@ -110,7 +112,7 @@ class AsyncConnections:
         POOLS.add(self)
 
     async def post(self, prepare: Prepare) -> Answer | str:
-        """Return the answer, or the reason why none came."""
+        """Send a request, and return the response, or the reason in words why there was none."""
         deadline = time.monotonic() + self._endpoint.timeout
         loop = asyncio.get_running_loop()
         idle = self._idle(loop)

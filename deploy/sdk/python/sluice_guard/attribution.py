@@ -1,7 +1,8 @@
 """The user, session and task for which the agent acts in the current context (thread or asyncio
-task), and the W3C headers that carry them on.
+task), and the W3C headers that pass them on.
 
-Attribution only: what stands here can be recorded and denied, and never allows anything.
+They are attribution only: Sluice records them, and may deny because of them, but they never allow
+anything.
 """
 
 from __future__ import annotations
@@ -20,16 +21,17 @@ _TRACE = ("traceparent", "tracestate")
 
 
 class Acting(NamedTuple):
-    """The values of one context."""
+    """The user, session and task that the agent acts for in one context, and the headers that state
+    them."""
 
     user: str | None = None
     session: str | None = None
     task: str | None = None
     members: tuple[str, ...] = ()
-    """The baggage members of others, as they arrived."""
+    """The baggage members of other software, as they arrived."""
     trace: tuple[tuple[str, str], ...] = ()
     headers: tuple[tuple[str, str], ...] = ()
-    """The values as the headers of a request."""
+    """The headers that pass the values on in a request."""
 
 
 _ITSELF = Acting()
@@ -48,10 +50,10 @@ def acting(
     task: str | None = None,
     headers: Mapping[str, str] | None = None,
 ) -> Iterator[None]:
-    """State the user, session and task of every check within the `with` block. What is left out is
-    read from `headers`, those of the request that the agent serves (`baggage` with `sluice.user`,
-    `sluice.session`, `sluice.task`; `traceparent` and `tracestate`), and else stays as it is
-    outside.
+    """State the user, session and task of every check within the `with` block. A value that is left
+    out is read from `headers`, the headers of the request that the agent serves (`baggage` with
+    `sluice.user`, `sluice.session`, `sluice.task`; `traceparent` and `tracestate`). If it is not
+    there either, the value of the surrounding context stays.
 
     Raises `ValueError` if the baggage states one of the three twice.
     """
@@ -74,13 +76,14 @@ def acting(
 
 
 def propagation_headers() -> dict[str, str]:
-    """Return the headers `baggage`, `traceparent` and `tracestate` of the current context, for
-    requests of the agent's own, as to a data source through the sidecar."""
+    """Return the headers `baggage`, `traceparent` and `tracestate` of the current context. Add them
+    to the agent's own requests, such as one to a data source through the sidecar."""
     return dict(_CURRENT.get().headers)
 
 
 def _read_baggage(line: str) -> tuple[dict[str, str], tuple[str, ...]]:
-    """Return the values of our own members, decoded, and the members of others, as they are."""
+    """Parse a `baggage` header: return the decoded values of Sluice's own members, and the members
+    of other software as they are. Raises `ValueError` if one of Sluice's members is there twice."""
     stated: dict[str, str] = {}
     members: list[str] = []
     room = _MAX_BYTES

@@ -1,7 +1,7 @@
-"""Sends requests over connections that are kept, each within one deadline. Retries nothing.
+"""Sends requests over kept connections, each within one deadline. Retries nothing.
 
-A connection is used by one request at a time; what goes wrong in any way closes it. The sockets are
-the standard library's: those of httpx have a time-out for each read and write, not for all of them.
+A connection serves one request at a time, and is closed after any failure. The sockets are those of
+the standard library: httpx has a time-out for each read and write, but none for a whole request.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ class _Connection:
 
 
 class Connections:
-    """The connections of a process, for many threads. Without locks: a deque's ends are atomic."""
+    """The kept connections of a process, shared by its threads. It needs no locks: adding to and
+    taking from the ends of a deque is atomic."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint
@@ -43,7 +44,7 @@ class Connections:
         POOLS.add(self)
 
     def post(self, prepare: Prepare) -> Answer | str:
-        """Return the answer, or the reason why none came."""
+        """Send a request, and return the response, or the reason in words why there was none."""
         deadline = time.monotonic() + self._endpoint.timeout
         connection = None
         kept = False
@@ -61,7 +62,7 @@ class Connections:
         return answer
 
     def close(self) -> None:
-        """Close the idle connections."""
+        """Close the idle connections. Connections in use are closed by their requests."""
         while (connection := self._pop()) is not None:
             connection.socket.close()
 

@@ -1,7 +1,8 @@
-"""A decision, what is raised where there is no ALLOW, and which answers count as a decision.
+"""Decisions, the errors that are raised without an ALLOW, and the rules for which responses count
+as a decision.
 
-Knows no I/O. The answer's form is that of `POST /v1/context/evaluate`; whatever differs from it in
-any way is no decision.
+Performs no I/O. The response must have the form of `POST /v1/context/evaluate`; a response that
+differs from it in any way is not a decision.
 """
 
 from __future__ import annotations
@@ -22,14 +23,15 @@ Sensitivity = Literal["low", "medium", "high", "critical"]
 
 @dataclass(frozen=True)
 class Decision:
-    """A decision of Sluice, which it recorded. True in a condition only if it is an ALLOW."""
+    """A decision that Sluice made and recorded. It is true in a condition only if it is an
+    ALLOW."""
 
     decision: str
     """`ALLOW` or `DENY`."""
     event_id: str
-    """Its id in the audit trail."""
+    """The decision's id in the audit trail."""
     policy_name: str
-    """The policy that allowed, or the check that denied."""
+    """The name of the policy that allowed the read, or of the check that denied it."""
     reason: str
 
     def __bool__(self) -> bool:
@@ -37,8 +39,8 @@ class Decision:
 
 
 class NotAllowed(Exception):
-    """There is no ALLOW, so nothing was read. The text is written for a model: it says what
-    happened, and what to do next."""
+    """Raised if there is no ALLOW, so that nothing was read. Its message is written for a model: it
+    says what happened, and what to do next."""
 
     def __init__(self, source_id: str, text: str) -> None:
         super().__init__(text)
@@ -46,7 +48,7 @@ class NotAllowed(Exception):
 
 
 class Denied(NotAllowed):
-    """Sluice denied it."""
+    """Raised if Sluice denied the read. `decision` is the decision."""
 
     def __init__(self, source_id: str, decision: Decision) -> None:
         super().__init__(
@@ -75,7 +77,8 @@ class Denied(NotAllowed):
 
 
 class Unavailable(NotAllowed):
-    """No decision could be had: no answer in time, or one that is no decision."""
+    """Raised if no decision could be obtained: no response arrived in time, or the response is not
+    a decision."""
 
     _advice = "Continue without this data, or try again later."
 
@@ -92,9 +95,9 @@ class Unavailable(NotAllowed):
 
 
 class Misconfigured(Unavailable):
-    """The sidecar refused the agent's key (401 or 403), as it will refuse it again: the key is
-    unknown, revoked, expired or of another scope, or bound to an agent for which this sidecar may
-    not decide."""
+    """Raised if the sidecar refused the agent's key (401 or 403). It will refuse it again: the key
+    is unknown, revoked, expired or of another scope, or bound to an agent for which this sidecar
+    may not decide."""
 
     _advice = (
         "This is an error in the agent's key or in what the key is bound to, so calling again "
@@ -115,15 +118,15 @@ class Answer:
 
 
 def no_decision(source_id: str, problem: str, status: int | None) -> Unavailable:
-    """Return the error for an answer that is no decision. `status` is None if there was no
-    answer."""
+    """Return the error for a response that is not a decision. `status` is its HTTP status, None if
+    there was no response; `problem` says what is wrong."""
     # The two by which a sidecar refuses a key. A reason that passes has another.
     kind = Misconfigured if status in (401, 403) else Unavailable
     return kind(source_id, problem)
 
 
 def read_decision(answer: Answer) -> Decision | str:
-    """Return the decision in the answer, or the error if it holds none."""
+    """Return the decision in a response, or a description of the problem if it contains none."""
     body = _json_object(answer)
     if answer.status != 200:
         return f"the sidecar answered {answer.status}{_message(body)}"
@@ -164,7 +167,8 @@ def _without_repeats(members: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _message(body: dict[str, Any] | None) -> str:
-    """Return the message of an error body, on one line."""
+    """Return the message of an error response on one line, with a colon before it; empty if there
+    is none."""
     said = [] if body is None else [body.get("message"), body.get("details")]
     text = ": ".join(each for each in said if isinstance(each, str))[:_MESSAGE_CHARACTERS]
     return f": {''.join(each if each.isprintable() else ' ' for each in text)}" if text else ""

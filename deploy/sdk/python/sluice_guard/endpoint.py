@@ -1,5 +1,5 @@
-"""The address of the service, the failures on the way there, and the state that a forked process
-forgets."""
+"""The parts that both kinds of connections share: the service's address, the failures of a request,
+and the connections that a forked process must forget."""
 
 from __future__ import annotations
 
@@ -19,25 +19,27 @@ import httpx
 from sluice_guard.exchange import Exchange
 
 MAX_IDLE = 64
-"""The most connections to keep."""
+"""The most idle connections to keep."""
 FAILURES = (OSError, asyncio.TimeoutError, h11.ProtocolError)
-"""The errors of a network, a TLS handshake, a peer or a clock."""
+"""The errors that a failed request can raise: of the network, the TLS handshake, the HTTP parser or
+the deadline."""
 Prepare = Callable[[Exchange], bytes]
-"""A function that writes a request into an exchange."""
+"""A function that starts a request on an exchange, and returns the bytes to send."""
 
 
 class Endpoint(NamedTuple):
-    """The address of the service."""
+    """The address of the sidecar or control API, and how to connect to it."""
 
     host: str
     port: int
     tls: ssl.SSLContext | None
     timeout: float
-    """Seconds for all of a request, the connection included."""
+    """The seconds that a whole request may take, including the connection."""
 
 
 def read_url(url: str) -> httpx.URL:
-    """Parse the service's address. Raises `ValueError`, without the text: it could hold a key."""
+    """Parse the service's address. Raises `ValueError`; its message never repeats the address,
+    which could hold a key."""
     try:
         address = httpx.URL(url)
     except (httpx.InvalidURL, TypeError):
@@ -50,15 +52,15 @@ def read_url(url: str) -> httpx.URL:
 
 
 class Pool(Protocol):
-    """Connections of this process."""
+    """The kept connections of a process."""
 
     def after_fork(self) -> None:
-        """Forget the connections, in the child."""
+        """Forget the connections. Called in the child process after a fork."""
 
 
 def left(deadline: float) -> float:
-    """Return the seconds until the deadline, by the monotonic clock. Raises `TimeoutError` after
-    it."""
+    """Return the seconds left until the deadline, a time of the monotonic clock. Raises
+    `TimeoutError` after it."""
     seconds = deadline - time.monotonic()
     if seconds <= 0:
         raise TimeoutError
@@ -66,8 +68,8 @@ def left(deadline: float) -> float:
 
 
 def problem(error: Exception, endpoint: Endpoint) -> str:
-    """Return an error in words of our own: its own text could hold what was sent, the key
-    included."""
+    """Describe a failed request in the SDK's own words: the text of `error` could repeat what was
+    sent, including the key."""
     if isinstance(error, (TimeoutError, asyncio.TimeoutError)):  # two classes in Python 3.10
         return f"the sidecar did not answer within {endpoint.timeout:g} s"
     if isinstance(error, (ConnectionRefusedError, socket.gaierror)):
@@ -80,14 +82,15 @@ def problem(error: Exception, endpoint: Endpoint) -> str:
 
 
 def is_readable(connection: socket.socket) -> bool:
-    """Return whether an idle connection has ended, or holds bytes that no request asked for."""
+    """Return whether an idle connection was closed by the peer, or holds bytes that no request
+    asked for. In both cases it must not be used again."""
     poll = select.poll()
     poll.register(connection, select.POLLIN)
     return bool(poll.poll(0))
 
 
 POOLS: weakref.WeakSet[Pool] = weakref.WeakSet()
-"""Every pool of this process."""
+"""Every pool of connections in this process."""
 
 
 def _after_fork() -> None:

@@ -1,7 +1,8 @@
-"""One HTTP/1.1 request and its answer, without I/O, on h11, the parser inside httpx.
+"""Formats an HTTP/1.1 request and parses its response, without I/O, with h11, the parser that httpx
+uses.
 
-`httpx.Client` takes three times the CPU of a whole check (README.md, "Cost"). No redirect, retry,
-proxy, cookie or cache is here to be switched off.
+`httpx.Client` takes three times the CPU of a whole check (README.md, "Cost"). There are no
+redirects, retries, proxies, cookies or caches here that would have to be switched off.
 """
 
 from __future__ import annotations
@@ -13,11 +14,11 @@ import h11
 from sluice_guard.decisions import Answer
 
 MAX_ANSWER = 64 * 1024
-"""The limit for an answer, its head and interim answers included, in bytes."""
+"""The limit on a response in bytes, including its head and any interim responses."""
 
 
 class Exchange:
-    """The state of one connection."""
+    """The HTTP state of one connection, for its requests and responses one after another."""
 
     def __init__(self) -> None:
         self._connection = h11.Connection(h11.CLIENT, max_incomplete_event_size=MAX_ANSWER)
@@ -26,7 +27,8 @@ class Exchange:
         self._received = 0
 
     def begin(self, target: bytes, headers: Sequence[tuple[bytes, bytes]], body: bytes) -> bytes:
-        """Return the bytes to send for a POST. The headers lack only the body's length."""
+        """Start a POST request, and return the bytes to send. `headers` must hold all headers
+        except the body's length."""
         self._response, self._body, self._received = None, b"", 0
         send = self._connection.send
         request = h11.Request(
@@ -42,8 +44,9 @@ class Exchange:
         return head + content
 
     def receive(self, data: bytes) -> Answer | None:
-        """Return the answer, once `data` completes it; empty `data` is the end of the connection.
-        Raises `h11.ProtocolError`, or `ConnectionResetError` at the end."""
+        """Take in bytes that arrived. Returns the response once it is complete, else None. Empty
+        `data` means that the connection has ended. Raises `h11.ProtocolError`, or
+        `ConnectionResetError` if the connection ended too early."""
         self._received += len(data)
         if self._received > MAX_ANSWER:
             raise h11.RemoteProtocolError(f"the answer is over {MAX_ANSWER} bytes")
@@ -62,7 +65,8 @@ class Exchange:
                 raise ConnectionResetError
 
     def reusable(self) -> bool:
-        """Return whether another request may follow. Call it once, after an answer."""
+        """Return whether another request may follow on this connection. Call it once after each
+        response."""
         connection = self._connection
         if connection.our_state is not h11.DONE or connection.their_state is not h11.DONE:
             return False

@@ -1,4 +1,4 @@
-"""A decision on each call of one function."""
+"""Asks Sluice on each call of one function, and decides what a refused call returns or raises."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ if TYPE_CHECKING:
     from sluice_guard.guard import Guard
 
 Source = str | Callable[..., str]
-"""A source's id, or a function that makes it from the arguments of a call."""
+"""A source's id, or a function that returns it from the arguments of a call."""
 
 Answering = bool | type[Exception]
-"""The way of a refusal: True returns its text, a class of exceptions is raised with it, False
-raises the refusal itself."""
+"""The outcome of a refused call: True returns the refusal's text, an exception class is raised with
+that text, and False raises the refusal itself."""
 
 
 class Gate:
-    """Asks by a call's arguments."""
+    """Checks the calls of one function before they run. The source may depend on a call's
+    arguments."""
 
     def __init__(
         self, guard: Guard, source: Source, sensitivity: Sensitivity, answer: Answering = False
@@ -30,17 +31,20 @@ class Gate:
         self._answer = answer
 
     def enter(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-        """Return on an ALLOW only. Raises `NotAllowed`."""
+        """Check a call with these arguments: return if Sluice allows it, and raise `NotAllowed`
+        otherwise."""
         source_id = self._source_id(args, kwargs)
         require(source_id, self._guard.check(source_id, self._sensitivity))
 
     async def aenter(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-        """Return on an ALLOW only. Raises `NotAllowed`."""
+        """Check a call in an event loop of asyncio: return if Sluice allows it, and raise
+        `NotAllowed` otherwise."""
         source_id = self._source_id(args, kwargs)
         require(source_id, await self._guard.acheck(source_id, self._sensitivity))
 
     def instead(self, refusal: NotAllowed) -> str:
-        """Return what the call returns instead. Raises the refusal unless it is to be an answer."""
+        """Return the text that a refused call returns in place of its result, or raise an
+        exception, as `Answering` says."""
         if isinstance(self._answer, type):
             raise self._answer(str(refusal)) from refusal
         if not self._answer:
@@ -52,6 +56,6 @@ class Gate:
 
 
 def require(source_id: str, decision: Decision) -> None:
-    """Return on an ALLOW only. Raises `Denied`."""
+    """Return if the decision is an ALLOW. Raises `Denied` otherwise."""
     if not decision:
         raise Denied(source_id, decision)

@@ -1,4 +1,5 @@
-"""`Guard`: asks Sluice, and puts what reads data behind the answer."""
+"""`Guard`: asks Sluice for decisions, and wraps functions, tools and retrievers so that they run
+only on an ALLOW."""
 
 from __future__ import annotations
 
@@ -30,11 +31,11 @@ _PATH = b"v1/context/evaluate"
 
 
 class Guard:
-    """Asks the sidecar (or the control API) at `url` for one agent in one role.
+    """Asks the sidecar (or the control API) at `url` for decisions about one agent in one role.
 
-    For any number of threads, event loops and forked processes. `timeout`: seconds for all of a
-    check. `tls`: for `https`, instead of the certificate authorities that httpx brings. Raises
-    `ValueError` for a URL or a key that can't be one.
+    One guard may be used by any number of threads, event loops and forked processes. `timeout` is
+    the time in seconds for a whole check. `tls` is used for `https` in place of the certificate
+    authorities that come with httpx. Raises `ValueError` for a URL or a key that is not valid.
     """
 
     def __init__(
@@ -70,10 +71,11 @@ class Guard:
 
     @classmethod
     def from_environ(cls, environ: Mapping[str, str]) -> Guard:
-        """From `SLUICE_GUARD_URL`, `SLUICE_GUARD_AGENT_ID`, `SLUICE_GUARD_ROLE` and the file that
-        `SLUICE_GUARD_KEY_FILE` names, or without one the key in `SLUICE_GUARD_KEY`; optionally
-        `SLUICE_GUARD_TIMEOUT` in seconds. Raises `UnusableSettings` with all that is absent, a file
-        that can't be read and a time-out that is no number, and `ValueError` as `Guard` does."""
+        """Make a guard from environment variables: `SLUICE_GUARD_URL`, `SLUICE_GUARD_AGENT_ID`,
+        `SLUICE_GUARD_ROLE`, and the key in the file that `SLUICE_GUARD_KEY_FILE` names, or without
+        such a file in `SLUICE_GUARD_KEY`; optionally `SLUICE_GUARD_TIMEOUT` in seconds. Raises
+        `UnusableSettings`, which lists all variables that are missing, a key file that can't be
+        read and a time-out that is not a number; and `ValueError` as `Guard` does."""
         url, key, agent_id, role, timeout = read_settings(environ)
         return cls(url, key, agent_id, role, timeout=timeout)
 
@@ -85,8 +87,9 @@ class Guard:
         query: str | None = None,
         source_type: str = "sdk",
     ) -> Decision:
-        """Return Sluice's decision on reading the source at this level. Raises `Unavailable` if
-        there is none. `query` is the text that is searched for, for the record."""
+        """Ask Sluice whether the agent may read the source at this sensitivity, and return the
+        decision. Raises `Unavailable` if there is none. `query` is the text that is searched for;
+        it is only recorded."""
         prepare = self._prepare(source_id, sensitivity, query, source_type)
         answer = "the guard is closed" if self._closed else self._connections.post(prepare)
         return _decision(source_id, answer)
@@ -99,7 +102,7 @@ class Guard:
         query: str | None = None,
         source_type: str = "sdk",
     ) -> Decision:
-        """Do the same as `check`, in an event loop of asyncio."""
+        """Ask as `check` does, in an event loop of asyncio."""
         prepare = self._prepare(source_id, sensitivity, query, source_type)
         if self._closed:
             return _decision(source_id, "the guard is closed")
@@ -108,10 +111,10 @@ class Guard:
     def source(
         self, source_id: Source, sensitivity: Sensitivity = "critical"
     ) -> Callable[[Function], Function]:
-        """Return a decorator: each call of the function needs an ALLOW for the source, and else
-        raises `Denied` or `Unavailable` before anything of the function runs. A generator is
-        checked when its first item is requested. `source_id` may be a function of the call's
-        arguments."""
+        """Return a decorator for functions that read the source. Each call is checked first:
+        without an ALLOW it raises `Denied` or `Unavailable`, and nothing of the function runs. A
+        generator is checked when its first item is requested. `source_id` may be a function of the
+        call's arguments."""
         gate = Gate(self, source_id, sensitivity)
         return lambda function: behind(gate, function)
 
@@ -142,10 +145,11 @@ class Guard:
         sensitivity: Sensitivity = "critical",
         answer: Answering = False,
     ) -> Function | Callable[[Function], Function]:
-        """Return a function for an agent's tool, behind a decision: below `@function_tool`, `@tool`
-        and so on. `source`: by default `tool://` and the function's name. `answer` tells how the
-        model reads a refusal, if a framework hides other exceptions from it: True returns its text,
-        a class of exceptions is raised with its text."""
+        """Wrap a function that is a tool of an agent, so that each call is checked first. Use it as
+        a decorator below `@function_tool`, `@tool` and so on. `source` defaults to `tool://` and
+        the function's name. `answer` decides how a refusal reaches the model if a framework hides
+        other exceptions from it: True returns the refusal's text, an exception class is raised with
+        that text."""
 
         def wrap(function: Function) -> Function:
             named = source or f"tool://{getattr(function, '__name__', 'unnamed')}"
@@ -161,8 +165,9 @@ class Guard:
         *,
         answer: bool = False,
     ) -> GuardedRetriever:
-        """Return a retriever of LangChain behind a decision, itself a `BaseRetriever`. With
-        `answer`, a refusal is not raised: its text is the one document that it returns."""
+        """Wrap a retriever of LangChain, so that each retrieval is checked first. The result is a
+        `BaseRetriever` too. With `answer`, a refusal is not raised: its text is returned as the
+        only document."""
         from sluice_guard.langchain import GuardedRetriever
 
         return GuardedRetriever(
@@ -176,20 +181,21 @@ class Guard:
         *,
         answer: bool = False,
     ) -> GuardPostprocessor:
-        """Return a node postprocessor of LlamaIndex that removes the nodes whose source is not
-        allowed. `source` and `sensitivity` may be functions of a node. With `answer`, a refusal is
-        not raised: its text is a node that stands for those of the source."""
+        """Return a node postprocessor for LlamaIndex that passes only nodes whose source is
+        allowed. It raises the refusal if a source is not allowed; with `answer`, one node with the
+        refusal's text takes the place of that source's nodes instead. `source` and `sensitivity`
+        may be functions of a node."""
         from sluice_guard.llama_index import GuardPostprocessor
 
         return GuardPostprocessor(guard=self, source=source, sensitivity=sensitivity, answer=answer)
 
     def close(self) -> None:
-        """Close the connections that no check uses. Later checks raise `Unavailable`."""
+        """Close the idle connections. Later checks raise `Unavailable`."""
         self._closed = True
         self._connections.close()
 
     async def aclose(self) -> None:
-        """Do the same as `close`, and close the connections of this event loop."""
+        """Close as `close` does, including the idle connections of this event loop."""
         self.close()
         self._async_connections.close()
 
@@ -232,8 +238,8 @@ class Guard:
 
 
 def _decision(source_id: str, answer: Answer | str) -> Decision:
-    """Read the decision. Raises `Unavailable` here, where no frame and no context holds the
-    request."""
+    """Return the decision in a response. Raises `Unavailable` if there is none; it is raised here
+    because no frame or context here holds the request, and so its key."""
     decision = answer if isinstance(answer, str) else read_decision(answer)
     if isinstance(decision, str):
         status = None if isinstance(answer, str) else answer.status

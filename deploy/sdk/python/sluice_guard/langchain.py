@@ -1,4 +1,4 @@
-"""A retriever of LangChain behind a decision."""
+"""Wraps a retriever of LangChain, so that each retrieval is checked first."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sluice_guard.guard import Guard
 
 
 class GuardedRetriever(BaseRetriever):
-    """Asks before each retrieval. Made by `Guard.retriever`."""
+    """A retriever that asks Sluice before each retrieval. `Guard.retriever` creates it."""
 
     guard: Guard
     retriever: BaseRetriever

@@ -1,4 +1,4 @@
-"""A node postprocessor of LlamaIndex that removes nodes of sources that are not allowed."""
+"""A node postprocessor for LlamaIndex that passes only nodes whose source is allowed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ _Origin = tuple[str, Sensitivity]
 
 
 class GuardPostprocessor(BaseNodePostprocessor):
-    """Asks once for each source and level among the nodes. Made by `Guard.node_postprocessor`."""
+    """A node postprocessor that asks Sluice once for each source and sensitivity among the nodes.
+    `Guard.node_postprocessor` creates it."""
 
     guard: Guard
     source: str | SourceOf

@@ -1,5 +1,5 @@
-"""The body of `POST /v1/context/evaluate`: the agent, the source that it wants to read, and the
-user."""
+"""Writes the body of `POST /v1/context/evaluate`: the agent, the source that it wants to read, and
+the user."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import json
 from sluice_guard.attribution import Acting
 
 Asker = tuple[str, str, Acting]
-"""The agent's id, its role, and the context in which it acts."""
+"""The agent's id, its role, and the user, session and task that it acts for."""
 
 
 def written(
     asker: Asker, source_id: str, sensitivity: str, query: str | None, source_type: str
 ) -> bytes:
-    """Return the question as JSON. Raises `TypeError` for a source or a level that is no text: a
-    function of the caller's may have made it."""
+    """Return the body of a check's request as JSON. Raises `TypeError` if the source or the
+    sensitivity is not a text, as a function of the caller may return one that is not."""
     for given in (source_id, sensitivity):
         if not isinstance(given, str):
             raise TypeError(f"a source and its level are texts, not `{type(given).__name__}`")

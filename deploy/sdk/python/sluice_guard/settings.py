@@ -1,4 +1,4 @@
-"""Reads what `Guard.from_environ` needs from environment variables, with all complaints at once."""
+"""Reads the arguments of `Guard` from environment variables, and reports all complaints at once."""
 
 from __future__ import annotations
 
@@ -10,15 +10,16 @@ _PREFIX = "SLUICE_GUARD_"
 
 
 class UnusableSettings(KeyError, ValueError):
-    """Environment variables that no guard can be made from. The text names each of them. It is a
-    `KeyError`, as an absent variable is elsewhere, and a `ValueError`, as a wrong one is."""
+    """Raised for environment variables from which no guard can be made; its text names each of
+    them. It is a `KeyError`, as for any absent variable, and a `ValueError`, as for any wrong
+    one."""
 
     def __str__(self) -> str:
         return str(self.args[0])  # `KeyError` would show it in quotes
 
 
 class Settings(NamedTuple):
-    """The arguments of `Guard`."""
+    """The arguments of `Guard`, as read from environment variables."""
 
     url: str
     key: str
@@ -28,7 +29,7 @@ class Settings(NamedTuple):
 
 
 def read_settings(environ: Mapping[str, str]) -> Settings:
-    """The settings of `SLUICE_GUARD_…`. An empty variable is an absent one. Raises
+    """Read the variables `SLUICE_GUARD_…`. An empty variable counts as absent. Raises
     `UnusableSettings`."""
     given = {
         name: environ.get(f"{_PREFIX}{name}", "")

@@ -1,4 +1,5 @@
-"""Puts functions, coroutines and generators behind a gate. Nothing of their body runs before it."""
+"""Wraps functions, coroutines and generators with a gate, which checks each call before anything of
+the function's body runs."""
 
 from __future__ import annotations
 
@@ -14,9 +15,9 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def behind(gate: Gate, function: Function) -> Function:
-    """Return `function` behind the gate, of the same kind and signature. Raises `TypeError` for
-    anything else, since a class, a `staticmethod` or a framework's object would be called in other
-    ways than this one."""
+    """Wrap `function` with the gate; the result is of the same kind and has the same signature.
+    Raises `TypeError` for anything else, such as a class, a `staticmethod` or a framework's object,
+    since these are called in other ways than through the function."""
     if isinstance(function, (staticmethod, classmethod)):
         raise TypeError("put the guard below `@staticmethod` or `@classmethod`")
     if not inspect.isroutine(function) and not isinstance(function, functools.partial):
