@@ -204,7 +204,8 @@ def _rejected_record(entry: dict[str, Any], leaf_hash: bytes) -> RejectedRecord:
 
 
 class AcknowledgementsRequest(ListRequest):
-    """`revision` is the one to look for, for example from `X-Sluice-Revision`."""
+    """A request that asks which sidecars have applied `revision`, for example one from
+    `X-Sluice-Revision`. `limit` and `cursor` select the page of sidecars."""
 
     revision: QueryInt | None = Field(
         None, ge=0, lt=1 << 53, description="The revision to look for; the tenant's by default."

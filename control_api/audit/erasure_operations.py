@@ -43,8 +43,8 @@ class Redacted:
 
 @dataclass(frozen=True, slots=True)
 class RedactionResponse:
-    """A `redact` entry: whose openings were erased, by the ranges `[first, last]` of their `seq`,
-    both included."""
+    """A `redact` entry, which records an erasure. `events` are the entries whose openings were
+    erased, as ranges `[first, last]` of their `seq`, both included."""
 
     seq: int
     hash: str

@@ -186,7 +186,8 @@ async def _over_time(
 
 
 class SessionTrailRequest(ListRequest):
-    """`limit` and `cursor` select the page of events."""
+    """A request for the audit events of one session, which the path names by its id. `limit` and
+    `cursor` select the page of events."""
 
     session_id: Identifier
 
@@ -204,7 +205,8 @@ async def show_session_trail(
 
 
 class LineageRequest(ListRequest):
-    """`limit` and `cursor` select the page of actions."""
+    """A request for the lineage actions on one audit event, which the path names by its id. `limit`
+    and `cursor` select the page of actions."""
 
     event_id: Identifier
 

@@ -29,7 +29,8 @@ from policies.trail.proofs.tree_proofs import TlogProof
 
 
 class ConsistencyRequest(RequestModel):
-    """`from` and `to` are numbers of entries, `from` at most `to`."""
+    """A request for a proof that the log of `to` entries begins with the log of `from` entries.
+    Without `to`, the latest checkpoint is taken."""
 
     old_size: LogSize = Field(alias="from")
     new_size: LogSize | None = Field(None, alias="to")
@@ -58,7 +59,8 @@ JSON = "application/json"
 
 
 class ProofRequest(RequestModel):
-    """`size` selects a checkpoint; by default it is the latest."""
+    """A request for the proof that an audit event is in the log. `size` selects the checkpoint to
+    which the proof leads; by default it is the latest."""
 
     in_header: ClassVar[Mapping[str, str]] = {"accept": "Accept"}
 
@@ -135,7 +137,7 @@ def _listed_checkpoint(
 
 
 class CheckpointRequest(RequestModel):
-    """`size` asks for an older checkpoint."""
+    """A request for a signed checkpoint: the one of `size` entries, by default the latest."""
 
     size: LogSize | None = None
 

@@ -162,8 +162,8 @@ def _flag(value: object) -> bool:
 
 
 def read_flag(value: object, name: str) -> bool:
-    """Read a flag in a query: `true`, `false`, or None if absent, which means false. Raise
-    `Invalid` for anything else."""
+    """Read the value of a flag in a query: `true` or `false`. None, for a flag that is absent,
+    counts as false. Raise `Invalid` for anything else."""
     try:
         return _flag(value)
     except ValueError as error:
@@ -188,7 +188,8 @@ Reason = Annotated[str, Field(min_length=1, max_length=1024, pattern="^[^\\u0000
 
 
 class ListRequest(RequestModel):
-    """`limit` and `cursor` select the page."""
+    """A request for one page of a list. `limit` is the most rows of the page, and `cursor` says
+    where it begins."""
 
     limit: QueryInt = Field(100, ge=1, le=1000, description="The most rows to return.")
     cursor: str | None = Field(

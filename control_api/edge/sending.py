@@ -64,7 +64,7 @@ class EncodedResponse(web.StreamResponse):
 
     @property
     def keep_alive(self) -> bool | None:
-        """Return whether the connection stays open for another request."""
+        """True if the connection stays open for another request."""
         return not self._closing and self._request is not None and self._request.keep_alive
 
     def force_close(self) -> None:

@@ -133,7 +133,8 @@ POLL_SECONDS = 0.1
 
 
 class SidecarsRequest(ListRequest):
-    """`wait_for` is a revision, for example from `X-Sluice-Revision`."""
+    """A request for the list of sidecars. With `wait_for`, a revision such as that in
+    `X-Sluice-Revision`, the response waits until every live sidecar has it."""
 
     wait_for: QueryInt | None = Field(
         None, ge=0, lt=1 << 53, description="Wait until every live sidecar has this revision."

@@ -32,7 +32,8 @@ UNUSED = (
 
 
 def main() -> int:
-    """Make the layer in the folder `SYSTEM`. Returns the exit code 0."""
+    """Make the images' first layer in the folder `SYSTEM`: unpack Python and its libraries, and add
+    the CA certificates and the user. Returns the exit code 0."""
     unpack(PYTHON, SYSTEM)
     bundle = Path("etc/ssl/certs/ca-certificates.crt")
     (SYSTEM / bundle).parent.mkdir(parents=True, exist_ok=True)

@@ -108,8 +108,8 @@ class FullStore(PolicyStore):
 
     @property
     def next_position(self) -> Position:
-        """Return the position after which the next page must begin: after everything that has
-        arrived, whether in force or not."""
+        """The position after which the next page must begin: after everything that has arrived,
+        whether in force or not."""
         return self._arriving_at or self.position
 
     def fetch(self, name: str) -> bytes | None:

@@ -29,8 +29,8 @@ class Sender(Protocol):
 
     @property
     def encode(self) -> "Callable[[AuditEvent, str], bytes]":
-        """Return the function that encodes an event of a tenant for the target. The function is
-        called in a thread."""
+        """The function that encodes an event of a tenant for the target. The function is called in
+        a thread."""
 
     async def send(self, encoded: list[bytes]) -> int:
         """Send events of one tenant, in order. Return how many of them the target refuses for good.

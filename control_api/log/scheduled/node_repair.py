@@ -35,10 +35,10 @@ _log = logging.getLogger("sluice.self_verification")
 
 
 class StepNodes:
-    """The nodes of the tree that one step of the verification completes. `newest` is the checkpoint
-    up to which they have to be stored, `reached` the largest one that the step's verifier can
-    compare its tree with. `held` are nodes of earlier steps that differ from the stored ones, and
-    that no signed root has proven yet."""
+    """The nodes of the Merkle tree that are completed by the entries of one verification step. They
+    have to be stored up to the checkpoint `newest`. `reached` is the largest checkpoint with which
+    this step can compare the tree; None if there is none. `held` are nodes of earlier steps that
+    differ from the stored ones, and that no signed root has proven yet."""
 
     def __init__(
         self,

@@ -160,9 +160,10 @@ class Derivations:
         self._held: OrderedDict[str, Rederivation] = OrderedDict()
 
     async def at(self, tenant_id: str, first: int, size: int, cutoff: int) -> Rederivation:
-        """Return the derivation of a log that begins at entry `first`, advanced up to `size`. Each
-        round and each purge begins a new one. It is kept in memory only once `hold` is called, so a
-        step that fails leaves none."""
+        """Return the `Rederivation` of a log whose first entry is `first`, after it has taken in
+        the changes before entry `size`: the one that is in memory, or a new one if there is none or
+        a round or a purge begins. `cutoff` is as in `Rederivation`. It is taken out of memory until
+        `hold` puts it back, so a step that fails leaves none."""
         held = self._held.pop(tenant_id, None)
         if held is None or held.first != first or held.size > size or size == first:
             held = Rederivation(self._store, tenant_id, first, cutoff, self._pause)

@@ -180,7 +180,7 @@ def _policy(definition: Definition) -> Policy:
 
 
 def body(policy: Policy) -> dict[str, Any]:
-    """Return a policy as a request to the service holds it: without the id and the version, which
-    the service adds."""
+    """Return a policy's fields as requests to the service contain them: without the id and the
+    version, which the service adds."""
     wire = policy.to_wire()
     return {name: wire[name] for name in wire if name not in ("policy_id", "version")}

@@ -96,8 +96,8 @@ class FetchedAgents:
 
 
 class _Walk:
-    """Walks through the Merkle tree of the set in Redis, and reads nodes and documents. All must be
-    under the head at `position`."""
+    """Reads agents' documents from the set in Redis, by a walk down its Merkle tree. Every read
+    must see the signed head of `position`: otherwise `ListingInterrupted` is raised."""
 
     def __init__(self, reader: RedisReader, position: Position) -> None:
         self._reader = reader

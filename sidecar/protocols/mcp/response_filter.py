@@ -1,6 +1,7 @@
-"""Filters an MCP server's messages (`protocols/RULES.md`, MCP). Where a message itself doesn't name
-its source, the tokens of earlier calls, tasks and results do (R5). A message that needs no change
-is passed byte for byte. `Visibility.permits` decides, anew for each message."""
+"""Filters an MCP server's messages (`protocols/RULES.md`, MCP). If a message doesn't name its own
+source, the source follows from the request, task or result that it refers to, which the sidecar has
+remembered (R5). `Visibility.permits` decides about each message anew. A message that needs no
+change is passed byte for byte."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field

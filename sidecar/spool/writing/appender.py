@@ -1,6 +1,7 @@
-"""Numbers, chains and frames records for the current instance, collects them into batches for the
-writer, and reports whether they were written. Records collect while the writer syncs the previous
-batch: under load one sync serves many."""
+"""Gives each record its number in the current instance of the spool, the hash of the record before
+it, and a frame; collects records into batches for the writer, and reports whether they were
+written. Records collect while the writer syncs the previous batch: under load one sync serves
+many."""
 
 import asyncio
 from collections import deque

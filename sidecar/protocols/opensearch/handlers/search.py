@@ -59,8 +59,8 @@ def can_filter(server: OpenSearchServer, request: RoutedRequest) -> bool:
 def forward_search(
     server: OpenSearchServer, request: RoutedRequest, sources: Sources, visibility: Visibility
 ) -> ForwardPlan:
-    """Return the plan for a search whose response passes unchanged. If it begins or has a
-    continuation, that is remembered."""
+    """Return the plan for a search whose response passes unchanged. If the search uses a scroll or
+    a point in time, the plan remembers which sources the token in the response stands for."""
     # Most searches have none, so their responses can be streamed instead of read whole.
     if "scroll" not in read_parameters(request) and not (request.body and request.body.get("pit")):
         return FORWARD_UNCHANGED
