@@ -167,8 +167,8 @@ class RevokedKeyLog:
         self._logged_at: dict[bytes, float] = {}
 
     async def called(self, tenant_id: str, digest: bytes) -> None:
-        """Handle a call with a key that belongs to the tenant but is not in force: log it, unless
-        that was done within the last hour."""
+        """Handle a call with a key that belongs to the tenant but is not in force: log it if the
+        key was revoked, unless that was done within the last hour."""
         now = self._monotonic()
         if now - self._logged_at.get(digest, -inf) < REPEAT_SECONDS:
             return
@@ -219,7 +219,7 @@ class OverLimit(TooMany):
 
 class RateLimit:
     """An authenticator that also limits the rate of requests. Each key may make `rate` requests per
-    second, and as many at once."""
+    second, and as many at once. Keys of the scopes in `UNLIMITED` have no limit."""
 
     def __init__(
         self, authenticate: NextAuthenticator, rate: int, clock: Clock, instruments: Instruments

@@ -175,8 +175,8 @@ class ServerFaults:
         """For each operation that failed, the cause that was logged."""
 
     def failed(self, operation: str, error: Unavailable) -> None:
-        """Record that a request of this operation failed, and log the cause unless that was done
-        within the last minute."""
+        """Log the cause of a failed request of this operation, unless that was done within the last
+        minute. Once it is logged, the operation counts as failing until `answered` is called."""
         cause, now = error.message, self._monotonic()
         if now - self._logged_at.get(cause, float("-inf")) < PAUSE_SECONDS:
             return

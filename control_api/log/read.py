@@ -68,7 +68,8 @@ async def refuse_gap(connection: AsyncConnection, tenant_id: str, event_id: str)
 
 
 async def _gap(connection: AsyncConnection, tenant_id: str, first: int, until: int) -> int | None:
-    """Return the first number from `first` up to `until` (exclusive) that no entry has."""
+    """Return the first number from `first` up to `until` (exclusive) that no entry has; None if
+    none is missing."""
     seq = log_entries.c.seq
     query = select(seq).where(of_tenant(log_entries, tenant_id), seq >= first, seq < until)
     found = {row.seq for row in await connection.execute(query)}

@@ -112,8 +112,8 @@ class Transaction:
         return await self._set_revision(revision + len(rows))
 
     def published(self, name: str, shown: str | None = None) -> tuple[PublishedAs, ...]:
-        """Return the published document in the form that the record of a change names it; an empty
-        tuple if this transaction did not publish it. `shown` is the name to record if the
+        """Return the document that was published, in a tuple, as the record of a change names it;
+        an empty tuple if this transaction did not publish it. `shown` is the name to record if the
         document's own name must not be."""
         if name not in self._revisions:
             return ()

@@ -212,7 +212,7 @@ class Cluster:
     @classmethod
     def of_pod(cls, environ: Mapping[str, str], account: Path = ACCOUNT) -> "Cluster":
         """Return the cluster as the kubelet describes it to every pod. Raise `NoSecret` if this
-        process runs in no pod."""
+        process runs in no pod, or the files of its service account can't be read."""
         host, port = (environ.get(f"KUBERNETES_SERVICE_{part}") for part in ("HOST", "PORT"))
         if not host or not port:
             raise NoSecret("KUBERNETES_SERVICE_HOST is not set: this is no pod of a cluster")

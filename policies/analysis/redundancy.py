@@ -245,7 +245,8 @@ def _alone(names: NameClasses, entry: str, entries: Iterable[str]) -> int:
 
 
 def _covering(names: NameClasses, entry: str, entries: Iterable[str]) -> tuple[str, ...]:
-    """Return few other entries that together match all that `entry` matches."""
+    """Return a few of the other entries that together match all that `entry` matches. The entry
+    that matches most of the rest is taken each time, so they need not be the fewest."""
     left = _matched(names, entry)
     others = [each for each in entries if each != entry]
     found = []

@@ -169,7 +169,7 @@ class PinnedCheckpoint:
 
     def wanted(self) -> int | None:
         """Return the size of the pinned checkpoint, from which to ask for a proof of the next one;
-        0 if none is pinned. None if it is not time to ask yet."""
+        0 if none is pinned. None if it is not time to ask yet, or the log's keys are not known."""
         if self._monotonic() < self._due or not self._log_keys():
             return None
         self._due = self._monotonic() + INTERVAL_SECONDS

@@ -118,7 +118,8 @@ def _caller(fields: Fields) -> _Caller:
 
 def _host(caller: _Caller) -> Authority | None:
     """Return the host that a request names, with port 0 if it states no port; None without a host,
-    which no browser leaves out. Raises `Malformed` if there are two."""
+    which no browser leaves out. Raises `Malformed` if it names a host twice or the host is
+    invalid."""
     if not caller.hosts:
         return None
     if len(caller.hosts) > 1:

@@ -120,8 +120,9 @@ class LocalResponse:
 
     def encode(self, *, keep_alive: bool, omit_body: bool, http10: bool) -> bytes:
         """Return the whole response as bytes, without its body if it answers a HEAD (`omit_body`).
-        The header `Connection` states `keep_alive`: HTTP/1.0 (`http10`) closes connections unless
-        told otherwise, HTTP/1.1 keeps them."""
+        The connection stays open if `keep_alive` is true and `close` is not. The header
+        `Connection` says so where it is not the default: HTTP/1.0 (`http10`) closes connections
+        unless told otherwise, HTTP/1.1 keeps them."""
         lines = [b"HTTP/1.1 %d %b" % (self.status, HTTPStatus(self.status).phrase.encode())]
         lines += [b"%b: %b" % field for field in self.fields]
         # For a HEAD too: it is told the length that a GET would get (RFC 9110 section 8.6).

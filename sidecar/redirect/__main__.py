@@ -78,7 +78,7 @@ def _plan(arguments: argparse.Namespace, environ: Mapping[str, str]) -> Redirect
 
 def _exemptions(plan: RedirectPlan, api: str | None) -> Iterator[str]:
     """Yield a line for the container's log about each kind of connection that is exempt from the
-    redirection."""
+    redirection, and one if the API server `api` is not exempt because it has no address."""
     named = {
         "DNS passes to": plan.resolvers,
         "not redirected, networks": plan.skip_networks,

@@ -66,7 +66,7 @@ class OtlpSender:
         return rejected
 
     async def settle(self) -> None:
-        """Do nothing: `send` returns only when all is acknowledged."""
+        """Do nothing: `send` returns only after the target has answered for everything."""
 
     async def abandon(self) -> None:
         if self._session is not None:

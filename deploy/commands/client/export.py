@@ -315,8 +315,8 @@ class Progress:
         self._started = self._shown = time.monotonic()
 
     def update(self, file: PartialFile, added: int) -> None:
-        """Add `added` to the bytes in the file, and show the progress, at most every half
-        second."""
+        """Add `added` to the bytes in the file, and show the progress if there is a terminal, at
+        most every half second."""
         self._bytes += added
         now = time.monotonic()
         if not self._terminal or now - self._shown < SHOWN_EVERY or file.header is None:

@@ -4,7 +4,8 @@
     python -m deploy.commands.verify FILE          also `sluice verify FILE`
 
 Exit codes: 0 if everything is valid, 1 for findings. 2 if the log can't be verified at all or not
-be compared with a checkpoint that was given, or if no checkpoint covers some entry of a report.
+be compared with a checkpoint that was given, if some decision could not be derived or some spool
+not be followed, or if no checkpoint covers some entry of a report.
 """
 
 import argparse

@@ -257,8 +257,8 @@ class Events:
         that repeated Events can be left out."""
 
     def put(self, event: Event) -> None:
-        """Queue an Event. It is only counted, not sent, if the same Event was sent shortly before
-        or if the queue is full. Returns at once."""
+        """Queue an Event. It is only counted, not sent, if its namespace has no valid name, if the
+        same Event was queued shortly before, or if the queue is full. Returns at once."""
         if not _NAMESPACE.match(event.namespace):
             self._count(EventOutcome.failed).inc()
             return

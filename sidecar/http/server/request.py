@@ -185,13 +185,14 @@ class HttpRequest(RequestMessage):
         return any(name.lower() == b"expect" for name, _ in self.fields)
 
     def start_response(self, data: bytes) -> None:
-        """Writes the first bytes of a response that switches protocols. Raises
-        `ConnectionResetError` if the client is gone."""
+        """Write the first bytes of a response. Raises `ConnectionResetError` if the client is gone.
+        Other parts call this only for a response that switches protocols; for any other response
+        they call `begin` or `respond`."""
         self._connection.write(data)
         self.response_started = True
 
     def begin(self, head: ResponseHead, *, empty: bool = False, last: bool = False) -> None:
-        """Writes the head of a response; `send` and `end` write its body, unless it is `empty`,
+        """Write the head of a response; `send` and `end` write its body, unless it is `empty`,
         whatever length the head states. After the `last` response the connection ends. Raises
         `ConnectionResetError` if the client is gone.
 
@@ -201,18 +202,18 @@ class HttpRequest(RequestMessage):
         self.start_response(self._frame(head, empty=empty, last=last))
 
     def respond(self, head: ResponseHead, body: bytes, trailers: bytes = b"") -> None:
-        """Writes a response whose body is at hand, as `begin`, `send` and `end` would."""
+        """Write a response whose body is at hand, as `begin`, `send` and `end` would."""
         data = self._frame(head)
         if self._chunked:
             body = b"%b0\r\n%b\r\n" % (encode_chunk(body), trailers)
         self.start_response(data + body)
 
     def send(self, part: bytes) -> None:
-        """Writes a part of the body. Raises `ConnectionResetError` if the client is gone."""
+        """Write a part of the body. Raises `ConnectionResetError` if the client is gone."""
         self._connection.write(encode_chunk(part) if self._chunked else part)
 
     def end(self, trailers: bytes = b"") -> None:
-        """Ends the body. Without this, the client knows that a body without a length broke off.
+        """End the body. Without this, the client knows that a body without a length broke off.
         `trailers` are lines, each with its line end."""
         if self._chunked:
             self._connection.write(b"0\r\n%b\r\n" % trailers)

@@ -109,10 +109,10 @@ def names_of_port(
 
 
 class NamedPort:
-    """Passes a request on to `serve` if it reaches the port under one of its `names`, and refuses
-    it otherwise (see `http/port_names.py`). `refused` counts the refusals by their cause. Requests
-    that can't be read are recorded for the source `whole`, which is None if the port leads to
-    several sources."""
+    """Passes a request on to `serve` if it reaches the port under one of its `names` and no web
+    page of another site sent it, and refuses it otherwise (see `http/port_names.py`). `refused`
+    counts the refusals by their cause. Requests that can't be read are recorded for the source
+    `whole`, which is None if the port leads to several sources."""
 
     def __init__(
         self,

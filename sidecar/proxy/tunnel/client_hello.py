@@ -76,7 +76,8 @@ class HelloReader:
 
     def _record_size(self, at: int) -> int | None:
         """Return the length of the TLS record whose header begins at `at`; None if the header is
-        incomplete. Raises `Malformed` if it is not a handshake record."""
+        incomplete. Raises `Malformed` if it is not a handshake record, or can't be part of a hello
+        that is accepted."""
         head = self._unread[at : at + _RECORD_HEADER]
         if head and head[0] != HANDSHAKE:
             raise Malformed("the connection does not begin with a TLS hello")

@@ -39,12 +39,14 @@ from sidecar.proxy.tunnel.tunnel_dispatch import TunnelDispatch, read_hello
 _IPV6_TWINS = {"127.0.0.1": "::1", "0.0.0.0": "::"}  # noqa: S104  # nothing is bound by this
 
 DestinationLookup = Callable[[asyncio.Transport], Authority | None]
-"""Finds the address and port that a connection was going to; None if it wasn't redirected."""
+"""Finds the address and port that a connection was going to; None if that isn't known. For a
+connection that wasn't redirected it may be the sidecar's own port."""
 
 
 def socket_destination(transport: asyncio.Transport) -> Authority | None:
-    """Ask the operating system for the address and port that a redirected connection was going to;
-    None if it wasn't redirected."""
+    """Ask the operating system for the address and port that a redirected connection was going to.
+    None if the system tracks no redirection, or the connection has no socket; for a connection that
+    wasn't redirected it may be the sidecar's own port."""
     sock = transport.get_extra_info("socket")
     return None if sock is None else original_destination(sock)
 
