@@ -26,7 +26,7 @@ def test_a_function_s_cost_is_that_of_a_usual_case(file: Path) -> None:
     assert table.table["tests/test_x.py"][costs.FIXTURES] == 0.25
 
 
-def test_what_was_not_measured_stays(file: Path) -> None:
+def test_costs_that_were_not_measured_are_kept(file: Path) -> None:
     costs.update([Cost("tests/test_x.py::test_a", 1.0, 0)], file)
     costs.update([Cost("tests/test_y.py::test_b", 2.0, 0)], file)
     assert costs.load(file).of("tests/test_x.py::test_a") == 1.0

@@ -9,7 +9,7 @@ import pytest
 from tests.shaky import HARD, USUAL, Group, main, parsed, place, schedule, throttled
 
 
-def test_the_kernel_is_told_microseconds() -> None:
+def test_the_limits_are_written_in_microseconds() -> None:
     assert Group(Path("g"), unified=True).limits(USUAL) == {"cpu.max": "80000 250000"}
     # The period first: the kernel refuses a quota that is too large for the period before.
     assert list(Group(Path("g"), unified=False).limits(HARD).items()) == [
@@ -46,7 +46,7 @@ def test_arguments_of_pytest_are_passed_on() -> None:
 @pytest.mark.parametrize(
     "arguments", [[], ["--times", "2"], ["--times", "0", "tests/a.py"], ["--times", "x", "a"]]
 )
-def test_wrong_arguments_end_it_before_a_run(
+def test_wrong_arguments_exit_before_a_run(
     arguments: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as ended:

@@ -45,7 +45,7 @@ def test_a_short_bound_is_found(code: str) -> None:
     assert short_bounds(f"from tests.support.loop_clock import moving_clock\n{code}\n") == []
 
 
-def test_a_bound_inside_a_call_of_several_lines_may_say_so_on_its_own_line() -> None:
+def test_a_bound_inside_a_call_of_several_lines_may_be_excused_on_its_own_line() -> None:
     code = "replace(\n    LIMITS,\n    idle_seconds=0.3,{}\n)\n"
     assert short_bounds(code.format("")) == [Bound(1, "replace(LIMITS, idle_seconds=0.3)")]
     assert short_bounds(code.format("  # expires on purpose")) == []
@@ -64,5 +64,5 @@ def test_a_bound_inside_a_call_of_several_lines_may_say_so_on_its_own_line() -> 
         "asyncio.sleep(0.1)",
     ],
 )
-def test_what_bounds_nothing_is_left_alone(code: str) -> None:
+def test_code_that_limits_no_wait_is_not_reported(code: str) -> None:
     assert short_bounds(f"{code}\n") == []

@@ -193,7 +193,7 @@ def test_every_block_of_commands_is_run_by_one_test() -> None:
     assert claimed - found == Counter(), "these are gone from the documents"
 
 
-def test_the_tests_that_run_them_exist() -> None:
+def test_every_test_named_as_running_a_block_of_commands_exists() -> None:
     for path, tests in RUN_BY.items():
         tree = ast.parse((ROOT / path).read_text("utf-8"))
         functions = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}

@@ -33,7 +33,7 @@ def anchors(text: str) -> set[str]:
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=name)
-def test_what_a_document_links_to_exists(path: Path) -> None:
+def test_every_link_in_a_document_has_a_target(path: Path) -> None:
     broken = []
     for target, anchor in LINK.findall(path.read_text(encoding="utf-8")):
         if "://" in target:
@@ -79,7 +79,7 @@ def test_the_map_follows_a_decision_a_request_and_a_change() -> None:
         assert len(LINK.findall(section)) >= 7
 
 
-def test_what_is_large_is_explained() -> None:
+def test_every_long_file_and_every_large_folder_is_explained() -> None:
     text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
     section = text.partition("## Sizes\n")[2].partition("\n## ")[0]
     explained = re.findall(r"^\| `([^`]+)` \|", section, re.MULTILINE)

@@ -61,7 +61,7 @@ def test_no_file_is_stilted(form: str) -> None:
     assert not found(form)
 
 
-def test_the_forms_are_found_where_they_stand() -> None:
+def test_each_stilted_form_is_found_in_a_sentence() -> None:
     for form, expression in STILTED.items():
         assert re.search(expression, f"It {form}.", re.IGNORECASE), form
         assert LITERALS.get(form, form) in f"it {form}."

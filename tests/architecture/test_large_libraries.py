@@ -47,7 +47,7 @@ def libraries(roots: Iterable[str]) -> set[str]:
     return found
 
 
-def test_a_sidecar_imports_none_before_it_knows_its_settings() -> None:
+def test_a_sidecar_imports_no_large_library_before_it_knows_its_settings() -> None:
     found = libraries(["sidecar.__main__", "sidecar.assembly"])
     assert {"uvloop", "aiohttp", "orjson"} <= found
     assert found.isdisjoint({"botocore", "grpc", "redis"})

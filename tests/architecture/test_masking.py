@@ -27,7 +27,7 @@ AHEAD = {
 }
 
 
-def test_only_these_modules_of_a_service_use_what_masks() -> None:
+def test_only_listed_modules_of_a_service_import_the_masking_functions() -> None:
     """Use `masked_ahead` or `MaskingTurns` before the turn of the loop that decides and records."""
     used: dict[str, set[str]] = {name: set() for name in ALLOWED | AHEAD}
     for path in [*(ROOT / "sidecar").rglob("*.py"), *(ROOT / "control_api").rglob("*.py")]:

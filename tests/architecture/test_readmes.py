@@ -77,7 +77,7 @@ def test_a_readme_tells_of_everything_declared(package: str, declared: object) -
 
 
 @pytest.mark.deep(stands_in="test_a_readme_tells_of_everything_declared")
-def test_the_discovery_finds_what_there_is() -> None:
+def test_the_search_finds_settings_metrics_and_routes() -> None:
     assert len(checks("policies")) == 10
     for package in ("sidecar", "control_api"):
         assert len(settings(package)) > 5

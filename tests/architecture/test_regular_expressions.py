@@ -26,7 +26,7 @@ def test_no_expression_takes_more_than_linear_time(request: pytest.FixtureReques
         assert known == patterns.keys(), f"run `{judged_patterns.COMMAND}`, and commit its file"
 
 
-def test_expressions_are_made_where_the_walk_sees_them() -> None:
+def test_regular_expressions_are_written_where_the_check_sees_them() -> None:
     """Only as `re.…`: not under another name, and not by pydantic with Python's engine (its default
     engine is Rust's, which does not backtrack)."""
     for package in PACKAGES:

@@ -62,13 +62,13 @@ def test_the_lock_holds_whatever_the_project_asks_for() -> None:
 
 
 @pytest.mark.parametrize("package", [*PACKAGES, "tests"])
-def test_a_package_says_what_it_is(package: str) -> None:
+def test_every_package_has_a_readme_of_some_length(package: str) -> None:
     readme = ROOT / package / "README.md"
     assert readme.exists()
     assert len(readme.read_text().split()) > 100
 
 
-def test_every_module_opens_with_what_it_knows() -> None:
+def test_every_module_begins_with_a_docstring() -> None:
     silent = [
         str(path.relative_to(ROOT))
         for package in PACKAGES

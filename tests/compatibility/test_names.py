@@ -55,7 +55,7 @@ def test_a_new_sidecar_takes_an_old_settings_file(name: str, tmp_path: Path) -> 
     assert complaints(tmp_path, (RECORDING / name).read_text()) == []
 
 
-def test_a_new_sidecar_takes_every_key_of_before(tmp_path: Path) -> None:
+def test_a_new_sidecar_accepts_every_key_of_the_old_settings_file(tmp_path: Path) -> None:
     """Each key of the old example is set. As in the old version, only its files are missing."""
     said = complaints(tmp_path, _COMMENTED.sub(r"\1", EXAMPLE.read_text()))
     at = {each.partition(": ")[0] for each in said}

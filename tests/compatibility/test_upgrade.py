@@ -45,7 +45,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Upgraded]:
 
 
 @pytest.mark.parametrize("said", CLAIMS, ids=lambda said: CLAIMS[said].__name__)
-def test_an_upgraded_installation_is_as_the_changelog_says(recorded: Upgraded, said: str) -> None:
+def test_an_upgraded_installation_matches_the_changelog(recorded: Upgraded, said: str) -> None:
     assert said in UNRELEASED
     CLAIMS[said](recorded)
 
@@ -79,7 +79,7 @@ def doctor(stack: Stack) -> list[str]:
     return [each["seen"] for each in findings if each["check"] == "own_key"]
 
 
-@pytest.mark.deep(stands_in="test_an_upgraded_installation_is_as_the_changelog_says")
+@pytest.mark.deep(stands_in="test_an_upgraded_installation_matches_the_changelog")
 def test_an_installation_of_weeks_is_upgraded_service_by_service(
     previous: Path, stack: Stack, tmp_path: Path
 ) -> None:

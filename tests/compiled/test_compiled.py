@@ -24,14 +24,14 @@ compiled_only = pytest.mark.skipif(
 )
 
 
-def test_every_module_of_the_list_has_the_form_that_is_shown() -> None:
+def test_every_module_of_the_list_has_the_form_that_the_service_reports() -> None:
     assert {(ROOT / file).is_file() for file in FILES} == {True}
     suffix = ".so" if CORE_FORM == "compiled" else ".py"
     imported = {name: import_module(name).__file__ or "" for name in MODULES}
     assert {name: file for name, file in imported.items() if not file.endswith(suffix)} == {}
 
 
-def test_the_version_says_which_form_runs() -> None:
+def test_the_version_names_the_form_that_runs() -> None:
     assert f", the core is {CORE_FORM}\n" in sluice("--version").stdout
 
 
@@ -70,7 +70,7 @@ def test_both_forms_give_the_same_bytes() -> None:
 
 
 @compiled_only
-def test_a_source_that_says_something_else_is_found(tmp_path: Path) -> None:
+def test_a_source_that_gives_other_outcomes_is_found(tmp_path: Path) -> None:
     tree = tmp_path / "tree"
     for name in ("policies", "tests"):
         ignored = shutil.ignore_patterns("__pycache__")

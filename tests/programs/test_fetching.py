@@ -34,7 +34,7 @@ def test_a_failed_fetch_is_tried_again(capsys: pytest.CaptureFixture[str]) -> No
     assert "fetched thing, 3 MB" in capsys.readouterr().out
 
 
-def test_what_fails_three_times_is_reported_and_the_rest_is_fetched(
+def test_a_fetch_that_fails_three_times_is_reported_and_the_others_succeed(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     error = subprocess.CalledProcessError(1, ["client"], stderr=b"noise\nno route to host\n\n")
@@ -47,7 +47,7 @@ def test_what_fails_three_times_is_reported_and_the_rest_is_fetched(
     assert "fetched other" in printed
 
 
-def test_without_the_registry_s_client_nothing_is_tried_again() -> None:
+def test_a_fetch_without_its_client_is_not_tried_again() -> None:
     item, attempts = failing(9, FileNotFoundError("this system has no npm"))
     assert fetching.fetch_all([item]) == {"thing": "this system has no npm"}
     assert len(attempts) == 1

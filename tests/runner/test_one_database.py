@@ -9,7 +9,7 @@ import pytest
 from tests.runner import tiers
 
 
-def test_one_of_two_is_chosen_by_name_and_each_for_about_half(
+def test_one_of_two_choices_is_taken_by_name_and_each_for_about_half(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(tiers, "_tier", [])

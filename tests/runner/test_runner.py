@@ -91,7 +91,7 @@ def run(project: Path, *options: str) -> tuple[int, str]:
     return done.returncode, done.stdout + done.stderr
 
 
-@pytest.mark.deep(stands_in="test_batches_hold_every_test_once_and_the_costliest_come_first")
+@pytest.mark.deep(stands_in="test_batches_contain_every_test_once_and_the_costliest_come_first")
 def test_each_test_of_the_gate_runs_once(project: Path) -> None:
     (project / "tests/test_passes.py").write_text(PASSES)
     (project / "tests/test_more.py").write_text("def test_more(): pass\n")
@@ -144,7 +144,7 @@ def test_the_first_failure_ends_a_run_that_is_to_stop_there(project: Path) -> No
     assert re.search(r"=+ 1 failed in", said), said
 
 
-def test_batches_hold_every_test_once_and_the_costliest_come_first() -> None:
+def test_batches_contain_every_test_once_and_the_costliest_come_first() -> None:
     nodeids = [f"tests/test_{file}.py::test_{n}" for file in "abc" for n in range(10)]
     batches = costliest_first(nodeids, lambda nodeid: 4.0 if "_b" in nodeid else 0.1, 2)
     assert sorted(n for batch in batches for n in batch.tests) == list(range(30))

@@ -110,7 +110,7 @@ def test_both_verifiers_agree_on_the_documents_of_many_files() -> None:
         assert second(raw, keys) == product(raw, keys), f"damaged file {number}"
 
 
-def test_what_is_drawn_can_be_derived() -> None:
+def test_generated_decisions_can_be_derived() -> None:
     """Else the product would tell of other things than of documents."""
     for number in range(FEW):
         draft = draw(Random(number))
@@ -119,7 +119,7 @@ def test_what_is_drawn_can_be_derived() -> None:
             assert outcome.valid, (number, outcome.findings)
 
 
-def test_it_finds_what_the_golden_decisions_cite() -> None:
+def test_the_second_verifier_finds_what_the_golden_decisions_cite() -> None:
     golden = json.loads((VECTORS / "cited.json").read_bytes())
     bodies = [each.encode() for each in golden["documents"]]
     entries = [

@@ -65,7 +65,7 @@ def test_a_finding_about_an_erasure_has_no_seq(text: str, tmp_path: Path, capsys
     ],
     ids=["first", "to", "origin", "incarnation"],
 )
-def test_a_header_that_contradicts_itself_is_told_as_such(
+def test_a_header_that_contradicts_itself_is_reported_as_such(
     change: dict[str, Any], message: str, tmp_path: Path, capsys: Capture
 ) -> None:
     lines, keys = _lines()
@@ -75,7 +75,7 @@ def test_a_header_that_contradicts_itself_is_told_as_such(
 
 
 @pytest.mark.parametrize("said", ["false", "null", "1", '"true"', "[]", "12"])
-def test_a_header_says_part_in_one_way_only(said: str, tmp_path: Path, capsys: Capture) -> None:
+def test_a_header_marks_a_part_in_one_form_only(said: str, tmp_path: Path, capsys: Capture) -> None:
     lines, keys = _lines()
     for value, code in ((b"true", 0), (said.encode(), 2)):
         lines[0] = lines[0].partition(b',"part":')[0].removesuffix(b"}") + b',"part":%b}' % value
@@ -101,7 +101,7 @@ def test_a_line_that_is_no_entry_has_a_limit(tmp_path: Path, capsys: Capture) ->
     _agree(lines, keys, Verdict(1, None, "file_malformed"), tmp_path, capsys)
 
 
-def test_a_damaged_row_may_be_longer(tmp_path: Path, capsys: Capture) -> None:
+def test_a_damaged_row_may_exceed_the_limit(tmp_path: Path, capsys: Capture) -> None:
     lines, keys = _lines()
     for row, reason, seq in (
         (b'"%b"' % (b"A" * (LONG + 4)), "not_an_entry", 2),

@@ -11,7 +11,7 @@ ALLOWED = {"cryptography", "tests"}
 VERIFIER = {path for path in HERE.glob("*.py") if not path.name.startswith("test_")}
 
 
-def test_it_imports_only_the_standard_library_and_cryptography() -> None:
+def test_the_second_verifier_imports_only_the_standard_library_and_cryptography() -> None:
     assert len(VERIFIER) > 10
     for path in VERIFIER:
         for name in _imported(path):

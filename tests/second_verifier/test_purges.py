@@ -29,7 +29,7 @@ FITS = {"count": 2, "frontier": [HASH], "last": HASH, "root": HASH, "size": 2}
         ({"size": 2_000}, ["purge_mismatch"]),
     ],
 )
-def test_a_purge_fits_itself(
+def test_a_purge_that_contradicts_itself_is_found(
     changed: dict[str, Any], found: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     draft = next(

@@ -37,7 +37,7 @@ CERTAIN: dict[edits.Edit, str] = {
 }
 
 
-def test_it_computes_the_golden_vectors() -> None:
+def test_the_second_verifier_computes_the_golden_vectors() -> None:
     log = json.loads((VECTORS / "log.json").read_bytes())
     tree = Tree()
     for seq, golden in enumerate(log["entries"]):
@@ -51,13 +51,13 @@ def test_it_computes_the_golden_vectors() -> None:
     assert tree.root().hex() == log["root"]
 
 
-def test_it_chains_the_records_of_a_source() -> None:
+def test_the_second_verifier_chains_the_records_of_a_source() -> None:
     log = json.loads((VECTORS / "log.json").read_bytes())
     third, fourth = (encoding.read(log["entries"][at]["utf8"].encode()) for at in (3, 4))
     assert fourth["src"]["prev"] == core_hash(third)
 
 
-def test_it_verifies_the_golden_checkpoint() -> None:
+def test_the_second_verifier_verifies_the_golden_checkpoint() -> None:
     golden = json.loads((VECTORS / "checkpoint.json").read_bytes())
     note = read_note(golden["note"])
     assert (note.origin, note.size, note.root.hex()) == (
@@ -88,7 +88,7 @@ def test_a_key_that_endorses_the_pinned_one_proves_nothing() -> None:
     assert [each.reason for each in found] == ["checkpoint_missing"]
 
 
-def test_the_command_says_the_verdict(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_prints_the_verdict(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     draft, path = _whole_log(), tmp_path / "log.jsonl"
     path.write_bytes(_file(draft.lines()).getvalue())
     assert main([str(path), *draft.pinned()]) == 0

@@ -22,7 +22,7 @@ def started(path: Path, command: Sequence[str], **environ: str) -> Started:
         )
 
 
-@pytest.mark.deep(stands_in="test_a_fork_has_its_own_environment_and_dies_of_a_signal")
+@pytest.mark.deep(stands_in="test_a_fork_has_its_own_environment_and_can_be_killed_by_a_signal")
 @pytest.mark.parametrize("module", fork_server.MODULES)
 def test_output_and_exit_code_are_those_of_the_command(module: str, tmp_path: Path) -> None:
     for arguments in (["--help"], ["--no-such-option"]):
@@ -34,7 +34,7 @@ def test_output_and_exit_code_are_those_of_the_command(module: str, tmp_path: Pa
         assert (tmp_path / "forked").read_text() == (tmp_path / "real").read_text()
 
 
-def test_a_fork_has_its_own_environment_and_dies_of_a_signal(tmp_path: Path) -> None:
+def test_a_fork_has_its_own_environment_and_can_be_killed_by_a_signal(tmp_path: Path) -> None:
     environ = {
         "SLUICE_DATA_DIR": str(tmp_path / "data"),
         "SLUICE_CONTROL_LISTEN": f"127.0.0.1:{free_port()}",

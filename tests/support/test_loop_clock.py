@@ -19,7 +19,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 NewLoop = Callable[[], asyncio.AbstractEventLoop]
 
 
-def test_a_limit_ends_once_the_clock_is_moved_beyond_it(new_loop: NewLoop) -> None:
+def test_a_limit_expires_once_the_clock_is_moved_beyond_it(new_loop: NewLoop) -> None:
     async def test() -> None:
         with moving_clock() as clock:
             task = asyncio.ensure_future(asyncio.wait_for(waiting.never(), 600))
@@ -49,7 +49,7 @@ def test_a_cancelled_timer_never_fires_and_others_fire_in_order(new_loop: NewLoo
         assert runner.run(test()) == [1, 2]
 
 
-def test_the_clock_for_others_moves_along(new_loop: NewLoop) -> None:
+def test_the_clock_given_to_others_moves_too(new_loop: NewLoop) -> None:
     async def test() -> None:
         with moving_clock() as clock:
             before = clock.clock.now(), clock.clock.monotonic()

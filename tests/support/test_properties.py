@@ -66,7 +66,7 @@ def test_two_usual_runs_draw_the_same(draw: Run) -> None:
 
 
 @pytest.mark.deep(stands_in="test_every_profile_but_the_usual_one_draws")
-def test_two_deep_runs_draw_otherwise(draw: Run) -> None:
+def test_two_deep_runs_draw_differently(draw: Run) -> None:
     first = draw("--deep")
     assert first != draw("--deep")
     assert "deep" in first[0]

@@ -174,7 +174,7 @@ async def test_a_process_answers_drains_and_stops(tmp_path: Path) -> None:
 
 
 @pytest.mark.deep(
-    stands_in="tests/architecture/test_large_libraries.py::test_a_sidecar_imports_none_before_it_knows_its_settings"
+    stands_in="tests/architecture/test_large_libraries.py::test_a_sidecar_imports_no_large_library_before_it_knows_its_settings"
 )
 def test_grpcio_is_imported_for_a_grpc_door_alone() -> None:
     script = "import sys, sidecar.__main__, sidecar.assembly; sys.exit('grpc' in sys.modules)"
