@@ -234,7 +234,7 @@ def test_attempts_end_after_a_day(tmp_path: Path) -> None:
     stands_in="tests/control_api/alerts/test_rounds.py::test_a_failed_delivery_is_repeated_under_its_id_for_a_day_unless_it_is_final"
 )
 @pytest.mark.parametrize(("status", "ends"), [(410, "failed"), (302, "pending")])
-def test_gone_is_final_and_a_redirect_is_never_followed(
+def test_status_gone_is_final_and_a_redirect_is_never_followed(
     tmp_path: Path, status: int, ends: str
 ) -> None:
     with hook() as receiver, hook() as elsewhere, running_control_api(tmp_path, **ALLOW) as api:
@@ -249,7 +249,7 @@ def test_gone_is_final_and_a_redirect_is_never_followed(
 
 
 @pytest.mark.deep(
-    stands_in="tests/control_api/alerts/test_rounds.py::test_however_many_wait_for_a_receiver_that_hangs_no_other_waits"
+    stands_in="tests/control_api/alerts/test_rounds.py::test_any_number_of_deliveries_to_a_hanging_receiver_delays_no_other"
 )
 def test_a_receiver_that_hangs_delays_nothing_else(tmp_path: Path) -> None:
     with hook() as hanging, hook() as well, running_control_api(tmp_path, **ALLOW) as api:
@@ -265,7 +265,7 @@ def test_a_receiver_that_hangs_delays_nothing_else(tmp_path: Path) -> None:
 
 
 @pytest.mark.deep(
-    stands_in="tests/control_api/alerts/test_rounds.py::test_however_many_wait_for_a_receiver_that_hangs_no_other_waits"
+    stands_in="tests/control_api/alerts/test_rounds.py::test_any_number_of_deliveries_to_a_hanging_receiver_delays_no_other"
 )
 def test_any_number_of_deliveries_to_a_receiver_that_hangs_delays_no_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -298,7 +298,7 @@ def test_a_private_address_is_refused_when_it_is_called(tmp_path: Path) -> None:
 @pytest.mark.deep(
     stands_in="tests/control_api/alerts/test_one_attempt.py::test_a_name_is_resolved_once_an_attempt"
 )
-def test_a_name_that_changes_between_check_and_call_changes_nothing(
+def test_a_name_that_resolves_differently_after_the_check_is_not_called(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """DNS rebinding: the second answer leads inside."""
@@ -369,7 +369,7 @@ def test_a_permanent_refusal_by_the_mail_server_is_final(
 @pytest.mark.deep(
     stands_in="tests/control_api/alerts/test_rounds.py::test_a_mail_that_is_refused_for_good_is_not_repeated"
 )
-def test_without_a_mail_server_a_delivery_says_so(fresh: ControlApi) -> None:
+def test_a_delivery_without_a_mail_server_fails_and_names_the_setting(fresh: ControlApi) -> None:
     rule(fresh, "denial_spike", 1, email="ops@example.com")
     fresh.evaluate(source_id="payroll")
     failed = settled(fresh, "denial_spike", "failed")
@@ -377,7 +377,7 @@ def test_without_a_mail_server_a_delivery_says_so(fresh: ControlApi) -> None:
 
 
 @pytest.mark.deep(
-    stands_in="tests/control_api/alerts/test_rounds.py::test_of_two_processes_one_fires_and_one_attempts"
+    stands_in="tests/control_api/alerts/test_rounds.py::test_only_one_of_two_processes_fires_and_only_one_attempts"
 )
 def test_two_processes_fire_once(rounds: Rounds, tmp_path: Path, migrated_url: str) -> None:
     with (

@@ -51,7 +51,7 @@ async def test_a_webhook_is_signed() -> None:
     assert told["data"]["delivery_id"] == headers["webhook-id"] == "dlv_1"
 
 
-async def test_gone_is_final_and_a_redirect_is_not_followed() -> None:
+async def test_status_gone_is_final_and_a_redirect_is_not_followed() -> None:
     with hook() as receiver, hook() as elsewhere:
         receiver.headers = {"Location": elsewhere.url}
         for status, final in ((410, True), (302, False), (503, False)):

@@ -81,7 +81,7 @@ async def test_each_type_fires_once_until_its_cooldown_is_over(world: OpenStore)
         assert len(spikes) == times
 
 
-async def test_of_two_processes_one_fires_and_one_attempts(world: OpenStore) -> None:
+async def test_only_one_of_two_processes_fires_and_only_one_attempts(world: OpenStore) -> None:
     loops = Loops(world)
     one = rule("denial_spike")
     await loops.rules(one, rule("denial_spike", rule_id="alr_disabled", enabled=False))
@@ -161,7 +161,7 @@ async def test_a_mail_that_is_refused_for_good_is_not_repeated(world: OpenStore)
         assert "SLUICE_SMTP_URL" in str(none.last_error)
 
 
-async def test_however_many_wait_for_a_receiver_that_hangs_no_other_waits(
+async def test_any_number_of_deliveries_to_a_hanging_receiver_delays_no_other(
     world: OpenStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(deliver, "MAX_ATTEMPTS", 3)  # 12 are read at a time

@@ -113,7 +113,7 @@ def test_a_change_keeps_the_fields_it_leaves_out(api: ControlApi) -> None:
     ],
     ids=str,
 )
-def test_an_impossible_rule_is_422(api: ControlApi, wrong: dict[str, Any]) -> None:
+def test_an_impossible_rule_is_refused_with_422(api: ControlApi, wrong: dict[str, Any]) -> None:
     before = api.admin("GET", RULES)
     assert api.call("POST", RULES, {**RULE, **wrong}).status == 422
     assert api.admin("GET", RULES) == before

@@ -55,7 +55,7 @@ def test_each_filter_of_a_request_narrows(api: ControlApi) -> None:
 
 
 @pytest.mark.deep(stands_in="test_each_filter_of_a_request_narrows")
-def test_filters_narrow(tenant: ControlApi) -> None:
+def test_filters_reduce_the_list_of_events(tenant: ControlApi) -> None:
     tenant.approved("agt")
     tenant.evaluate(user_id="ann", session_id="s1")
     tenant.evaluate(user_id="bob", source_id="payroll")
@@ -102,7 +102,7 @@ def test_a_session_shows_its_own_events_oldest_first(api: ControlApi) -> None:
 
 
 @pytest.mark.deep(stands_in="test_a_session_shows_its_own_events_oldest_first")
-def test_a_session_s_trail_is_in_order_and_unknown_ones_are_404(api: ControlApi) -> None:
+def test_a_session_s_trail_is_in_order_and_an_unknown_session_is_not_found(api: ControlApi) -> None:
     answers = [api.evaluate(session_id="trail/1") for _ in range(5)]
     pages = list(api.pages("/v1/audit/sessions/trail%2F1?limit=2"))
     assert [len(page) for page in pages] == [2, 2, 1]
@@ -146,7 +146,7 @@ def test_lineage_comes_in_pages(api: ControlApi) -> None:
     assert pages[0]["actions"][0]["detail"] == {}
 
 
-def test_lineage_of_an_unknown_event_is_404(api: ControlApi) -> None:
+def test_lineage_of_an_unknown_event_is_not_found(api: ControlApi) -> None:
     body = {"event_id": "0194bd6e-7c00-7a1b-8c2d-3e4f5a6b7c8d", "action_type": "a"}
     assert api.call("POST", "/v1/audit/lineage", body).status == 404
     assert api.call("GET", f"/v1/audit/lineage/{body['event_id']}").status == 404
@@ -216,7 +216,9 @@ def test_a_request_to_verify_names_the_row_that_was_changed(
 
 
 @pytest.mark.deep(stands_in="test_a_request_to_verify_names_the_row_that_was_changed")
-def test_a_tampered_log_is_answered_with_200_and_says_where(fresh: ControlApi) -> None:
+def test_a_tampered_log_is_answered_with_success_and_the_place_of_the_damage(
+    fresh: ControlApi,
+) -> None:
     answers = [fresh.evaluate(user_id=f"u{number}") for number in range(3)]
     with sqlite3.connect(fresh.directory / "data" / "sluice.db") as database:
         database.execute(
@@ -229,7 +231,7 @@ def test_a_tampered_log_is_answered_with_200_and_says_where(fresh: ControlApi) -
 
 
 @pytest.mark.parametrize("detail", [[1], "text", 5, None])
-def test_a_detail_that_is_not_an_object_is_422(api: ControlApi, detail: Any) -> None:
+def test_a_detail_that_is_not_an_object_is_refused_with_422(api: ControlApi, detail: Any) -> None:
     body = {"event_id": "e", "action_type": "a", "detail": detail}
     assert api.call("POST", "/v1/audit/lineage", body).status == 422
 
@@ -297,7 +299,7 @@ def test_stats_over_time_end_with_the_span_that_is_not_over(
         ("1960-01-31T12:00:00.000001-00:00", "1960-01-31T12:00:00.000001Z"),
     ],
 )
-def test_a_time_filter_takes_every_form_of_rfc_3339(text: str, same: str) -> None:
+def test_a_time_filter_accepts_every_form_of_its_standard(text: str, same: str) -> None:
     request = EventsRequest.model_validate({"from": text})
     assert request.since == same
 
@@ -316,6 +318,6 @@ def test_a_time_filter_takes_every_form_of_rfc_3339(text: str, same: str) -> Non
         "٢٠٢٦-01-31T12:00:00Z",
     ],
 )
-def test_a_time_that_is_not_rfc_3339_is_refused(text: str) -> None:
+def test_a_time_filter_of_another_form_is_refused(text: str) -> None:
     with pytest.raises(ValidationError):
         EventsRequest.model_validate({"from": text})

@@ -92,7 +92,7 @@ def test_a_change_has_the_digests_of_the_object_before_and_after(api: ControlApi
 
 
 @pytest.mark.deep(stands_in="test_a_change_has_the_digests_of_the_object_before_and_after")
-def test_the_digests_are_those_of_what_the_routes_show(either: ControlApi) -> None:
+def test_the_digests_are_those_of_the_objects_that_the_routes_show(either: ControlApi) -> None:
     api = either
     policy = api.admin("POST", "/v1/policies", BODY)["policy_id"]
     api.admin("PUT", f"/v1/policies/{policy}", {**BODY, "allowed_sources": ["a", "b"]})
@@ -143,7 +143,7 @@ def test_the_digests_are_those_of_what_the_routes_show(either: ControlApi) -> No
 
 
 @pytest.mark.parametrize("kind", ["session", "user"])
-def test_a_holds_digests_say_nothing_of_a_user(api: ControlApi, kind: str) -> None:
+def test_the_digests_of_a_hold_reveal_nothing_of_a_user(api: ControlApi, kind: str) -> None:
     held = {"object_type": kind, "object_id": "x-1", "reason": "litigation"}
     placed = api.admin("POST", "/v1/audit/holds", held)
     path = f"/v1/audit/holds/{placed['hold_id']}/release"

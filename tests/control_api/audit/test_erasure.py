@@ -115,7 +115,7 @@ def test_a_held_session_is_kept_until_its_release(fresh: ControlApi) -> None:
 
 
 @pytest.mark.deep(
-    stands_in="tests/control_api/audit/test_changes.py::test_a_holds_digests_say_nothing_of_a_user"
+    stands_in="tests/control_api/audit/test_changes.py::test_the_digests_of_a_hold_reveal_nothing_of_a_user"
 )
 def test_the_user_of_a_hold_is_not_in_the_log(fresh: ControlApi) -> None:
     asked = {"object_type": "user", "object_id": SEED, "reason": "litigation"}

@@ -54,7 +54,9 @@ def without_query(event: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.deep(stands_in="test_another_tenant_s_decisions_are_not_exported")
-def test_every_decision_in_the_order_of_the_log_and_nothing_else(either_tenant: ControlApi) -> None:
+def test_every_decision_and_nothing_else_is_exported_in_the_order_of_the_log(
+    either_tenant: ControlApi,
+) -> None:
     filled(either_tenant)
     either_tenant.admin(
         "POST", "/v1/keys", {"name": "another", "scope": "read"}
@@ -92,7 +94,7 @@ def test_csv_has_a_header_and_a_row_for_each_decision(api: ControlApi) -> None:
     assert rows[-1]["user_id"] == "a,b"
 
 
-def test_a_part_by_place_time_and_limit(either: ControlApi) -> None:
+def test_a_part_is_chosen_by_position_time_and_limit(either: ControlApi) -> None:
     filled(either)
     whole = [each["seq"] for each in exported(either)]
     middle, last = whole[5], whole[-1]
@@ -129,7 +131,7 @@ def test_other_requests_are_refused(api: ControlApi, query: str) -> None:
     assert api.call("GET", PATH + query).status == 422
 
 
-def test_who_may_export(api: ControlApi) -> None:
+def test_only_keys_that_may_read_can_export(api: ControlApi) -> None:
     assert api.call("GET", PATH + "ecs", key=api.new_key("read")).status == 200
     assert api.call("GET", PATH + "ecs", key=api.new_key("evaluate")).status == 403
     assert api.call("GET", PATH + "ecs", key=api.new_key("sidecar")).status == 403
@@ -326,7 +328,7 @@ def test_a_reader_that_hangs_up_ends_the_export(
     assert fresh.evaluate()["decision"] == "ALLOW"
 
 
-def test_more_exports_than_allowed_are_told_to_wait(
+def test_more_exports_than_allowed_are_refused_with_503(
     fresh: ControlApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(decisions, "PAGE_ENTRIES", 1)
@@ -358,7 +360,7 @@ def test_a_purge_of_what_is_still_to_be_read_ends_the_export(
     connection.close()
 
 
-async def test_an_export_asks_before_each_page_whether_to_stop(
+async def test_an_export_stops_before_the_next_page_when_its_key_is_gone(
     sqlite_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(decisions, "PAGE_ENTRIES", 1)
@@ -497,7 +499,7 @@ def test_a_missing_entry_ends_the_export(
 @pytest.mark.deep(
     stands_in="tests/control_api/log/formats/test_formats.py::test_a_forwarded_denial_of_the_log_says_so"
 )
-def test_a_denial_that_was_forwarded_says_so(fresh: ControlApi) -> None:
+def test_a_denial_that_was_forwarded_is_marked(fresh: ControlApi) -> None:
     fresh.evaluate(source_id="payroll")
     [row] = alter(fresh, "SELECT seq, entry FROM log_entries WHERE kind = 'decision'")
     entry = orjson.loads(row.entry)

@@ -100,7 +100,7 @@ def filled(api: ControlApi, events: int = 12) -> ControlApi:
     return api
 
 
-@pytest.mark.deep(stands_in="test_a_part_that_ends_before_an_erasure_brings_it_along")
+@pytest.mark.deep(stands_in="test_a_part_that_ends_before_an_erasure_includes_that_erasure")
 def test_the_whole_log_arrives_and_verifies(either: ControlApi) -> None:
     lines = exported(filled(either))
     header = header_of(lines)
@@ -115,7 +115,7 @@ def test_the_whole_log_arrives_and_verifies(either: ControlApi) -> None:
     assert [bytes(row.entry) for row in stored] == [line.entry for line in entries_of(lines)]
 
 
-def test_openings_are_there_unless_they_are_left_out(either_tenant: ControlApi) -> None:
+def test_openings_are_exported_unless_left_out_on_request(either_tenant: ControlApi) -> None:
     filled(either_tenant, 2)
     opened = [orjson.loads(line.openings or b"") for line in entries_of(exported(either_tenant))]
     assert any(each.get("query", [None, ""])[1] == "question 1" for each in opened)
@@ -137,7 +137,7 @@ def test_each_cited_document_is_there_once_and_before(either_tenant: ControlApi)
     assert seen
 
 
-def test_a_part_begins_with_the_tree_before_it(either_tenant: ControlApi) -> None:
+def test_a_part_begins_with_the_tree_of_the_entries_before_it(either_tenant: ControlApi) -> None:
     whole = entries_of(exported(filled(either_tenant)))
     for first, end in ((1, 5), (5, 9), (8, len(whole)), (7, 7)):
         lines = exported(either_tenant, f"?from={first}&to={end}")
@@ -158,7 +158,7 @@ def test_a_part_begins_with_the_tree_before_it(either_tenant: ControlApi) -> Non
     assert header_of(exported(either_tenant, "?from=999999")).first == len(whole)
 
 
-async def test_only_a_file_whose_end_was_asked_for_says_that_it_is_a_part(sqlite_url: str) -> None:
+async def test_only_a_file_with_a_requested_end_is_marked_as_a_part(sqlite_url: str) -> None:
     async with opened(sqlite_url) as world:
         for _ in range(3):
             await world.log.append(TENANT, decision())
@@ -176,7 +176,7 @@ async def test_only_a_file_whose_end_was_asked_for_says_that_it_is_a_part(sqlite
             assert not await is_part(*open_ended), open_ended
 
 
-@pytest.mark.deep(stands_in="test_a_part_begins_with_the_tree_before_it")
+@pytest.mark.deep(stands_in="test_a_part_begins_with_the_tree_of_the_entries_before_it")
 def test_a_limit_ends_the_part(either_tenant: ControlApi) -> None:
     whole = seqs_of(exported(filled(either_tenant)))
     for query, part in (("?limit=4", whole[:4]), ("?from=3&to=9&limit=2", whole[3:5])):
@@ -186,7 +186,7 @@ def test_a_limit_ends_the_part(either_tenant: ControlApi) -> None:
     assert seqs_of(exported(either_tenant, "?from=3&to=5&limit=9")) == whole[3:5]
 
 
-@pytest.mark.deep(stands_in="test_a_part_begins_with_the_tree_before_it")
+@pytest.mark.deep(stands_in="test_a_part_begins_with_the_tree_of_the_entries_before_it")
 def test_bounds_may_be_times(either_tenant: ControlApi) -> None:
     lines = exported(filled(either_tenant))
     times = [orjson.loads(line.entry)["ts"] for line in entries_of(lines)]
@@ -205,7 +205,7 @@ def test_other_bounds_are_refused(api: ControlApi, query: str) -> None:
     assert api.call("GET", PATH + query).status == 422
 
 
-def test_who_may_export(api: ControlApi) -> None:
+def test_only_keys_that_may_read_can_export_the_log(api: ControlApi) -> None:
     # Openings show what events and lineage actions show, which every `read` key may list.
     assert api.call("GET", PATH, key=api.new_key("read")).status == 200
     assert api.call("GET", PATH, key=api.new_key("evaluate")).status == 403
@@ -225,7 +225,7 @@ def test_the_response_has_the_headers_of_a_streamed_file(api: ControlApi) -> Non
 
 
 @pytest.mark.parametrize("accepted", ["gzip", "deflate, gzip;q=0.5", "x-gzip", "GZIP"])
-def test_gzip_where_it_is_accepted(api: ControlApi, accepted: str) -> None:
+def test_gzip_is_used_where_it_is_accepted(api: ControlApi, accepted: str) -> None:
     answer = api.call("GET", PATH, headers={"Accept-Encoding": accepted})
     assert answer.headers["Content-Encoding"] == "gzip"
     assert entries_of(lines_of(gzip.decompress(answer.raw)))
@@ -240,7 +240,7 @@ def test_zstd_is_preferred(api: ControlApi) -> None:
 
 
 @pytest.mark.parametrize("accepted", ["", "identity", "br", "gzip;q=0", "*", "gzip;q=x"])
-def test_nothing_is_compressed_unasked(api: ControlApi, accepted: str) -> None:
+def test_nothing_is_compressed_without_a_request(api: ControlApi, accepted: str) -> None:
     answer = api.call("GET", PATH, headers={"Accept-Encoding": accepted})
     assert "Content-Encoding" not in answer.headers
     assert entries_of(lines_of(answer.raw))
@@ -257,9 +257,9 @@ DAMAGE = {
 DAMAGED_OPENINGS = [b"{\n}", b'{"user_id":["",""],"openings":{}}', b"no JSON"]
 
 
-@pytest.mark.deep(stands_in="test_rows_are_exported_whatever_is_wrong_with_them")
+@pytest.mark.deep(stands_in="test_damaged_rows_are_exported_whatever_their_fault")
 @pytest.mark.parametrize("what", DAMAGE)
-def test_damage_is_exported_as_it_is(either: ControlApi, what: str) -> None:
+def test_damage_is_exported_unchanged(either: ControlApi, what: str) -> None:
     filled(either)
     new = DAMAGE[what]
     alter(either, "UPDATE log_entries SET entry = :new WHERE seq = 3", new=new)
@@ -271,7 +271,9 @@ def test_damage_is_exported_as_it_is(either: ControlApi, what: str) -> None:
     assert seqs_of([*rows[:3], *rows[4:]]) == [*range(3), *range(4, len(rows))]
 
 
-def test_rows_are_exported_whatever_is_wrong_with_them(api: ControlApi, tenant: ControlApi) -> None:
+def test_damaged_rows_are_exported_whatever_their_fault(
+    api: ControlApi, tenant: ControlApi
+) -> None:
     filled(tenant, 12)
     of_it = f"tenant_id = '{tenant.tenant_id}' AND"
     alter(api, f"UPDATE log_entries SET entry = 'text' WHERE {of_it} seq = 2")
@@ -299,9 +301,9 @@ def test_rows_are_exported_whatever_is_wrong_with_them(api: ControlApi, tenant: 
     assert (answer.status, "export the whole log" in answer.body["message"]) == (409, True)
 
 
-@pytest.mark.deep(stands_in="test_rows_are_exported_whatever_is_wrong_with_them")
+@pytest.mark.deep(stands_in="test_damaged_rows_are_exported_whatever_their_fault")
 @pytest.mark.parametrize("new", DAMAGED_OPENINGS)
-def test_damaged_openings_are_exported_as_they_are(either: ControlApi, new: bytes) -> None:
+def test_damaged_openings_are_exported_unchanged(either: ControlApi, new: bytes) -> None:
     filled(either, 3)
     (row,) = alter(either, "SELECT max(seq) AS seq FROM openings")
     alter(either, "UPDATE openings SET openings = :new WHERE seq = :seq", new=new, seq=row.seq)
@@ -310,7 +312,7 @@ def test_damaged_openings_are_exported_as_they_are(either: ControlApi, new: byte
     assert isinstance(lines[row.seq], DamagedLine) == (new != b"no JSON")
 
 
-@pytest.mark.deep(stands_in="test_rows_are_exported_whatever_is_wrong_with_them")
+@pytest.mark.deep(stands_in="test_damaged_rows_are_exported_whatever_their_fault")
 def test_missing_rows_are_missing_in_the_file(either: ControlApi) -> None:
     filled(either)
     alter(either, "DELETE FROM log_entries WHERE seq IN (2, 3)")
@@ -322,8 +324,8 @@ def test_missing_rows_are_missing_in_the_file(either: ControlApi) -> None:
     assert "export the whole log" in answer.body["message"]
 
 
-@pytest.mark.deep(stands_in="test_rows_are_exported_whatever_is_wrong_with_them")
-def test_types_that_sqlite_lets_into_a_row(fresh: ControlApi) -> None:
+@pytest.mark.deep(stands_in="test_damaged_rows_are_exported_whatever_their_fault")
+def test_a_row_of_another_sqlite_type_is_exported_as_bytes(fresh: ControlApi) -> None:
     filled(fresh)
     alter(fresh, "UPDATE log_entries SET entry = 'text' WHERE seq = 2")
     alter(fresh, "UPDATE log_entries SET entry = 12 WHERE seq = 3")
@@ -415,7 +417,7 @@ async def test_a_response_whose_reader_takes_nothing_is_aborted(
 
 
 @pytest.mark.deep(stands_in="test_a_response_whose_reader_takes_nothing_is_aborted")
-def test_a_reader_that_takes_nothing_is_given_up(
+def test_an_export_is_aborted_when_its_reader_takes_nothing(
     fresh: ControlApi, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(file, "PAGE_ROWS", 1)
@@ -431,9 +433,9 @@ def test_a_reader_that_takes_nothing_is_given_up(
 
 
 @pytest.mark.deep(
-    stands_in="tests/control_api/audit/test_export_decisions.py::test_more_exports_than_allowed_are_told_to_wait"
+    stands_in="tests/control_api/audit/test_export_decisions.py::test_more_exports_than_allowed_are_refused_with_503"
 )
-def test_more_exports_than_allowed_are_told_to_wait(
+def test_more_exports_than_allowed_are_refused_with_503(
     fresh: ControlApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(file, "PAGE_ROWS", 1)
@@ -549,8 +551,10 @@ def test_a_purged_log_begins_at_its_anchor(
     assert json.loads(line)["data"]["seq"] >= header.first
 
 
-@pytest.mark.deep(stands_in="test_a_part_that_ends_before_an_erasure_brings_it_along")
-def test_checkpoints_stand_where_they_cover_what_came_before(either_tenant: ControlApi) -> None:
+@pytest.mark.deep(stands_in="test_a_part_that_ends_before_an_erasure_includes_that_erasure")
+def test_each_checkpoint_is_placed_where_it_covers_all_entries_before_it(
+    either_tenant: ControlApi,
+) -> None:
     filled(either_tenant)
     wanted = len(entries_of(exported(either_tenant)))
 
@@ -631,7 +635,7 @@ def erased(api: ControlApi, user_id: str) -> int:
     return seq
 
 
-def test_a_part_that_ends_before_an_erasure_brings_it_along(
+def test_a_part_that_ends_before_an_erasure_includes_that_erasure(
     either_tenant: ControlApi, tmp_path: Path
 ) -> None:
     filled(either_tenant, 6)

@@ -17,7 +17,7 @@ from tests.support.control_api import ControlApi
 __all__ = ["sqlite_url"]  # a fixture
 
 
-def test_a_document_that_no_decision_cites_is_not_there_whatever_entries_say(
+def test_a_document_that_only_a_decoy_cites_is_not_exported(
     fresh: ControlApi,
 ) -> None:
     api = fresh

@@ -68,7 +68,7 @@ def test_records_are_ingested_exactly_once_and_receipted(either: ControlApi) -> 
     assert events[0]["user_id"] == "u4"
 
 
-def test_a_gap_or_another_chain_is_409_and_ingests_nothing(api: ControlApi) -> None:
+def test_a_gap_or_another_chain_is_refused_with_409_and_ingests_nothing(api: ControlApi) -> None:
     spool = Spool(instance="gap")
     records = [spool.record() for _ in range(3)]
     api.admin("POST", EVENTS, spool.batch(records[:1]))
@@ -80,7 +80,7 @@ def test_a_gap_or_another_chain_is_409_and_ingests_nothing(api: ControlApi) -> N
     assert api.verified()["total"] == total
 
 
-def test_a_malformed_record_is_422_and_nothing_of_its_batch_is_recorded(
+def test_a_malformed_record_is_refused_with_422_and_nothing_of_its_batch_is_recorded(
     api: ControlApi,
 ) -> None:
     spool = Spool(instance="bad")

@@ -90,14 +90,14 @@ def ids(payloads: list[Payload]) -> list[str]:
     return [each["core"]["eid"] for each in payloads]
 
 
-def test_forgeries_are_refused_one_by_one_and_the_truth_behind_them_is_kept(
+def test_forgeries_are_refused_one_by_one_and_true_records_behind_them_are_kept(
     api: ControlApi,
 ) -> None:
     refuse_forgeries(api)
 
 
 @pytest.mark.deep(
-    stands_in="test_forgeries_are_refused_one_by_one_and_the_truth_behind_them_is_kept"
+    stands_in="test_forgeries_are_refused_one_by_one_and_true_records_behind_them_are_kept"
 )
 def test_forgeries_are_refused_by_either_database_and_in_later_batches(either: ControlApi) -> None:
     for _ in range(2):
@@ -209,7 +209,7 @@ def test_lineage_of_a_foreign_event_is_refused(api: ControlApi) -> None:
     assert ours.sent(followed) == [(1, "foreign_event"), (3, "foreign_event")]
 
 
-def test_lineage_ahead_of_its_event_is_refused_and_told_as_a_forgery(api: ControlApi) -> None:
+def test_lineage_ahead_of_its_event_is_refused_and_counted_as_a_forgery(api: ControlApi) -> None:
     true, thief = (Sidecar(api, agent(api, name)) for name in ("true", "thief"))
     shipped = true.decided()
     (eid,) = ids([shipped])
@@ -233,7 +233,7 @@ def test_lineage_before_its_decision_or_of_a_refused_one_is_refused(api: Control
     assert sidecar.sent(records) == refused
 
 
-def test_lineage_behind_a_taken_id_is_refused_with_it(api: ControlApi) -> None:
+def test_lineage_behind_a_duplicate_id_is_refused_with_it(api: ControlApi) -> None:
     true, thief = (Sidecar(api, agent(api, name)) for name in ("true", "thief"))
     shipped = true.decided()
     (eid,) = ids([shipped])
@@ -245,7 +245,7 @@ def test_lineage_behind_a_taken_id_is_refused_with_it(api: ControlApi) -> None:
     assert api.admin("GET", f"/v1/audit/lineage/{eid}")["actions"] == []
 
 
-def test_a_refused_record_vouches_for_no_event(api: ControlApi) -> None:
+def test_lineage_is_refused_for_an_event_known_only_from_a_refused_record(api: ControlApi) -> None:
     ours, theirs = (Sidecar(api, agent(api, name)) for name in ("ours", "theirs"))
     event = theirs.decided()
     assert theirs.sent([event]) == []
@@ -268,7 +268,7 @@ def test_a_refused_record_vouches_for_no_event(api: ControlApi) -> None:
     assert api.verified()["valid"]
 
 
-def test_a_known_id_is_refused_and_nothing_waits_behind_it(api: ControlApi) -> None:
+def test_a_known_id_is_refused_and_the_records_behind_it_are_ingested(api: ControlApi) -> None:
     sidecar = Sidecar(api, agent(api, "known"))
     central, eid = api.evaluate()["event_id"], new_id()
     records = [sidecar.decided(), sidecar.decided(eid=central)]
@@ -279,7 +279,7 @@ def test_a_known_id_is_refused_and_nothing_waits_behind_it(api: ControlApi) -> N
     assert api.verified()["valid"]
 
 
-def test_an_id_that_was_taken_before_is_told_as_a_forgery(api: ControlApi) -> None:
+def test_an_id_that_was_taken_before_is_reported_as_a_forgery(api: ControlApi) -> None:
     true, thief = (Sidecar(api, agent(api, name)) for name in ("true", "thief"))
     shipped = true.decided()
     assert thief.sent([thief.decided("DENY", eid=ids([shipped])[0])]) == []
@@ -308,7 +308,9 @@ def test_no_key_delivers_records_of_another_keys_sidecar(api: ControlApi) -> Non
     assert true.sent([true.decided()]) == []
 
 
-def test_a_role_that_was_taken_away_meanwhile_is_no_forgery(api: ControlApi) -> None:
+def test_a_record_with_a_role_withdrawn_meanwhile_is_refused_but_no_forgery(
+    api: ControlApi,
+) -> None:
     agent_id = f"agt_moved_{time.time_ns()}"
     api.approved(agent_id, permitted_roles=["support", "auditor"])
     sidecar = Sidecar(api, agent_id)
@@ -319,7 +321,7 @@ def test_a_role_that_was_taken_away_meanwhile_is_no_forgery(api: ControlApi) -> 
     assert sidecar.sent(made) == [(1, "foreign_role")]
 
 
-def test_a_replaced_keys_spool_goes_on(api: ControlApi) -> None:
+def test_a_spool_continues_when_its_key_is_replaced(api: ControlApi) -> None:
     agent_id = agent(api, "rotated")
     old = Sidecar(api, agent_id)
     assert old.sent([old.decided()]) == []

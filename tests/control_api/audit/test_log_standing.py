@@ -64,8 +64,8 @@ def banner(api: ControlApi) -> str:
     return " ".join(each.text for each in page.find_all("aside", aria_label="Verification"))
 
 
-@pytest.mark.deep(stands_in="test_an_event_that_was_hidden_from_lists_is_told_by_every_list")
-def test_every_answer_from_the_log_says_when_it_was_verified(api: ControlApi) -> None:
+@pytest.mark.deep(stands_in="test_every_list_reports_an_event_that_was_hidden_from_lists")
+def test_every_answer_from_the_log_has_the_time_of_the_last_verification(api: ControlApi) -> None:
     event_id = api.evaluate(session_id="s1")["event_id"]
     api.admin("POST", "/v1/agents", {"agent_id": "a1", "agent_role": "support"})
     assert standing(api) == ("never", None)
@@ -79,7 +79,7 @@ def test_every_answer_from_the_log_says_when_it_was_verified(api: ControlApi) ->
     assert "log verified " in Visitor(api).sign_in(api.admin_key).get("/console/keys").page.text
 
 
-def test_the_overview_tells_one_age_of_the_last_verification(api: ControlApi) -> None:
+def test_the_overview_shows_one_age_of_the_last_verification(api: ControlApi) -> None:
     api.evaluate()
     assert ended(api)["state"] == "valid"
     # The walk over the whole log began long before its end.
@@ -89,7 +89,7 @@ def test_the_overview_tells_one_age_of_the_last_verification(api: ControlApi) ->
     assert "log verified 2 h ago" in page.find("footer").text
 
 
-def test_an_event_that_was_hidden_from_lists_is_told_by_every_list(api: ControlApi) -> None:
+def test_every_list_reports_an_event_that_was_hidden_from_lists(api: ControlApi) -> None:
     fields = {"source_id": "payroll", "session_id": "s1"}
     events = [api.evaluate(**fields)["event_id"] for _ in range(3)]
     api.admin("POST", "/v1/agents", {"agent_id": "a1", "agent_role": "support"})
@@ -123,8 +123,8 @@ def test_an_event_that_was_hidden_from_lists_is_told_by_every_list(api: ControlA
     assert standing(api)[0] == standing(api, STATS)[0] == "column_mismatch"
 
 
-@pytest.mark.deep(stands_in="test_an_event_that_was_hidden_from_lists_is_told_by_every_list")
-def test_a_count_that_was_changed_is_told_by_every_list(api: ControlApi) -> None:
+@pytest.mark.deep(stands_in="test_every_list_reports_an_event_that_was_hidden_from_lists")
+def test_every_list_reports_a_count_that_was_changed(api: ControlApi) -> None:
     for _ in range(3):
         api.evaluate(source_id="payroll")
     assert ended(api)["state"] == "valid"

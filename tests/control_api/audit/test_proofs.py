@@ -52,7 +52,7 @@ def proof(api: ControlApi, event_id: str, query: str = "", **more: Any) -> Answe
     return found[-1]
 
 
-def test_the_text_proves_the_entry_by_itself(api: ControlApi) -> None:
+def test_a_proof_as_text_proves_its_entry_without_anything_personal(api: ControlApi) -> None:
     event = api.evaluate(user_id="ann", query="who pays?")["event_id"]
     answer = proof(api, event)
     assert answer.status == 200
@@ -94,9 +94,9 @@ def test_json_also_has_the_openings(api: ControlApi, accept: str) -> None:
         assert opens(body["entry"]["cm"], path, opening)
 
 
-@pytest.mark.deep(stands_in="test_the_text_proves_the_entry_by_itself")
+@pytest.mark.deep(stands_in="test_a_proof_as_text_proves_its_entry_without_anything_personal")
 @pytest.mark.parametrize("accept", ["text/plain", "*/*", "application/json;q=0", "", "x,,;"])
-def test_anything_else_gets_the_text(api: ControlApi, accept: str) -> None:
+def test_any_other_accepted_type_gets_the_text(api: ControlApi, accept: str) -> None:
     event = api.evaluate()["event_id"]
     answer = proof(api, event, headers={"Accept": accept})
     assert answer.raw.startswith(b"c2sp.org/tlog-proof@v1\n")
@@ -136,7 +136,7 @@ def test_growth_is_proven_from_the_first_entry_on(api: ControlApi) -> None:
 
 
 @pytest.mark.deep(stands_in="test_growth_is_proven_from_the_first_entry_on")
-def test_growth_is_proven_from_a_checkpoint_that_somebody_kept(api: ControlApi) -> None:
+def test_growth_is_proven_from_any_earlier_checkpoint(api: ControlApi) -> None:
     proof(api, api.evaluate()["event_id"])
     kept = read(api, api.call("GET", "/v1/audit/checkpoint").raw.decode())
     proof(api, api.evaluate()["event_id"])
@@ -154,7 +154,7 @@ def test_growth_is_proven_from_a_checkpoint_that_somebody_kept(api: ControlApi) 
     assert read(api, TlogProof.parse(text).note) == kept
 
 
-def test_refusals_say_what_is_wrong(api: ControlApi) -> None:
+def test_each_refusal_names_its_cause(api: ControlApi) -> None:
     until("a checkpoint", lambda: api.call("GET", "/v1/audit/checkpoint").status == 200)
     expected = {
         "/v1/audit/proof/no-such-event": (404, "no such event"),
@@ -172,7 +172,9 @@ def test_refusals_say_what_is_wrong(api: ControlApi) -> None:
         assert (answer.status, words in answer.raw.decode()) == (status, True), answer.raw
 
 
-def test_an_entry_without_a_checkpoint_is_409_and_says_when_to_ask_again(tmp_path: Path) -> None:
+def test_an_entry_without_a_checkpoint_is_refused_with_409_and_a_time_to_retry(
+    tmp_path: Path,
+) -> None:
     with running_control_api(tmp_path, SLUICE_CHECKPOINT_SECONDS="3600") as api:
         until("a checkpoint", lambda: api.call("GET", "/v1/audit/checkpoint").status == 200)
         event = api.evaluate()["event_id"]

@@ -105,7 +105,7 @@ async def test_any_process_continues_a_derivation(either: ControlApi) -> None:
     either.start()
 
 
-def test_a_running_service_tells_of_a_verdict_changed_with_its_own_key(either: ControlApi) -> None:
+def test_a_running_service_reports_a_verdict_changed_with_its_own_key(either: ControlApi) -> None:
     def state() -> Any:
         return either.call("GET", "/health/ready", key=None).body["self_verification"]["state"]
 

@@ -17,7 +17,7 @@ def bounded(tmp_path: Path) -> Iterator[ControlApi]:
         yield started
 
 
-def test_a_key_begins_no_more_spools_than_it_may_and_goes_on_with_those(
+def test_a_key_begins_only_so_many_spools_and_continues_those(
     bounded: ControlApi,
 ) -> None:
     ours, theirs = (Sidecar(bounded, agent(bounded, name)) for name in ("ours", "theirs"))

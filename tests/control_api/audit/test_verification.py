@@ -78,7 +78,7 @@ def test_a_changed_row_is_named_and_its_repair_is_noticed(api: ControlApi) -> No
     assert api.admin("GET", PATH) == repaired
 
 
-def test_a_run_that_was_asked_for_is_running_until_it_has_looked_again(
+def test_a_requested_run_counts_as_running_until_it_has_looked_again(
     api: ControlApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A damaged log that was repaired: the old finding must not pass for the new answer."""
@@ -102,8 +102,8 @@ def test_a_run_that_was_asked_for_is_running_until_it_has_looked_again(
     until("the verification ends", lambda: not api.admin("GET", PATH)["running"])
 
 
-@pytest.mark.deep(stands_in="test_a_run_that_was_asked_for_is_running_until_it_has_looked_again")
-def test_a_run_can_be_asked_for_again_while_it_runs(api: ControlApi) -> None:
+@pytest.mark.deep(stands_in="test_a_requested_run_counts_as_running_until_it_has_looked_again")
+def test_a_run_can_be_requested_again_while_it_runs(api: ControlApi) -> None:
     for _ in range(12):
         api.evaluate()
     for _ in range(5):
@@ -115,7 +115,7 @@ def test_a_run_can_be_asked_for_again_while_it_runs(api: ControlApi) -> None:
     stands_in="tests/control_api/log/test_self_check.py::test_one_process_at_a_time_verifies_a_log"
 )
 @pytest.mark.parametrize(("module", "name"), [(self_check, "scan"), (loop, "compare_counts")])
-def test_a_stop_in_a_verification_holds_up_none_after_it(
+def test_a_verification_that_is_stopped_delays_none_after_it(
     api: ControlApi, monkeypatch: pytest.MonkeyPatch, module: Any, name: str
 ) -> None:
     api.evaluate()

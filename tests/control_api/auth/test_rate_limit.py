@@ -64,7 +64,7 @@ async def test_a_key_gets_its_rate_at_once_and_then_its_rate_a_second(rate: int)
     assert await limited.admitted(3) == 1
 
 
-async def test_over_a_long_time_no_more_than_the_rate_is_let_in() -> None:
+async def test_over_a_long_time_no_more_than_the_rate_is_admitted() -> None:
     limited = Limited(10)
     admitted = 0
     for _ in range(10_000):
@@ -73,13 +73,13 @@ async def test_over_a_long_time_no_more_than_the_rate_is_let_in() -> None:
     assert 1000 <= admitted <= 1011
 
 
-async def test_keys_do_not_take_from_each_other() -> None:
+async def test_one_key_does_not_use_up_the_rate_of_another() -> None:
     limited = Limited(5)
     assert await limited.admitted(50, "key_a") == 5
     assert await limited.admitted(50, "key_b") == 5
 
 
-async def test_refusals_cost_no_tokens() -> None:
+async def test_refused_requests_use_up_no_rate() -> None:
     limited = Limited(2)
     assert await limited.admitted(1000) == 2
     limited.now += 0.5
@@ -91,7 +91,7 @@ async def test_sidecars_and_the_superadmin_are_not_limited(scope: str) -> None:
     assert await Limited(1).admitted(100, "key_s", scope) == 100
 
 
-async def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_number_of_remembered_keys_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(auth, "MAX_BUCKETS", 100)
     limited = Limited(5)
     for number in range(1000):
@@ -119,7 +119,9 @@ def over(api: ControlApi, method: str, path: str, body: Any, key: str) -> Any:
     raise AssertionError("fifty requests at once, and none was over the limit")
 
 
-def test_over_the_limit_is_429_with_retry_after_and_the_error_body(strict: ControlApi) -> None:
+def test_a_request_over_the_limit_is_refused_with_retry_after_and_the_error_body(
+    strict: ControlApi,
+) -> None:
     answer = over(strict, "POST", "/v1/context/evaluate", asked(), strict.admin_key)
     assert answer.headers["Retry-After"] == "1"
     assert answer.headers["Cache-Control"] == "no-store"
@@ -139,14 +141,14 @@ def test_the_limit_is_checked_after_the_key_and_before_all_else(strict: ControlA
         assert strict.call("GET", "/v1/keys", key=SUPERADMIN).status == 403
 
 
-@pytest.mark.deep(stands_in="test_keys_are_limited_by_the_setting_alone")
+@pytest.mark.deep(stands_in="test_keys_are_limited_only_if_the_setting_is_given")
 def test_without_the_setting_nothing_is_limited(tmp_path: Path) -> None:
     with running_control_api(tmp_path) as api:
         answers = [api.call("GET", "/v1/keys").status for _ in range(200)]
     assert set(answers) == {200}
 
 
-def test_keys_are_limited_by_the_setting_alone() -> None:
+def test_keys_are_limited_only_if_the_setting_is_given() -> None:
     for given, limited in (({}, False), ({"SLUICE_RATE_LIMIT": "3"}, True)):
         made = authenticator(
             read(given),

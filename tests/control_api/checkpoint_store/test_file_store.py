@@ -25,7 +25,7 @@ def test_the_latest_note_is_the_one_of_the_highest_number(tmp_path: Path) -> Non
     assert store.tenants() == ["acme"]
 
 
-def test_a_number_is_given_once(tmp_path: Path) -> None:
+def test_only_one_of_many_writers_gets_a_number(tmp_path: Path) -> None:
     """Of many writers that follow the same note, one is accepted."""
     stores = [FileStore(tmp_path) for _ in range(8)]
     ready, accepted = threading.Barrier(len(stores)), []
@@ -45,7 +45,7 @@ def test_a_number_is_given_once(tmp_path: Path) -> None:
     assert [each.name for each in (tmp_path / "acme").iterdir()] == [f"{1:020}.note"]
 
 
-def test_of_each_day_the_last_note_of_a_log_stays(tmp_path: Path) -> None:
+def test_the_last_note_of_each_day_of_a_log_is_kept(tmp_path: Path) -> None:
     store = FileStore(tmp_path)
     store.put("acme", 1, "log\n1\n")
     path = next((tmp_path / "acme").iterdir())
@@ -55,7 +55,7 @@ def test_of_each_day_the_last_note_of_a_log_stays(tmp_path: Path) -> None:
     assert [each.number for each in store.notes("acme")] == [5, 3, 1]
 
 
-def test_the_number_of_a_note_that_was_replaced_is_not_given_again(tmp_path: Path) -> None:
+def test_the_number_of_a_replaced_note_is_not_used_again(tmp_path: Path) -> None:
     """A writer that was stopped since it read note 1 must not put another note 2."""
     store = FileStore(tmp_path)
     for number in (1, 2, 3):
@@ -95,7 +95,7 @@ def test_a_tenant_is_one_folder_whatever_its_name(tmp_path: Path, tenant: str) -
     assert [each.name for each in tmp_path.iterdir()] == ["notes"]
 
 
-def test_only_the_owner_can_read_it(tmp_path: Path) -> None:
+def test_only_the_owner_can_read_the_store(tmp_path: Path) -> None:
     store = FileStore(tmp_path / "notes")
     store.put("acme", 1, "log\n")
     modes = [each.stat().st_mode & 0o777 for each in (tmp_path / "notes").rglob("*")]

@@ -93,7 +93,7 @@ def test_each_witness_has_its_latest_cosigned_note() -> None:
 
 
 @pytest.mark.deep(stands_in="test_the_latest_note_comes_first")
-def test_of_several_writers_one_is_accepted() -> None:
+def test_only_one_of_several_writers_is_accepted() -> None:
     name, accepted = bucket("writers"), []
     ready = threading.Barrier(4)
 
@@ -112,7 +112,7 @@ def test_of_several_writers_one_is_accepted() -> None:
     assert S3Store(name, "").latest("acme") == StoredNote(1, f"log\n{accepted[0]}\n")
 
 
-def test_a_bucket_that_is_not_there_is_a_fault() -> None:
+def test_a_missing_bucket_is_a_fault() -> None:
     store = S3Store("no-such-bucket", "notes")
     for ask in (
         lambda: store.latest("acme"),
@@ -159,12 +159,12 @@ def test_a_server_that_ignores_conditions_is_not_used(monkeypatch: pytest.Monkey
         "https://example.org/notes",
     ],
 )
-def test_what_is_no_location_is_refused(text: str) -> None:
+def test_an_invalid_location_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="must"):
         StoreLocation.parse(text)
 
 
-def test_a_location_is_shown_as_it_is_set() -> None:
+def test_a_location_is_shown_as_it_was_set() -> None:
     for text in ("file:///var/lib/notes", "s3://bucket/some/prefix", "s3://bucket"):
         assert str(StoreLocation.parse(text)) == text
     assert StoreLocation.parse("file:///a%20b").directory == Path("/a b")

@@ -97,7 +97,7 @@ async def test_a_syslog_receiver_of_another_authority_gets_nothing() -> None:
 @pytest.mark.deep(
     stands_in="tests/control_api/audit/export_push/test_deaths.py::test_a_receiver_that_is_killed_at_any_time_misses_nothing"
 )
-def test_every_decision_comes_once_and_in_order(receiver: Receiver, tmp_path: Path) -> None:
+def test_every_decision_arrives_once_and_in_order(receiver: Receiver, tmp_path: Path) -> None:
     receiver.start()
     with running_control_api(tmp_path, SLUICE_EXPORT_URLS=receiver.url) as api:
         made = decide(api, 230) + decide(api, 30, source_id="payroll")
@@ -113,7 +113,7 @@ def test_every_decision_comes_once_and_in_order(receiver: Receiver, tmp_path: Pa
 @pytest.mark.deep(
     stands_in="tests/control_api/audit/export_push/test_log.py::test_unacknowledged_decisions_are_sent_again_and_then_saved"
 )
-def test_a_target_that_was_away_gets_everything_once_it_is_back(
+def test_an_unreachable_target_gets_everything_once_when_it_is_back(
     receiver: Receiver, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with running_control_api(tmp_path, SLUICE_EXPORT_URLS=receiver.url) as api:
@@ -149,7 +149,7 @@ def test_the_last_decision_is_pushed_before_the_service_ends(
 @pytest.mark.deep(
     stands_in="test_a_file_gets_every_tenant_s_decisions_once_through_restarts_and_beside_an_absent_target"
 )
-def test_a_restart_goes_on_where_it_was_and_a_url_that_comes_back_too(
+def test_an_export_continues_where_it_was_after_a_restart_or_a_return_of_its_url(
     receiver: Receiver, tmp_path: Path
 ) -> None:
     receiver.start()
@@ -166,7 +166,7 @@ def test_a_restart_goes_on_where_it_was_and_a_url_that_comes_back_too(
 
 
 @pytest.mark.deep(
-    stands_in="tests/control_api/audit/export_push/test_log.py::test_an_entry_that_was_damaged_holds_up_none_behind_it"
+    stands_in="tests/control_api/audit/export_push/test_log.py::test_a_damaged_entry_delays_none_behind_it"
 )
 def test_a_new_target_begins_with_the_oldest_entry(receiver: Receiver, tmp_path: Path) -> None:
     with running_control_api(tmp_path) as api:

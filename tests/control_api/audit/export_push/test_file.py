@@ -59,7 +59,7 @@ def test_a_rotated_file_is_made_anew(tmp_path: Path) -> None:
 
 @pytest.mark.deep(stands_in="test_half_a_line_is_cut_off_before_the_first_write")
 @pytest.mark.parametrize("torn", [b'{"event":', b'{"a":1}\n{"event":', b"x" * 200_000])
-def test_half_a_line_of_a_death_is_cut_off(tmp_path: Path, torn: bytes) -> None:
+def test_half_a_line_left_by_a_killed_process_is_cut_off(tmp_path: Path, torn: bytes) -> None:
     target = tmp_path / "decisions"
     target.write_bytes(torn)
     whole = torn[: torn.rfind(b"\n") + 1]
@@ -75,7 +75,7 @@ def test_half_a_line_of_a_death_is_cut_off(tmp_path: Path, torn: bytes) -> None:
 
 
 @pytest.mark.deep(stands_in="test_a_locked_file_is_not_written_to")
-def test_a_file_that_another_process_has_locked_is_waited_for(tmp_path: Path) -> None:
+def test_a_file_that_another_process_has_locked_is_written_once_it_is_free(tmp_path: Path) -> None:
     target = tmp_path / "decisions"
     with target.open("wb") as other:
         fcntl.flock(other, fcntl.LOCK_EX)

@@ -154,7 +154,7 @@ async def test_one_replica_at_a_time_pushes_a_log(tmp_path: Path) -> None:
     assert (slow.taken, idle.taken) == (made[:-1], made[-1:])
 
 
-async def test_a_push_passes_over_what_was_purged_and_one_process_holds_a_log(
+async def test_a_push_skips_purged_entries_and_one_process_pushes_a_log(
     tmp_path: Path,
 ) -> None:
     async with opened(f"sqlite:///{tmp_path}/sluice.db") as world:
@@ -234,7 +234,7 @@ def test_entries_that_retention_removed_are_reported_and_the_rest_is_pushed(
     assert "retention removed" in caplog.text
 
 
-@pytest.mark.deep(stands_in="test_a_push_passes_over_what_was_purged_and_one_process_holds_a_log")
+@pytest.mark.deep(stands_in="test_a_push_skips_purged_entries_and_one_process_pushes_a_log")
 def test_a_new_target_has_lost_nothing_that_was_removed_before(
     old: ControlApi, tmp_path: Path
 ) -> None:
@@ -259,7 +259,7 @@ def test_a_new_target_has_lost_nothing_that_was_removed_before(
     assert receiver.ids() == made
 
 
-def test_an_entry_that_was_damaged_holds_up_none_behind_it(
+def test_a_damaged_entry_delays_none_behind_it(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     receiver = Receiver(tmp_path / "receiver", "otlp").start()

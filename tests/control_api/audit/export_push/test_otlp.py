@@ -91,7 +91,7 @@ async def test_a_request_has_the_path_coding_and_headers_of_the_url(tmp_path: Pa
     ]
 
 
-async def test_only_what_is_bad_data_beside_good_is_left_out() -> None:
+async def test_only_the_bad_data_of_a_request_is_left_out() -> None:
     taken: list[bytes] = []
 
     def answer(body: bytes) -> web.Response:
@@ -146,7 +146,7 @@ async def test_a_refused_decision_is_counted_and_logged_and_not_repeated(
 
 @pytest.mark.deep(stands_in="test_an_answer_that_takes_nothing_is_no_acknowledgement")
 @pytest.mark.parametrize("status", ["429", "503", "401", "404", "500", "302", "400"])
-def test_an_answer_that_takes_nothing_is_repeated(
+def test_a_refused_request_is_sent_again(
     receiver: Receiver, tmp_path: Path, status: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     receiver.start(status)
@@ -172,7 +172,7 @@ def test_a_partial_success_is_not_repeated(receiver: Receiver, tmp_path: Path) -
 
 
 @pytest.mark.deep(stands_in="test_a_refused_decision_is_counted_and_logged_and_not_repeated")
-def test_bad_data_is_left_out_and_what_is_beside_it_is_not(
+def test_bad_data_is_left_out_and_its_neighbours_are_pushed(
     receiver: Receiver, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     receiver.start("bad_data")

@@ -119,7 +119,7 @@ async def test_a_receiver_that_refuses_our_certificate_has_not(size: int) -> Non
             stream.close()
 
 
-async def test_only_if_asked_for_a_close_of_the_connection_is_the_end_of_tls() -> None:
+async def test_a_connection_closed_without_close_notify_is_an_end_only_on_request() -> None:
     """As of a process that was killed, and of rsyslog's driver `gtls`."""
     listening = socket.create_server(("127.0.0.1", 0))
     loop, context = asyncio.get_running_loop(), authority().server("127.0.0.1")
@@ -146,7 +146,7 @@ async def test_only_if_asked_for_a_close_of_the_connection_is_the_end_of_tls() -
             await receiving
 
 
-async def test_another_name_is_refused() -> None:
+async def test_a_server_with_another_name_is_refused() -> None:
     async with receiving(all_of_it, authority().server("elsewhere.example.com")) as port:
         with pytest.raises(ssl.SSLCertVerificationError):
             await open_stream("127.0.0.1", port, authority().client())

@@ -33,5 +33,5 @@ def parameters(event_id: str) -> dict[str, str]:
     "event_id",
     ["0198-plain", 'a"] [forged@1 x="1', "ends with \\", "]", '\\"', "ünïcode ☃"],
 )
-def test_an_id_can_not_end_the_element_that_it_stands_in(event_id: str) -> None:
+def test_an_id_cannot_end_the_element_that_contains_it(event_id: str) -> None:
     assert parameters(event_id) == {"event_id": event_id, "seq": "7", "hash": "ab+/="}
