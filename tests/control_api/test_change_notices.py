@@ -55,7 +55,7 @@ def allowed(port: int, key: str) -> bool:
 
 
 @pytest.mark.deep(
-    stands_in="tests/control_api/console/test_replicas.py::test_what_ends_a_key_ends_its_sessions_everywhere"
+    stands_in="tests/control_api/console/test_replicas.py::test_sessions_of_a_key_end_with_it_at_every_replica"
 )
 def test_a_change_at_one_replica_is_in_force_at_the_other(
     tmp_path: Path, postgresql_url: str

@@ -492,7 +492,7 @@ def test_a_scrape_works_below_a_path_too_long_for_a_socket(shared: ControlApiPro
 
 
 @pytest.mark.deep(
-    stands_in="tests/control_api/console/test_replicas.py::test_what_ends_a_key_ends_its_sessions_everywhere"
+    stands_in="tests/control_api/console/test_replicas.py::test_sessions_of_a_key_end_with_it_at_every_replica"
 )
 def test_a_change_by_one_worker_is_in_force_in_all(shared: ControlApiProcess) -> None:
     port, admin = shared.ready(), shared.first_keys()["admin_key"]

@@ -52,7 +52,9 @@ def test_a_cell_leads_to_the_clauses_and_the_agents(tenant: ControlApi) -> None:
 
 
 @pytest.mark.deep(stands_in="test_a_cell_leads_to_the_clauses_and_the_agents")
-def test_a_question_about_an_agent_and_a_task(api: ControlApi, console: Visitor) -> None:
+def test_a_question_about_an_agent_and_a_task_is_answered(
+    api: ControlApi, console: Visitor
+) -> None:
     api.admin("POST", "/v1/policies", POLICY)
     api.approved("agt_can", "clerk")
     asked = "/console/access/why?agent_role=clerk&agent_id=agt_can&source_id=files"
@@ -75,14 +77,16 @@ def test_a_question_about_an_agent_and_a_task(api: ControlApi, console: Visitor)
         ({"any": "*", "except": [{"name": "*"}]}, "* except *", "a", "*"),
     ],
 )
-def test_items_are_said_and_matched(item: Any, words: str, inside: str, outside: str) -> None:
+def test_items_are_described_in_words_and_match_values(
+    item: Any, words: str, inside: str, outside: str
+) -> None:
     assert item_in_words(item) == words
     assert covers([item], inside)
     assert not covers([item], outside)
     assert not covers(["absent"], "absent")
 
 
-def test_a_row_says_who_for_what_and_by_which_policies() -> None:
+def test_a_row_names_the_agents_the_question_and_the_policies() -> None:
     row = {
         "agent_role": "r", "sources": ["*"], "levels": ["low", "medium"],
         "agents": ["absent", "*"], "tasks": ["absent", {"any": "*", "except": ["t"]}],

@@ -179,7 +179,7 @@ def test_by_tls_a_console_without_an_address_refuses_every_sign_in(
         assert not (tmp_path / "data" / "console-host").exists()
 
 
-def test_what_a_request_says_of_its_way_here_is_not_believed(api: ControlApi) -> None:
+def test_headers_that_claim_another_address_are_ignored(api: ControlApi) -> None:
     form = {"key": api.admin_key}
     shown = sent(Visitor(api), SIGN_IN, form, FORGED)
     assert shown.status == 403  # the form's origin is not the host that was asked
@@ -234,7 +234,7 @@ def test_failures_are_counted_by_the_peer_and_not_by_a_header(
     assert len(addresses) == 8
 
 
-def test_switched_off_no_page_is_there_and_no_form_is_taken(tmp_path: Path) -> None:
+def test_a_console_that_is_switched_off_has_no_page_and_takes_no_form(tmp_path: Path) -> None:
     with running_control_api(tmp_path, SLUICE_CONSOLE="0") as api:
         visitor = Visitor(api)
         paths = {page.path for page in PAGES} | {StaticFiles().address("console.css")}
@@ -245,8 +245,10 @@ def test_switched_off_no_page_is_there_and_no_form_is_taken(tmp_path: Path) -> N
         assert api.call("POST", "/v1/console/sign-in-links").status == 404
 
 
-@pytest.mark.deep(stands_in="test_switched_off_no_page_is_there_and_no_form_is_taken")
-def test_switched_off_there_is_no_console_and_no_cookie_opens_anything(tmp_path: Path) -> None:
+@pytest.mark.deep(stands_in="test_a_console_that_is_switched_off_has_no_page_and_takes_no_form")
+def test_a_console_that_is_switched_off_answers_nothing_and_its_cookie_opens_nothing(
+    tmp_path: Path,
+) -> None:
     api = ControlApi(tmp_path).start()
     try:
         visitor = Visitor(api).sign_in(api.admin_key)

@@ -141,9 +141,7 @@ def test_agents_are_found_by_text_status_and_role(api: ControlApi, console: Visi
     assert console.get("/console/agents?status=wrong").status == 422
 
 
-def test_a_draft_of_an_unknown_workload_says_where_it_came_from(
-    api: ControlApi, console: Visitor
-) -> None:
+def test_a_draft_of_an_unknown_workload_shows_its_origin(api: ControlApi, console: Visitor) -> None:
     workload = "https://cluster.example:system:serviceaccount:lending:loans"
     body = {"agent_id": "lending.loans", "agent_role": "lending.loans", "workload": workload}
     api.admin("POST", "/v1/agents", body)
@@ -189,7 +187,7 @@ def test_the_three_lists_compare_use_with_the_policies(tenant: ControlApi) -> No
     assert lists_of(page_of(console, "agt_c"))["Used"] == ["a 2", "b1 1 no longer allowed"]
 
 
-def test_a_reader_looks_and_decides_nothing(api: ControlApi, reader: Visitor) -> None:
+def test_a_reader_sees_agents_and_cannot_change_them(api: ControlApi, reader: Visitor) -> None:
     api.admin("POST", "/v1/agents", {"agent_id": "agt_read", "agent_role": "support"})
     shown = page_of(reader, "agt_read")
     assert shown.status == 200

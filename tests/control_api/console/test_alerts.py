@@ -29,7 +29,7 @@ def shown_secret(shown: Shown) -> str:
     return shown.main.find("code", id="secret").text
 
 
-def test_what_fired_is_listed_with_its_delivery(tenant: ControlApi) -> None:
+def test_a_fired_alert_is_listed_with_its_delivery(tenant: ControlApi) -> None:
     console = Visitor(tenant).sign_in(tenant.admin_key)
     assert "No alert fired" in console.get("/console/alerts").text
     rule_id = made(tenant, "each denial", threshold=1)
@@ -81,7 +81,7 @@ def test_a_webhook_s_secret_is_shown_once(api: ControlApi, console: Visitor) -> 
         ({"name": "a", "email": "no address"}, "email: "),
     ],
 )
-def test_what_was_typed_wrongly_is_kept(
+def test_wrong_input_for_a_new_rule_is_refused_and_kept(
     api: ControlApi, console: Visitor, fields: dict[str, str], told: str
 ) -> None:
     before = len(api.admin("GET", "/v1/alerts/rules"))
@@ -110,7 +110,7 @@ def test_a_rule_is_changed(api: ControlApi, console: Visitor) -> None:
     assert rule(api, rule_id)["enabled"] is False
 
 
-def test_a_form_that_is_out_of_date_changes_nothing(api: ControlApi, console: Visitor) -> None:
+def test_an_outdated_form_changes_nothing(api: ControlApi, console: Visitor) -> None:
     rule_id = made(api, "of two people")
     page = console.get(f"/console/alert/rule?id={rule_id}")
     body = {"rule_type": "denial_spike", "threshold": 7}
@@ -124,7 +124,7 @@ def test_a_form_that_is_out_of_date_changes_nothing(api: ControlApi, console: Vi
     assert rule(api, rule_id)["threshold"] == 9
 
 
-def test_a_wrong_change_is_kept_as_typed(api: ControlApi, console: Visitor) -> None:
+def test_wrong_input_for_a_change_is_refused_and_kept(api: ControlApi, console: Visitor) -> None:
     page = console.get(f"/console/alert/rule?id={made(api, 'stays')}")
     refused = console.submit(page, "/console/alert/change", threshold="none", name="other")
     assert refused.status == 422
@@ -132,7 +132,7 @@ def test_a_wrong_change_is_kept_as_typed(api: ControlApi, console: Visitor) -> N
     assert refused.main.find("input", name="name").attributes["value"] == "other"
 
 
-def test_a_new_secret_is_shown_once(api: ControlApi, console: Visitor) -> None:
+def test_a_new_webhook_secret_is_shown_once(api: ControlApi, console: Visitor) -> None:
     rule_id = made(api, "to renew", webhook_url=HOOK)
     page = console.get(f"/console/alert/rule?id={rule_id}")
     assert console.submit(page, "/console/alert/new-secret").status == 422  # the box
@@ -190,7 +190,7 @@ def test_another_tenant_s_rule_is_not_found(api: ControlApi, console: Visitor) -
     assert api.call("GET", path, key=theirs).status == 200
 
 
-def test_a_freeze_is_begun_told_and_lifted(tenant: ControlApi) -> None:
+def test_a_freeze_is_begun_shown_and_lifted(tenant: ControlApi) -> None:
     console = Visitor(tenant).sign_in(tenant.admin_key)
     page = console.get("/console/alerts/freeze")
     assert console.submit(page, "/console/alerts/freeze/begin", reason="  ").status == 422
@@ -211,8 +211,8 @@ def test_a_freeze_is_begun_told_and_lifted(tenant: ControlApi) -> None:
     assert tenant.evaluate()["decision"] == "ALLOW"
 
 
-@pytest.mark.deep(stands_in="test_a_freeze_is_begun_told_and_lifted")
-def test_a_freeze_is_told_on_every_page(fresh: ControlApi) -> None:
+@pytest.mark.deep(stands_in="test_a_freeze_is_begun_shown_and_lifted")
+def test_a_freeze_is_shown_on_every_page(fresh: ControlApi) -> None:
     made_key = fresh.admin("POST", "/v1/keys", {"name": "duty", "scope": "admin"})
     console = Visitor(fresh).sign_in(made_key["key"])
     page = console.get("/console/alerts/freeze")

@@ -73,8 +73,8 @@ def _tamper(api: ControlApi, event_id: str) -> int:
     return int(seq)
 
 
-@pytest.mark.deep(stands_in="test_a_sound_log_is_told_with_its_checkpoint_and_verified_offline")
-def test_a_sound_log_is_told_as_what_was_verified(fresh: ControlApi) -> None:
+@pytest.mark.deep(stands_in="test_a_sound_log_is_shown_with_its_checkpoint_and_verified_offline")
+def test_a_sound_log_is_shown_with_what_was_verified(fresh: ControlApi) -> None:
     fresh.evaluate()
     console = Visitor(fresh).sign_in(fresh.admin_key)
     size = _signed(fresh)
@@ -96,7 +96,7 @@ def test_a_sound_log_is_told_as_what_was_verified(fresh: ControlApi) -> None:
     assert "No witness is configured" in shown.text
 
 
-def test_a_sound_log_is_told_with_its_checkpoint_and_verified_offline(
+def test_a_sound_log_is_shown_with_its_checkpoint_and_verified_offline(
     api: ControlApi, console: Visitor, tmp_path: Path
 ) -> None:
     api.evaluate()
@@ -136,7 +136,7 @@ def test_a_sound_log_is_told_with_its_checkpoint_and_verified_offline(
     assert verifier(command) == 1
 
 
-def test_a_reader_begins_a_verification_and_is_told_of_its_progress(
+def test_a_reader_begins_a_verification_and_sees_its_progress(
     api: ControlApi, reader: Visitor
 ) -> None:
     _verified(api)
@@ -227,14 +227,14 @@ def test_a_witness_is_behind_where_it_cosigned_an_earlier_checkpoint(tmp_path: P
         assert told() == [f"{behind} behind", "has not cosigned"]
 
 
-def test_what_came_after_the_verification_is_not_told_as_verified(fresh: ControlApi) -> None:
+def test_entries_after_the_verification_are_not_shown_as_verified(fresh: ControlApi) -> None:
     _verified(fresh)
     fresh.evaluate()
     shown = Visitor(fresh).sign_in(fresh.admin_key).get("/console/audit")
     assert "is not verified yet" in shown.text or "at entry" in shown.text
 
 
-@pytest.mark.deep(stands_in="test_a_reader_begins_a_verification_and_is_told_of_its_progress")
+@pytest.mark.deep(stands_in="test_a_reader_begins_a_verification_and_sees_its_progress")
 def test_a_verification_is_begun_by_a_reader_and_shows_its_progress(fresh: ControlApi) -> None:
     reader = Visitor(fresh).sign_in(fresh.new_key("read"))
     until("the button", lambda: "Verify again" in reader.get("/console/audit").text)
@@ -251,7 +251,7 @@ def test_a_verification_is_begun_by_a_reader_and_shows_its_progress(fresh: Contr
 
 
 @pytest.mark.deep(stands_in="test_each_damage_turns_the_page_red_and_is_named")
-def test_a_tampered_row_turns_the_page_red_and_names_itself(fresh: ControlApi) -> None:
+def test_a_tampered_row_turns_the_page_red_and_is_named(fresh: ControlApi) -> None:
     fresh.evaluate()
     event_id = fresh.evaluate()["event_id"]
     _signed(fresh)
@@ -300,7 +300,7 @@ def test_a_log_that_lost_its_newest_entries_is_red(fresh: ControlApi) -> None:
 
 
 @pytest.mark.deep(stands_in="test_each_damage_turns_the_page_red_and_is_named")
-def test_a_note_that_was_changed_is_told_as_not_signed(fresh: ControlApi) -> None:
+def test_a_note_that_was_changed_is_shown_as_not_signed(fresh: ControlApi) -> None:
     fresh.evaluate()
     console = Visitor(fresh).sign_in(fresh.admin_key)
     size = _signed(fresh)
@@ -361,7 +361,7 @@ def test_a_witness_is_up_to_date_or_behind_or_has_not_cosigned(
     until("it is behind", lambda: "behind" in told()[0])
 
 
-@pytest.mark.deep(stands_in="test_a_sound_log_is_told_with_its_checkpoint_and_verified_offline")
+@pytest.mark.deep(stands_in="test_a_sound_log_is_shown_with_its_checkpoint_and_verified_offline")
 def test_checkpoints_are_listed_and_downloaded(api: ControlApi, console: Visitor) -> None:
     api.evaluate()
     size = _signed(api)
@@ -378,19 +378,21 @@ def test_checkpoints_are_listed_and_downloaded(api: ControlApi, console: Visitor
 
 
 @pytest.mark.parametrize(("size", "status"), [("999999999", 404), ("many", 422), ("", 422)])
-def test_a_checkpoint_that_is_not_there_is_told(console: Visitor, size: str, status: int) -> None:
+def test_a_checkpoint_that_does_not_exist_is_refused(
+    console: Visitor, size: str, status: int
+) -> None:
     shown = console.get(f"/console/audit/checkpoint?size={size}")
     assert shown.status == status
     assert console.get(f"/console/audit/checkpoint.txt?size={size}").status == status
 
 
-def test_the_list_of_checkpoints_tells_a_wrong_cursor(console: Visitor) -> None:
+def test_a_wrong_cursor_of_the_list_of_checkpoints_is_refused(console: Visitor) -> None:
     shown = console.get("/console/audit/checkpoints?cursor=made-up")
     assert shown.status == 422
     assert "cursor" in shown.text
 
 
-@pytest.mark.deep(stands_in="test_a_sound_log_is_told_with_its_checkpoint_and_verified_offline")
+@pytest.mark.deep(stands_in="test_a_sound_log_is_shown_with_its_checkpoint_and_verified_offline")
 def test_the_downloaded_log_is_verified_offline(
     api: ControlApi, console: Visitor, tmp_path: Path
 ) -> None:
@@ -441,7 +443,7 @@ def test_decisions_that_match_are_downloaded(api: ControlApi, console: Visitor) 
 @pytest.mark.parametrize(
     "query", ["from=yesterday", "format=exe", "user_id=ann", "format=csv&since=yesterday"]
 )
-def test_a_download_that_cannot_be_is_told_on_the_page(console: Visitor, query: str) -> None:
+def test_an_invalid_download_is_refused_on_the_page(console: Visitor, query: str) -> None:
     shown = console.get(f"/console/audit/download?{query}")
     assert shown.status == 422
     assert shown.heading == "Downloads"

@@ -65,7 +65,7 @@ def _verify(report: bytes, folder: Path) -> str:
     return done.stdout
 
 
-def test_evidence_of_an_event_is_made_from_what_followed_from_it_too(
+def test_evidence_of_an_event_includes_what_followed_from_it(
     api: ControlApi, console: Visitor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     event_id = api.evaluate()["event_id"]
@@ -85,7 +85,7 @@ def test_evidence_of_an_event_is_made_from_what_followed_from_it_too(
     assert b"someone-else" not in given
 
 
-@pytest.mark.deep(stands_in="test_evidence_of_an_event_is_made_from_what_followed_from_it_too")
+@pytest.mark.deep(stands_in="test_evidence_of_an_event_includes_what_followed_from_it")
 def test_evidence_of_an_event_with_its_lineage_is_verified_offline(
     api: ControlApi, console: Visitor, tmp_path: Path
 ) -> None:
@@ -140,7 +140,7 @@ def test_evidence_of_a_session_is_verified_offline(
         ("id=ann", 422),
     ],
 )
-def test_a_report_that_cannot_be_is_told_on_the_page(
+def test_an_impossible_report_is_refused_on_the_page(
     console: Visitor, query: str, status: int
 ) -> None:
     shown = console.get(f"/console/audit/report?{query}")
@@ -149,8 +149,8 @@ def test_a_report_that_cannot_be_is_told_on_the_page(
     assert shown.main.find("div", role="alert").text
 
 
-@pytest.mark.deep(stands_in="test_an_export_that_does_not_hold_gives_no_report")
-def test_a_log_that_does_not_hold_gives_no_report(fresh: ControlApi) -> None:
+@pytest.mark.deep(stands_in="test_an_export_that_does_not_verify_gives_no_report")
+def test_a_damaged_log_gives_no_report(fresh: ControlApi) -> None:
     event_id = fresh.evaluate()["event_id"]
     _signed(fresh, event_id)
     with sqlite3.connect(fresh.directory / "data" / "sluice.db") as connection:
@@ -194,7 +194,7 @@ async def _given(*pieces: bytes, wait: float = 0) -> AsyncGenerator[bytes, None]
         yield piece
 
 
-async def test_what_is_no_export_is_refused() -> None:
+async def test_a_report_is_not_made_from_an_invalid_export() -> None:
     with pytest.raises(Conflict) as raised:
         await evidence.make_report(Stream("", _given(b"no export")), "event", "e")
     assert raised.value.details
@@ -202,7 +202,7 @@ async def test_what_is_no_export_is_refused() -> None:
 
 
 @pytest.mark.parametrize(("code", "told"), [(1, "FAILED"), (2, "can't be made")])
-async def test_an_export_that_does_not_hold_gives_no_report(
+async def test_an_export_that_does_not_verify_gives_no_report(
     monkeypatch: pytest.MonkeyPatch, code: int, told: str
 ) -> None:
     says = f"import sys; print('entry 3 is damaged'); sys.exit({code})"
@@ -212,7 +212,7 @@ async def test_an_export_that_does_not_hold_gives_no_report(
     assert raised.value.details == ("entry 3 is damaged" if code == 1 else "")
 
 
-async def test_a_report_has_a_largest_size(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_report_larger_than_the_limit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     writes = (
         "import sys\n"
         "for name in ('report.html', 'report.json'):\n"
@@ -227,20 +227,20 @@ async def test_a_report_has_a_largest_size(monkeypatch: pytest.MonkeyPatch) -> N
         await evidence.make_report(Stream("", _given(b"an export")), "event", "e")
 
 
-async def test_a_report_takes_no_longer_than_it_may() -> None:
+async def test_a_report_takes_no_longer_than_its_limit() -> None:
     slow = Stream("", _given(b"a", wait=30))
     with pytest.raises(Unavailable, match="not made within"):
         await evidence.make_report(slow, "event", "e", seconds=0.05)
 
 
-async def test_an_export_is_no_larger_than_it_may_be(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_export_is_no_larger_than_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(evidence, "MAX_EXPORT", 10)
     with pytest.raises(TooLarge):
         await evidence.make_report(Stream("", _given(b"a" * 11)), "event", "e")
 
 
-@pytest.mark.deep(stands_in="test_a_report_has_a_largest_size")
-async def test_a_report_is_no_larger_than_it_may_be(
+@pytest.mark.deep(stands_in="test_a_report_larger_than_the_limit_is_refused")
+async def test_a_report_is_no_larger_than_its_limit(
     api: ControlApi, console: Visitor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     event_id = api.evaluate()["event_id"]

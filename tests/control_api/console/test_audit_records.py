@@ -47,7 +47,7 @@ def test_a_change_names_who_made_it_and_what_changed(api: ControlApi, console: V
     assert not oldest.find_all("del")
 
 
-async def test_changes_are_asked_for_by_page_and_filter(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_changes_are_requested_by_page_and_filter(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: dict[str, dict[str, Any]] = {}
 
     async def call(_: Visit, operation: Any, **fields: Any) -> Any:
@@ -103,7 +103,7 @@ def test_changes_are_searched_by_times_as_commands_take_them(
 
 
 @pytest.mark.parametrize("query", ["from=yesterday", "cursor=made-up"])
-def test_changes_tell_a_wrong_filter(console: Visitor, query: str) -> None:
+def test_changes_with_a_wrong_filter_are_refused(console: Visitor, query: str) -> None:
     shown = console.get(f"/console/audit/changes?{query}")
     assert shown.status == 422
     assert shown.main.find("div", role="alert").text
@@ -154,7 +154,7 @@ def test_a_hold_is_placed_keeps_from_erasure_and_is_released(
         ({"reason": ""}, "reason"),
     ],
 )
-def test_an_erasure_that_lacks_something_is_refused(
+def test_an_incomplete_erasure_is_refused(
     console: Visitor, fields: dict[str, str], told: str
 ) -> None:
     whole = {"kind": "event_ids", "whose": "a b", "reason": "request 2", "final": "yes"}
@@ -164,7 +164,7 @@ def test_an_erasure_that_lacks_something_is_refused(
     assert told in shown.main.find("div", role="alert").text
 
 
-def test_a_hold_that_lacks_something_is_refused_and_keeps_what_was_typed(console: Visitor) -> None:
+def test_an_incomplete_hold_is_refused_and_keeps_what_was_typed(console: Visitor) -> None:
     page = console.get("/console/audit/holds")
     shown = console.submit(
         page, "/console/audit/holds/place", object_type="user", object_id="u-1", reason=""
@@ -211,7 +211,7 @@ def test_a_reader_sees_holds_and_erasures_and_changes_neither(
         assert reader.post(f"/console/audit/{action}", {}).status == 403
 
 
-def test_the_proof_that_is_offered_begins_with_what_was_purged(
+def test_the_offered_proof_begins_with_the_purged_entries(
     api: ControlApi, console: Visitor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     anchor = replace(PurgeAnchor(**PurgeAnchor.example), tree_size=2, root_hash="ab" * 32)
@@ -230,8 +230,8 @@ def test_the_proof_that_is_offered_begins_with_what_was_purged(
     assert json.loads(console.get(proof).raw)["from"] == 2
 
 
-@pytest.mark.deep(stands_in="test_the_proof_that_is_offered_begins_with_what_was_purged")
-def test_what_was_purged_is_shown_with_its_proof(
+@pytest.mark.deep(stands_in="test_the_offered_proof_begins_with_the_purged_entries")
+def test_purged_entries_are_shown_with_their_proof(
     fresh: ControlApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(purge, "FIRST_SECONDS", 0.2)
@@ -253,7 +253,7 @@ def test_what_was_purged_is_shown_with_its_proof(
     assert proven["checkpoint"]
 
 
-def test_how_long_records_are_kept_is_changed(fresh: ControlApi) -> None:
+def test_the_retention_of_records_can_be_changed(fresh: ControlApi) -> None:
     fresh.evaluate()
     console = Visitor(fresh).sign_in(fresh.admin_key)
     shown = console.get("/console/audit/retention")

@@ -79,7 +79,9 @@ def test_a_change_is_tried_reviewed_and_promoted(tenant: ControlApi) -> None:
     }
 
 
-def test_what_a_guardrail_refuses_is_mended_tried_and_promoted(tenant: ControlApi) -> None:
+def test_a_candidate_that_a_guardrail_refuses_is_promoted_once_corrected(
+    tenant: ControlApi,
+) -> None:
     tenant.admin("POST", "/v1/guardrails", NEVER)
     console = Visitor(tenant).sign_in(tenant.admin_key)
     policy_id = tenant.admin("GET", "/v1/policies")[0]["policy_id"]
@@ -123,7 +125,7 @@ def test_a_guardrail_is_named_and_keeps_a_candidate_from_being_promoted(tenant: 
     assert tenant.evaluate(source_id="press")["decision"] == "ALLOW"
 
 
-def test_only_what_was_reviewed_is_promoted(tenant: ControlApi) -> None:
+def test_only_the_reviewed_text_is_promoted(tenant: ControlApi) -> None:
     console = Visitor(tenant).sign_in(tenant.admin_key)
     created(console, "next", MENDED)
     ready = review(console, "next")
@@ -143,7 +145,7 @@ def test_only_what_was_reviewed_is_promoted(tenant: ControlApi) -> None:
     assert "confirm" in refused.text
 
 
-def test_a_whole_set_leaves_out_what_it_lacks(tenant: ControlApi) -> None:
+def test_a_whole_set_removes_the_policies_that_it_lacks(tenant: ControlApi) -> None:
     console = Visitor(tenant).sign_in(tenant.admin_key)
     created(console, "empty", json.dumps({"policies": []}), holds="all")
     assert "Removed support-reads" in review(console, "empty").text
@@ -160,7 +162,7 @@ def test_a_candidate_is_discarded(tenant: ControlApi) -> None:
     assert console.get("/console/policies/candidate?id=next").status == 404
 
 
-def test_faults_of_a_text_are_told_at_their_line(console: Visitor) -> None:
+def test_faults_of_a_candidate_are_shown_at_their_line(console: Visitor) -> None:
     shown = created(console, "next", MENDED.replace("agent_role", "agent_rol"))
     assert shown.status == 422
     assert "line 3: agent_rol: unknown key; did you mean `agent_role`?" in shown.text
@@ -170,7 +172,7 @@ def test_faults_of_a_text_are_told_at_their_line(console: Visitor) -> None:
     assert created(console, "next", "{").status == 422
 
 
-def test_one_policy_and_a_list_of_policies_are_texts_too(tenant: ControlApi) -> None:
+def test_a_text_may_be_one_policy_or_a_list_of_policies(tenant: ControlApi) -> None:
     console = Visitor(tenant).sign_in(tenant.admin_key)
     one = "name: a\nagent_role: b\nallowed_sources: []\ndenied_sources: []\nmax_sensitivity: low\n"
     assert "Added a" in _added(console, "one", one)
@@ -185,7 +187,7 @@ def _added(console: Visitor, name: str, text: str) -> str:
     return review(console, name).text
 
 
-def test_another_page_hands_its_text_over(console: Visitor) -> None:
+def test_the_form_shows_the_text_sent_by_another_page(console: Visitor) -> None:
     token = console.get(FORM).page.find("input", name="csrf").attributes["value"]
     shown = console.post("/console/candidate/create", {"csrf": token, "policies": MENDED})
     assert shown.status == 200
@@ -193,7 +195,7 @@ def test_another_page_hands_its_text_over(console: Visitor) -> None:
     assert shown.main.find("textarea", name="policies").text == " ".join(MENDED.split())
 
 
-def test_a_reader_looks_and_changes_nothing(
+def test_a_reader_sees_candidates_and_cannot_change_them(
     api: ControlApi, console: Visitor, reader: Visitor
 ) -> None:
     created(console, "next", MENDED)

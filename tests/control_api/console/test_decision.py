@@ -66,7 +66,7 @@ def test_the_ladder_is_that_of_the_policies_that_decided(tenant: ControlApi) -> 
     assert "the user was erased" in today.text
 
 
-def test_what_was_released_and_done_is_told_in_words(tenant: ControlApi) -> None:
+def test_actions_after_a_decision_are_described_in_words(tenant: ControlApi) -> None:
     event_id = tenant.evaluate()["event_id"]
     console = Visitor(tenant).sign_in(tenant.admin_key)
     where = f"/console/decision?id={event_id}"
@@ -88,7 +88,7 @@ def test_what_was_released_and_done_is_told_in_words(tenant: ControlApi) -> None
 
 
 @pytest.mark.deep(stands_in="test_the_ladder_is_that_of_the_policies_that_decided")
-def test_what_today_s_policies_say_stands_beside_it(tenant: ControlApi) -> None:
+def test_a_decision_is_shown_beside_the_one_of_today_s_policies(tenant: ControlApi) -> None:
     console = Visitor(tenant).sign_in(tenant.admin_key)
     allowed = tenant.evaluate(user_id="ann")
     where = f"/console/decision?id={allowed['event_id']}"
@@ -126,7 +126,9 @@ def test_the_neighbours_in_a_session_are_linked(api: ControlApi, console: Visito
 @pytest.mark.deep(
     stands_in="tests/control_api/console/test_audit_evidence.py::test_evidence_of_a_session_is_verified_offline"
 )
-def test_the_browser_is_given_what_it_verifies(api: ControlApi, console: Visitor) -> None:
+def test_the_browser_gets_what_it_needs_to_verify_a_decision(
+    api: ControlApi, console: Visitor
+) -> None:
     event_id = api.evaluate()["event_id"]
     address = f"/console/decision/proof?id={event_id}"
     until("a checkpoint", lambda: console.get(address, Accept="application/json").status == 200)

@@ -33,7 +33,7 @@ def test_decisions_are_listed_newest_first_and_paged(console: Visitor) -> None:
     assert times == sorted(times, reverse=True)
 
 
-def test_a_search_is_an_address(console: Visitor) -> None:
+def test_a_search_is_repeated_by_its_address(console: Visitor) -> None:
     shown = console.get("/console/decisions?decision=DENY&user_id=user-0")
     rows = shown.main.find("tbody").find_all("tr")
     assert len(rows) == 10
@@ -52,7 +52,7 @@ def test_the_search_leads_from_an_event_s_id_to_its_decision(
     assert event_id in shown.text
 
 
-def test_a_value_that_cannot_be_searched_is_told(console: Visitor) -> None:
+def test_an_invalid_search_value_is_refused_and_shown(console: Visitor) -> None:
     shown = console.get("/console/decisions?from=yesterday")
     assert shown.status == 422
     assert "from" in shown.text
@@ -72,7 +72,7 @@ def test_times_are_typed_in_the_forms_that_commands_take(console: Visitor) -> No
     assert len(console.get(f"{download}&to=1h").raw.splitlines()) <= 1
 
 
-def test_what_matches_is_downloaded_and_nothing_else(console: Visitor) -> None:
+def test_only_matching_decisions_are_downloaded(console: Visitor) -> None:
     shown = console.get("/console/decisions/download?format=cloudevents&decision=DENY")
     assert shown.status == 200
     assert "attachment" in shown.headers["Content-Disposition"]
@@ -82,7 +82,7 @@ def test_what_matches_is_downloaded_and_nothing_else(console: Visitor) -> None:
     assert console.get("/console/decisions/download?format=exe").status == 422
 
 
-def test_a_tail_shows_what_matches_in_order(api: ControlApi, console: Visitor) -> None:
+def test_a_tail_shows_matching_decisions_in_order(api: ControlApi, console: Visitor) -> None:
     messages = _tail(api, console, "?decision=DENY")
     next(messages)
     for source in ("payroll", "handbook", "payroll"):
@@ -95,7 +95,7 @@ def test_a_tail_shows_what_matches_in_order(api: ControlApi, console: Visitor) -
     assert seen == sorted(seen)
 
 
-def test_a_tail_goes_on_where_it_broke_off(api: ControlApi, console: Visitor) -> None:
+def test_a_tail_continues_where_it_broke_off(api: ControlApi, console: Visitor) -> None:
     before = api.events("?limit=1")[0]["seq"]
     api.evaluate(user_id="meanwhile")
     messages = _tail(api, console, "?user_id=meanwhile", last=str(before + 1))

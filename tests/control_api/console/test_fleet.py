@@ -57,7 +57,7 @@ def test_sidecars_with_troubles_come_before_those_in_order(tenant: ControlApi) -
 
 
 @pytest.mark.deep(stands_in="test_sidecars_with_troubles_come_before_those_in_order")
-def test_sidecars_with_troubles_come_first_and_say_what_is_wrong(fresh: ControlApi) -> None:
+def test_sidecars_with_troubles_come_first_with_their_cause(fresh: ControlApi) -> None:
     visitor = Visitor(fresh).sign_in(fresh.admin_key)
     assert "No sidecar has reported" in visitor.get("/console/fleet").text
     revision = fresh.admin("GET", "/v1/sidecars/policy-set?since=0")["revision"]
@@ -75,7 +75,7 @@ def test_sidecars_with_troubles_come_first_and_say_what_is_wrong(fresh: ControlA
     assert all("has not reported" in row.text for row in silent)
 
 
-def test_every_trouble_has_its_words() -> None:
+def test_every_trouble_is_described_in_words() -> None:
     fine = SidecarResponse(**{**SidecarResponse.example, "revision": 5})
     assert troubles(fine, 5) == []
     worst = SidecarResponse(
@@ -94,7 +94,7 @@ def test_every_trouble_has_its_words() -> None:
     assert words == ["diverging", "duplicate", "refusing", "no policies", "late", "shipping late"]
 
 
-def test_a_sidecar_of_before_is_said_to_ignore_the_levels(tenant: ControlApi) -> None:
+def test_a_sidecar_of_an_older_version_is_marked_as_ignoring_the_levels(tenant: ControlApi) -> None:
     console = Visitor(tenant).sign_in(tenant.admin_key)
     tenant.admin("PUT", "/v1/sources/salaries", {"sensitivity_level": "critical"})
     revision = tenant.admin("GET", "/v1/sidecars/policy-set?since=0")["revision"]

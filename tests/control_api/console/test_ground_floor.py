@@ -24,7 +24,7 @@ def test_a_page_without_a_sign_in_leads_to_it_and_back(api: ControlApi) -> None:
     assert signed_in.heading == "Agents"
 
 
-def test_a_wrong_key_is_told_and_begins_no_session(api: ControlApi) -> None:
+def test_a_wrong_key_is_refused_and_begins_no_session(api: ControlApi) -> None:
     visitor = Visitor(api)
     shown = visitor.post("/console/sign-in", {"key": "slc_wrong"})
     assert shown.status == 403
@@ -32,7 +32,9 @@ def test_a_wrong_key_is_told_and_begins_no_session(api: ControlApi) -> None:
     assert not visitor.cookies
 
 
-def test_every_answer_forbids_what_is_foreign(api: ControlApi, console: Visitor) -> None:
+def test_every_answer_forbids_foreign_content_and_framing(
+    api: ControlApi, console: Visitor
+) -> None:
     for address in ("/console/agents", "/console/nothing", "/console/sign-in"):
         policy = console.get(address).headers["Content-Security-Policy"]
         assert "default-src 'none'" in policy
@@ -52,20 +54,20 @@ def test_an_error_is_shown_with_the_navigation(console: Visitor, reader: Visitor
     assert not Visitor(console.api).get("/console/nothing").page.find_all("nav")
 
 
-def test_a_form_without_its_token_does_nothing(console: Visitor) -> None:
+def test_a_form_without_its_token_is_refused(console: Visitor) -> None:
     shown = console.post("/console/sign-out", {})
     assert shown.status == 403
     assert console.get("/console/agents").heading == "Agents"
 
 
-def test_a_form_from_another_site_does_nothing(console: Visitor) -> None:
+def test_a_form_from_another_site_is_refused(console: Visitor) -> None:
     token = console.get("/console/agents").page.find("input", name="csrf").attributes["value"]
     shown = console.post("/console/sign-out", {"csrf": token}, Sec_Fetch_Site="cross-site")
     assert shown.status == 403
     assert console.get("/console/agents").heading == "Agents"
 
 
-def test_the_files_of_a_page_are_kept_for_good(console: Visitor) -> None:
+def test_the_files_of_a_page_are_cached_forever(console: Visitor) -> None:
     page = console.get("/console/agents").page
     style = page.find("link", rel="stylesheet").attributes["href"]
     shown = console.get(style)

@@ -39,7 +39,7 @@ def test_a_guardrail_is_created_changed_and_deleted(tenant: ControlApi) -> None:
     assert tenant.admin("GET", "/v1/guardrails") == []
 
 
-def test_what_is_in_force_refuses_a_guardrail(tenant: ControlApi) -> None:
+def test_a_guardrail_that_policies_in_force_break_is_refused(tenant: ControlApi) -> None:
     console = Visitor(tenant).sign_in(tenant.admin_key)
     shown = created(console, name="no-handbook", sources="handbook")
     assert shown.status == 409
@@ -66,7 +66,7 @@ def test_what_is_in_force_refuses_a_guardrail(tenant: ControlApi) -> None:
         ({"name": "a", "kind": "always", "sources": "x"}, "roles"),
     ],
 )
-def test_a_form_that_says_too_little_is_refused(
+def test_an_incomplete_form_of_a_guardrail_is_refused(
     console: Visitor, fields: dict[str, str], text: str
 ) -> None:
     shown = created(console, **fields)

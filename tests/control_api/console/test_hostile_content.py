@@ -143,7 +143,7 @@ def test_a_page_shows_payloads_as_text(
 
 
 @pytest.mark.deep(
-    stands_in="tests/control_api/console/test_typed_text.py::test_what_is_typed_into_a_filter_is_shown_as_text"
+    stands_in="tests/control_api/console/test_typed_text.py::test_text_typed_into_a_filter_is_shown_as_text"
 )
 def test_filters_show_payloads_as_text(world: HostileWorld, visitor: Visitor) -> None:
     for number, page in enumerate(shown_pages()):
@@ -159,9 +159,9 @@ def test_filters_show_payloads_as_text(world: HostileWorld, visitor: Visitor) ->
 
 
 @pytest.mark.deep(
-    stands_in="tests/control_api/console/test_typed_text.py::test_what_a_browser_calls_itself_is_shown_as_text"
+    stands_in="tests/control_api/console/test_typed_text.py::test_the_name_that_a_browser_sends_is_shown_as_text"
 )
-def test_what_a_browser_and_a_provider_call_themselves_is_text(tmp_path: Path) -> None:
+def test_names_chosen_by_a_browser_or_a_provider_are_shown_as_text(tmp_path: Path) -> None:
     """A person's name is what the identity provider says, which others may control."""
     with running_control_api(tmp_path) as api:
         for each in PAYLOADS[::12]:

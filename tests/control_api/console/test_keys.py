@@ -25,7 +25,7 @@ def row_of(shown: Shown, name: str) -> str:
 
 
 @pytest.mark.deep(stands_in="test_a_new_key_is_shown_once")
-def test_the_list_tells_scope_state_and_binding(api: ControlApi, console: Visitor) -> None:
+def test_the_list_shows_scope_state_and_binding(api: ControlApi, console: Visitor) -> None:
     made(api, "for good", expires_days=None)
     soon = made(api, "nearly over", expires_days=3)
     binding = {"bound_agent_id": "agt-a", "permitted_roles": ["support"]}
@@ -82,7 +82,7 @@ def test_a_form_that_is_sent_again_creates_nothing(api: ControlApi, console: Vis
         ({"name": "token", "idempotency_key": ""}, "idempotency_key: "),
     ],
 )
-def test_what_was_typed_wrongly_is_kept(
+def test_wrong_input_for_a_new_key_is_refused_and_kept(
     api: ControlApi, console: Visitor, fields: dict[str, str], told: str
 ) -> None:
     before = len(api.admin("GET", "/v1/keys"))
@@ -131,7 +131,7 @@ def test_a_rotated_key_has_a_new_secret_once(api: ControlApi, console: Visitor) 
     assert shown_secret(rotated) not in again.raw.decode()
 
 
-def test_a_revoked_key_is_gone(api: ControlApi, console: Visitor) -> None:
+def test_a_revoked_key_disappears(api: ControlApi, console: Visitor) -> None:
     old = api.admin("POST", "/v1/keys", {"name": "to revoke", "scope": "read"})
     page = console.get(f"/console/key?id={old['key_id']}")
     assert "check the box" in console.submit(page, "/console/key/revoke").text
@@ -149,7 +149,7 @@ def test_revoking_the_key_of_the_session_ends_it(api: ControlApi) -> None:
     assert visitor.submit(page, "/console/key/revoke", sure="yes").heading == "Sign in to Sluice"
 
 
-def test_a_reader_sees_keys_and_changes_none(api: ControlApi, reader: Visitor) -> None:
+def test_a_reader_sees_keys_and_cannot_change_them(api: ControlApi, reader: Visitor) -> None:
     key_id = made(api, "only seen")
     assert "Create a key" not in reader.get("/console/keys").text
     page = reader.get(f"/console/key?id={key_id}")

@@ -54,7 +54,9 @@ async def test_an_address_that_fails_again_and_again_is_answered_later_and_later
     assert await slowed.fail(3) == []
 
 
-async def test_failures_from_everywhere_take_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_failures_from_many_addresses_use_bounded_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(sessions, "MAX_ADDRESSES", 100)
     slowed = Slowed()
     await slowed.fail(4, "192.0.2.1")
@@ -66,7 +68,7 @@ async def test_failures_from_everywhere_take_no_room(monkeypatch: pytest.MonkeyP
     assert await slowed.fail(1, "192.0.2.1") == []
 
 
-async def test_no_more_failures_wait_than_there_is_room_for() -> None:
+async def test_only_a_bounded_number_of_failures_waits() -> None:
     slowed = Slowed(hold=asyncio.Event())
     assert slowed.hold
     waiting = [asyncio.ensure_future(slowed.fail(4, f"192.0.2.{number}")) for number in range(64)]

@@ -35,7 +35,7 @@ def test_the_overview_counts_and_names_causes(api: ControlApi, console: Visitor)
     assert len(matching.main.find("tbody").find_all("tr")) == 2
 
 
-def test_what_needs_a_person_is_on_top(tenant: ControlApi) -> None:
+def test_what_needs_a_person_is_shown_on_top(tenant: ControlApi) -> None:
     console = Visitor(tenant).sign_in(tenant.admin_key)
     assert needs(console) == {}
     tenant.admin("POST", "/v1/agents", {"agent_id": "agt-new", "agent_role": "support"})
@@ -104,7 +104,7 @@ def test_all_that_needs_a_person_leads_to_its_page(api: ControlApi, tenant: Cont
     assert leads == {*settled, "alerts/freeze", "policies/candidate"}
 
 
-def test_what_was_settled_needs_no_one_any_longer(api: ControlApi, tenant: ControlApi) -> None:
+def test_settled_matters_no_longer_need_anyone(api: ControlApi, tenant: ControlApi) -> None:
     visitor, file = Visitor(tenant).sign_in(tenant.admin_key), refused_file(api, tenant)
     tenant.admin("POST", "/v1/freeze", {"reason": "a leaked key"})
     assert len(needs(visitor)) == 2

@@ -59,7 +59,7 @@ def test_any_policy_is_written_as_text_that_reads_as_the_same() -> None:
         assert read(written(bare)).body == bare, name
 
 
-def test_faults_of_a_text_have_the_line_where_an_author_looks() -> None:
+def test_each_fault_of_a_text_has_the_line_to_correct() -> None:
     def lines(typed: str) -> list[int]:
         found = read(typed)
         assert found.body is None
@@ -75,7 +75,7 @@ def test_faults_of_a_text_have_the_line_where_an_author_looks() -> None:
     assert read(file + "max_sensitivity: low}\n").faults == []
 
 
-def test_a_difference_leaves_out_what_is_far_from_it() -> None:
+def test_a_difference_leaves_out_distant_lines() -> None:
     old = "".join(f"{number}\n" for number in range(20))
     found = line_changes(old, old.replace("10\n", "ten\n"))
     assert [each for each in found if each[0] in "+-"] == [("-", "10"), ("+", "ten")]
@@ -117,9 +117,7 @@ def test_policies_are_searched_and_paged(fresh: ControlApi) -> None:
     assert console.get("/console/policies?cursor=x").status == 422
 
 
-def test_a_policy_says_what_it_is_and_where_it_comes_from(
-    api: ControlApi, console: Visitor
-) -> None:
+def test_a_policy_is_shown_with_its_text_and_its_origin(api: ControlApi, console: Visitor) -> None:
     filed = api.admin("GET", "/v1/policies?agent_role=support")[0]
     shown = console.get(f"/console/policy?id={filed['policy_id']}")
     lines = [each.text for each in shown.main.find("ol", class_="lines").find_all("li")]
@@ -129,7 +127,7 @@ def test_a_policy_says_what_it_is_and_where_it_comes_from(
     assert console.get("/console/policy").status == 422
 
 
-def test_an_edit_is_reviewed_refused_mended_and_saved(tenant: ControlApi) -> None:
+def test_an_edit_that_a_guardrail_refuses_is_saved_once_corrected(tenant: ControlApi) -> None:
     console = Visitor(tenant).sign_in(tenant.admin_key)
     policy_id = made(tenant, "tellers")
     tenant.admin(
@@ -169,7 +167,7 @@ def test_an_edit_is_reviewed_refused_mended_and_saved(tenant: ControlApi) -> Non
     ]
 
 
-@pytest.mark.deep(stands_in="test_an_edit_is_reviewed_refused_mended_and_saved")
+@pytest.mark.deep(stands_in="test_an_edit_that_a_guardrail_refuses_is_saved_once_corrected")
 def test_a_change_by_another_is_shown_and_not_overwritten(
     api: ControlApi, console: Visitor
 ) -> None:
@@ -188,7 +186,7 @@ def test_a_change_by_another_is_shown_and_not_overwritten(
     assert "The change is in force" in console.submit(again, "/console/policy/save").text
 
 
-def test_faults_stand_at_their_lines_without_a_script(console: Visitor) -> None:
+def test_faults_are_shown_at_their_lines_without_a_script(console: Visitor) -> None:
     new = console.get("/console/policy/new")
     shown = review(console, new, text("faulty").replace(": low", ": enormous") + "colour: red\n")
     assert shown.status == 422
@@ -218,7 +216,9 @@ def test_a_policy_is_created_under_a_free_name(api: ControlApi, console: Visitor
     assert wrong.status == 422
 
 
-def test_a_rename_takes_the_old_name_along(api: ControlApi, console: Visitor) -> None:
+def test_a_candidate_made_from_a_rename_leaves_out_the_old_name(
+    api: ControlApi, console: Visitor
+) -> None:
     policy_id = made(api, "before-rename")
     shown = review(console, edit(console, policy_id), text("after-rename"))
     assert "decides everything alike" in shown.text
@@ -226,7 +226,7 @@ def test_a_rename_takes_the_old_name_along(api: ControlApi, console: Visitor) ->
     assert candidate.find("input", name="without").attributes["value"] == "before-rename"
 
 
-def test_history_says_what_each_version_changed_and_brings_one_back(
+def test_the_history_shows_what_each_version_changed_and_restores_one(
     api: ControlApi, console: Visitor
 ) -> None:
     policy_id = made(api, "lived")
@@ -260,7 +260,7 @@ def test_a_deletion_is_reviewed_and_can_be_taken_back(api: ControlApi, console: 
     assert "The policy is in force" in console.submit(again, "/console/policy/save").text
 
 
-def test_a_reader_tries_a_change_and_saves_none(
+def test_a_reader_can_try_a_change_and_not_save_it(
     api: ControlApi, console: Visitor, reader: Visitor
 ) -> None:
     policy_id = made(api, "read-only")
@@ -307,7 +307,7 @@ def test_a_policy_returns_to_its_file(fresh: ControlApi) -> None:
     assert console.get(f"/console/policy/restore?id={other}").status == 404
 
 
-def test_a_policy_says_which_of_its_denials_a_call_without_an_agent_escapes(
+def test_a_policy_names_its_denials_that_a_call_without_an_agent_escapes(
     tenant: ControlApi,
 ) -> None:
     console = Visitor(tenant).sign_in(tenant.admin_key)

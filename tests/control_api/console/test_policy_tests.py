@@ -29,7 +29,7 @@ def run(console: Visitor, tests: str, **fields: str) -> Shown:
     return console.submit(console.get(PATH), "/console/policies/tests/run", tests=tests, **fields)
 
 
-def test_a_case_that_fails_is_told_with_its_line_and_its_answer(console: Visitor) -> None:
+def test_a_failing_case_is_shown_with_its_line_and_its_answer(console: Visitor) -> None:
     assert "as they expect: 2 cases" in run(console, TESTS).text
     shown = run(console, TESTS, policies=OPEN)
     assert "1 of 2 cases failed" in shown.text
@@ -39,7 +39,7 @@ def test_a_case_that_fails_is_told_with_its_line_and_its_answer(console: Visitor
     assert shown.main.find("textarea", name="tests").text == " ".join(TESTS.split())
 
 
-@pytest.mark.deep(stands_in="test_a_case_that_fails_is_told_with_its_line_and_its_answer")
+@pytest.mark.deep(stands_in="test_a_failing_case_is_shown_with_its_line_and_its_answer")
 def test_a_file_of_tests_is_decided(console: Visitor, reader: Visitor) -> None:
     assert "as they expect: 2 cases" in run(console, TESTS).text
     shown = run(reader, TESTS, policies=OPEN)
@@ -50,7 +50,7 @@ def test_a_file_of_tests_is_decided(console: Visitor, reader: Visitor) -> None:
     assert shown.main.find("textarea", name="tests").text == " ".join(TESTS.split())
 
 
-def test_faults_are_told_at_their_line(console: Visitor) -> None:
+def test_faults_of_a_file_of_tests_are_shown_at_their_line(console: Visitor) -> None:
     shown = run(console, TESTS.replace("expect: {decision: ALLOW}", "expects: {}"))
     assert "The file has faults" in shown.text
     assert "line 4" in shown.text

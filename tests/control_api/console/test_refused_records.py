@@ -28,7 +28,7 @@ def rows(visitor: Visitor, path: str) -> list[Element]:
     return visitor.get(path).main.find("tbody").find_all("tr")
 
 
-def test_every_reason_has_words() -> None:
+def test_every_reason_is_described_in_words() -> None:
     table = (
         (ROOT / "control_api/log/README.md").read_text().partition("| `reason` | The record |")[2]
     )
@@ -96,7 +96,7 @@ def test_refused_records_are_listed_with_who_delivered_them_and_why(tenant: Cont
     assert "agt_<b>theirs</b>" in first.find("pre").text
 
 
-def test_what_was_noted_of_a_record_is_said_in_words(tenant: ControlApi) -> None:
+def test_marks_of_a_record_are_described_in_words(tenant: ControlApi) -> None:
     console = Visitor(tenant).sign_in(tenant.admin_key)
     ours, theirs = agent(tenant, "ours"), agent(tenant, "theirs")
     sidecar = Sidecar(tenant, ours)

@@ -72,7 +72,7 @@ def test_a_revoked_session_is_refused_at_once_everywhere(
         assert not is_signed_in(visitor)
 
 
-def test_what_ends_a_key_ends_its_sessions_everywhere(
+def test_sessions_of_a_key_end_with_it_at_every_replica(
     replicas: tuple[ControlApi, ControlApi],
 ) -> None:
     one, two = replicas
@@ -94,7 +94,7 @@ def listens(api: ControlApi) -> bool:
 @pytest.mark.deep(
     stands_in="tests/control_api/console/test_sign_in.py::test_a_link_that_another_browser_uses_meanwhile_is_refused"
 )
-def test_of_several_browsers_with_one_link_one_gets_in(
+def test_only_one_of_several_browsers_gets_in_by_one_link(
     replicas: tuple[ControlApi, ControlApi], api: ControlApi
 ) -> None:
     for services in (replicas, (api, api)):

@@ -25,7 +25,9 @@ def test_a_session_shows_its_trail_and_is_revoked(api: ControlApi, console: Visi
     assert not done.main.find_all("form")
 
 
-def test_many_are_revoked_after_a_look_at_how_many(api: ControlApi, console: Visitor) -> None:
+def test_many_sessions_are_revoked_after_their_number_is_shown(
+    api: ControlApi, console: Visitor
+) -> None:
     api.approved("agt_many")
     for number in range(3):
         api.evaluate(session_id=f"many-{number}", agent_id="agt_many")
@@ -45,7 +47,7 @@ def test_many_are_revoked_after_a_look_at_how_many(api: ControlApi, console: Vis
     assert console.post("/console/sessions/revoke", nothing).status == 422
 
 
-def test_what_is_not_there_or_not_allowed(
+def test_an_absent_or_forbidden_page_of_sessions_is_refused(
     api: ControlApi, console: Visitor, reader: Visitor
 ) -> None:
     assert console.get("/console/session?id=none").status == 404

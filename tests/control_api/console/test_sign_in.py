@@ -106,7 +106,7 @@ def test_a_session_ends_when_signed_out_and_the_old_one_when_signing_in_again(
     assert not is_signed_in(thief)
 
 
-def test_a_session_dies_with_its_key(api: ControlApi) -> None:
+def test_a_session_ends_with_its_key(api: ControlApi) -> None:
     made = api.admin("POST", "/v1/keys", {"name": "short", "scope": "read"})
     visitor = Visitor(api).sign_in(made["key"])
     assert is_signed_in(visitor)
@@ -142,7 +142,7 @@ def test_a_session_ends_with_its_tenant(api: ControlApi) -> None:
 
 
 @pytest.mark.parametrize("hours", [1.1, 13.0, -1.0], ids=["idle", "absolute", "set back"])
-def test_a_session_ends_by_time_and_does_not_come_back(api: ControlApi, hours: float) -> None:
+def test_a_session_ends_after_its_time_and_does_not_return(api: ControlApi, hours: float) -> None:
     visitor = Visitor(api).sign_in(api.admin_key)
     api.time.ahead += hours * 3600
     try:
@@ -213,7 +213,7 @@ def test_a_link_that_another_browser_uses_meanwhile_is_refused(
     assert (bool(first.cookies), bool(second.cookies)) == (True, False)
 
 
-def test_who_did_it_is_in_the_log_and_no_secret_is(api: ControlApi) -> None:
+def test_a_sign_in_is_logged_without_its_secret(api: ControlApi) -> None:
     visitor = Visitor(api).sign_in(api.admin_key)
     secret = visitor.cookies[COOKIE].partition(".")[2]
     visitor.post("/console/sign-out", {"csrf": token_of(visitor)})
@@ -232,7 +232,7 @@ def test_keys_of_programs_do_not_sign_in(api: ControlApi) -> None:
         assert not visitor.cookies
 
 
-def test_a_link_from_elsewhere_opens_by_a_page_of_ours(console: Visitor) -> None:
+def test_a_link_from_elsewhere_opens_through_a_page_of_ours(console: Visitor) -> None:
     stranger = Visitor(console.api)
     shown = stranger.get("/console/agents?status=approved", Sec_Fetch_Site="cross-site")
     target = shown.page.find("meta", http_equiv="refresh").attributes["content"]
@@ -261,11 +261,11 @@ def test_a_link_from_elsewhere_opens_by_a_page_of_ours(console: Visitor) -> None
         "",
     ],
 )
-def test_the_way_back_leads_to_our_own_pages_alone(to: str) -> None:
+def test_the_address_after_sign_in_is_one_of_our_own_pages(to: str) -> None:
     assert own_page(to) == "/console"
 
 
-def test_the_way_back_leads_to_every_page() -> None:
+def test_every_page_can_be_the_address_after_sign_in() -> None:
     pages = {page.path for page in GUARDED if page.method == "GET"}
     assert len(pages) > 5
     for path in pages:
@@ -286,12 +286,14 @@ def test_the_way_back_leads_to_every_page() -> None:
     ],
     ids=range(7),
 )
-def test_a_malformed_form_is_400(api: ControlApi, body: bytes, content_type: str) -> None:
+def test_a_malformed_form_is_refused_with_400(
+    api: ControlApi, body: bytes, content_type: str
+) -> None:
     headers = {"Content_Type": content_type}
     assert Visitor(api).send("POST", "/console/sign-in", body, headers).status == 400
 
 
-def test_head_shows_no_body_and_begins_nothing(api: ControlApi, console: Visitor) -> None:
+def test_a_head_request_shows_no_body_and_begins_nothing(api: ControlApi, console: Visitor) -> None:
     assert Visitor(api).send("HEAD", "/console/account", None, {}).status == 303
     shown = console.send("HEAD", "/console/account", None, {})
     assert (shown.status, shown.raw) == (200, b"")

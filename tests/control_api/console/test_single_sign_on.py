@@ -33,7 +33,7 @@ def changes(api: ControlApi, action: str) -> list[dict[str, Any]]:
     return found
 
 
-def test_a_person_signs_in_and_what_they_do_is_theirs(company: Company) -> None:
+def test_a_person_signs_in_and_their_actions_are_logged_as_theirs(company: Company) -> None:
     sign_in = Visitor(company.api).get("/console/sign-in?to=/console/agents")
     link = sign_in.page.find("a", class_="button").attributes["href"]
     assert link == "/console/oidc?to=%2Fconsole%2Fagents"
@@ -76,7 +76,7 @@ def test_a_person_may_be_the_superadmin_and_has_a_name_of_their_own(company: Com
     assert visitor.get("/console/agents").status == 403
 
 
-def test_a_person_in_no_group_that_counts_is_told_so(company: Company) -> None:
+def test_a_person_without_a_mapped_group_is_refused_with_a_message(company: Company) -> None:
     for person, groups in (("dora", "`everyone`"), ("gil", "none")):
         visitor, shown = company.arrive(person)
         assert shown.status == 403
@@ -119,7 +119,7 @@ def test_a_person_of_several_tenants_chooses_one_and_changes_over(company: Compa
 
 
 @pytest.mark.deep(stands_in="test_a_person_of_several_tenants_chooses_one_and_changes_over")
-def test_a_mapping_that_is_taken_away_ends_the_sessions_that_it_gave(company: Company) -> None:
+def test_sessions_end_when_the_mapping_that_gave_them_is_removed(company: Company) -> None:
     ann, ben, eve = (company.sign_in(person) for person in ("ann", "ben", "eve"))
     before = company.api.environ["SLUICE_OIDC_GROUPS"]
     company.restart(SLUICE_OIDC_GROUPS=AUDITORS)
@@ -159,7 +159,7 @@ def test_an_answer_is_taken_once_and_from_its_own_browser_only(company: Company)
     assert ATTEMPT not in victim.cookies
 
 
-def test_what_the_provider_says_is_text(company: Company) -> None:
+def test_the_provider_s_messages_are_shown_as_text(company: Company) -> None:
     visitor = Visitor(company.api)
     state = re.search(
         r"state=([^&]+)", visitor.get("/console/oidc", follow=False).headers["Location"]
@@ -176,7 +176,7 @@ def test_what_the_provider_says_is_text(company: Company) -> None:
     assert visitor.get("/console/oidc/callback?state=a&state=b").status == 422
 
 
-def test_the_attempt_s_cookie_is_short_lived_and_comes_back_from_the_provider(
+def test_the_attempt_s_cookie_is_short_lived_and_returns_from_the_provider(
     company: Company,
 ) -> None:
     began = Visitor(company.api).get("/console/oidc?to=//evil.example", follow=False)
@@ -188,7 +188,7 @@ def test_the_attempt_s_cookie_is_short_lived_and_comes_back_from_the_provider(
     assert visitor.cookies
 
 
-def test_a_provider_that_was_never_there_leaves_the_way_by_a_key(tmp_path: Path) -> None:
+def test_keys_still_sign_in_if_the_provider_was_never_reachable(tmp_path: Path) -> None:
     secret = tmp_path / "client-secret"
     secret.write_text(SECRET + "\n")
     with running_control_api(
@@ -206,8 +206,8 @@ def test_a_provider_that_was_never_there_leaves_the_way_by_a_key(tmp_path: Path)
         assert api.call("GET", "/v1/keys").status == 200
 
 
-@pytest.mark.deep(stands_in="test_a_provider_that_was_never_there_leaves_the_way_by_a_key")
-def test_a_provider_that_is_away_stops_neither_the_start_nor_keys(company: Company) -> None:
+@pytest.mark.deep(stands_in="test_keys_still_sign_in_if_the_provider_was_never_reachable")
+def test_an_unreachable_provider_stops_neither_the_start_nor_keys(company: Company) -> None:
     company.provider.stop()
     company.restart()
     try:

@@ -38,7 +38,7 @@ def test_a_level_is_stated_changed_and_deleted(tenant: ControlApi) -> None:
     ("pattern", "level", "text"),
     [("", "low", "`source_pattern` is missing"), ("a", "secret", "sensitivity_level")],
 )
-def test_a_form_that_says_too_little_is_refused(
+def test_an_incomplete_form_of_a_level_is_refused(
     console: Visitor, pattern: str, level: str, text: str
 ) -> None:
     shown = stated(console, pattern, level)
@@ -47,7 +47,7 @@ def test_a_form_that_says_too_little_is_refused(
     assert shown.main.find("input", name="source_pattern").attributes["value"] == pattern
 
 
-def test_a_reader_sees_levels_and_changes_none(tenant: ControlApi) -> None:
+def test_a_reader_sees_levels_and_cannot_change_them(tenant: ControlApi) -> None:
     stated(Visitor(tenant).sign_in(tenant.admin_key), "salaries", "critical")
     reader = Visitor(tenant).sign_in(tenant.new_key("read"))
     shown = reader.get(LIST)
@@ -58,7 +58,7 @@ def test_a_reader_sees_levels_and_changes_none(tenant: ControlApi) -> None:
         assert reader.get(path).status == 403
 
 
-def test_what_policies_allow_is_said_to_be_without_these_levels(console: Visitor) -> None:
+def test_answers_about_access_note_that_levels_of_sources_are_not_applied(console: Visitor) -> None:
     for path in ("/console/access", "/console/access/why?source_id=handbook"):
         shown = console.get(path)
         assert "which may raise it, are not applied" in shown.text

@@ -67,7 +67,7 @@ def test_settings_are_changed_and_shown(api: ControlApi, superadmin: Visitor) ->
     assert "checked" not in changed.main.find("input", name="require_agent_id").attributes
 
 
-def test_what_the_operator_sets_for_all_is_told(superadmin: Visitor) -> None:
+def test_settings_that_the_operator_sets_for_all_are_marked(superadmin: Visitor) -> None:
     shown = superadmin.get("/console/tenant?id=default")
     hint = shown.main.find("p", id="h-pii_masking").text
     assert "switched it on for every tenant" in hint
@@ -112,7 +112,7 @@ def test_a_tenant_is_deactivated_by_its_name(api: ControlApi, superadmin: Visito
     assert api.call("GET", "/v1/keys", key=key).status == 200
 
 
-def test_a_frozen_tenant_is_told(api: ControlApi, superadmin: Visitor) -> None:
+def test_a_frozen_tenant_is_marked_without_its_reason(api: ControlApi, superadmin: Visitor) -> None:
     tenant_id, key = made(api, "frozen one")
     assert api.call("POST", "/v1/freeze", {"reason": "theirs"}, key=key).status == 200
     shown = superadmin.get(f"/console/tenant?id={tenant_id}")

@@ -22,7 +22,7 @@ def check(shown: Shown, where: str) -> None:
     assert not shown.page.find_all("hostile"), where
 
 
-def test_what_is_typed_into_a_filter_is_shown_as_text(console: Visitor) -> None:
+def test_text_typed_into_a_filter_is_shown_as_text(console: Visitor) -> None:
     for path in FILTERED:
         names = {"id", "done", "to"}
         for kind in ("input", "select", "textarea"):
@@ -40,7 +40,7 @@ def test_what_is_typed_into_a_filter_is_shown_as_text(console: Visitor) -> None:
         assert not re.search(r"\|\s*safe\b|autoescape", each.read_text()), each
 
 
-def test_what_a_browser_calls_itself_is_shown_as_text(api: ControlApi, console: Visitor) -> None:
+def test_the_name_that_a_browser_sends_is_shown_as_text(api: ControlApi, console: Visitor) -> None:
     with sqlite3.connect(api.directory / "data" / "sluice.db") as connection:
         connection.execute("UPDATE console_sessions SET person = ?, browser = ?", (TYPED, TYPED))
     shown = console.get("/console/account")

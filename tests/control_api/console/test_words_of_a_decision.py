@@ -17,7 +17,7 @@ SOUND = Verification(**Verification.example)
 
 
 @pytest.mark.parametrize("reason", list(Reason))
-def test_a_fault_at_the_entry_is_told_by_its_own_sentence(reason: Reason) -> None:
+def test_a_fault_at_the_entry_is_described_by_its_own_sentence(reason: Reason) -> None:
     found = replace(SOUND, state="damaged", broken_at=EVENT.event_id, reason=f"{reason}: seq 3")
     told = fault(found, EVENT)
     assert told is not None
@@ -46,7 +46,7 @@ def test_a_sound_log_has_no_fault_at_the_entry() -> None:
         ("allowed_sources", ["a"] * 52, f"{', '.join(['a'] * 50)} and 2 more"),
     ],
 )
-def test_a_list_that_a_check_compared_is_told(name: str, value: list[str], told: str) -> None:
+def test_a_list_that_a_check_compared_is_shown(name: str, value: list[str], told: str) -> None:
     (rung,) = ladder([ExplainedCheck("source", "passed", {name: value})])
     assert rung.facts == [(name.replace("_", " "), told)]
 
@@ -63,7 +63,7 @@ def test_a_list_that_a_check_compared_is_told(name: str, value: list[str], told:
         ("<b>", "<b>"),
     ],
 )
-def test_the_members_of_an_action_are_told_as_they_were_recorded(value: Any, told: str) -> None:
+def test_the_members_of_an_action_are_shown_as_they_were_recorded(value: Any, told: str) -> None:
     action = LineageAction(**{**LineageAction.example, "detail": {"sha256": value}})
     assert detail(action) == [("sha256", told)]
     assert detail(replace(action, action_type="retrieval")) == [("SHA-256 of the response", told)]

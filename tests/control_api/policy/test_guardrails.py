@@ -143,7 +143,7 @@ def test_a_guardrail_that_no_file_may_define_is_422(api: ControlApi, body: dict[
 
 
 @pytest.mark.deep(
-    stands_in="tests/control_api/console/test_guardrails.py::test_what_is_in_force_refuses_a_guardrail"
+    stands_in="tests/control_api/console/test_guardrails.py::test_a_guardrail_that_policies_in_force_break_is_refused"
 )
 def test_a_guardrail_that_is_broken_already_is_refused(either_tenant: ControlApi) -> None:
     before = in_force(either_tenant)

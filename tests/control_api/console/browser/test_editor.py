@@ -54,7 +54,9 @@ async def test_keys_and_values_are_suggested_from_the_schema(
 
 
 @pytest.mark.deep(stands_in="test_the_editor_works_on_a_small_screen")
-async def test_faults_appear_at_their_lines_and_go(browser_page: Page, world: CompanyWeek) -> None:
+async def test_faults_appear_at_their_lines_and_disappear(
+    browser_page: Page, world: CompanyWeek
+) -> None:
     page, area = browser_page, browser_page.locator("#f-text")
     await _opened(page, world, f"{GOOD}\ncolour: <b>red</b>")
     faults = page.locator("#editor-faults li")

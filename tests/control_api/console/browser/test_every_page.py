@@ -71,7 +71,7 @@ FOLLOW = """() => {
 }"""
 
 
-def test_no_address_is_left_over() -> None:
+def test_every_address_belongs_to_a_page() -> None:
     assert set(ADDRESSES) <= {page.path for page in PAGES if page.method == "GET"}
 
 
@@ -159,7 +159,7 @@ async def test_a_page_shows_its_content_without_script(
 
 @tiers.rotating(3, 12)
 @SHOWN
-async def test_each_dialog_takes_the_focus_and_gives_it_back(
+async def test_each_dialog_takes_the_focus_and_returns_it(
     page: Page, world: CompanyWeek, watched: Watched, visitors: Visitors
 ) -> None:
     tab = await opened(page, world, watched, visitors)

@@ -47,7 +47,7 @@ async def seen(hostile: HostileWorld, tabs: Tabs) -> AsyncIterator[Watched]:
         yield pages
 
 
-async def test_nothing_of_a_payload_runs(hostile: HostileWorld, seen: Watched) -> None:
+async def test_no_payload_is_executed_as_script(hostile: HostileWorld, seen: Watched) -> None:
     tab = await seen.page()
     await tab.add_init_script(_CANARY)
     tab.on("dialog", lambda _: seen.faults.note("a dialog opened"))

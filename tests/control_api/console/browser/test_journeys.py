@@ -222,9 +222,9 @@ async def _decide(tab: Page, title: str, status: str, reason: str) -> None:
 
 
 @pytest.mark.deep(
-    stands_in="tests/control_api/console/test_candidates.py::test_what_a_guardrail_refuses_is_mended_tried_and_promoted"
+    stands_in="tests/control_api/console/test_candidates.py::test_a_candidate_that_a_guardrail_refuses_is_promoted_once_corrected"
 )
-async def test_a_wider_policy_is_caught_refused_mended_tried_and_promoted(
+async def test_a_policy_that_is_too_wide_is_refused_and_promoted_once_corrected(
     fresh: ControlApi, tabs: Tabs
 ) -> None:
     """By the keyboard alone."""

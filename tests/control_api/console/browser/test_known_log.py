@@ -46,7 +46,7 @@ async def _go_on(tab: Page) -> None:
 
 
 @pytest.mark.deep(
-    stands_in="tests/control_api/console/proofs/test_history.py::test_what_only_a_reader_can_judge_is_explained_confirmed_and_then_known"
+    stands_in="tests/control_api/console/proofs/test_history.py::test_a_purge_or_a_new_incarnation_is_explained_confirmed_and_remembered"
 )
 async def test_growth_that_a_purge_made_unprovable_is_the_readers_to_judge(
     fresh: ControlApi, tabs: Tabs, monkeypatch: pytest.MonkeyPatch
@@ -81,7 +81,7 @@ def _purge(api: ControlApi) -> None:
 
 
 @pytest.mark.deep(
-    stands_in="tests/control_api/console/proofs/test_history.py::test_what_only_a_reader_can_judge_is_explained_confirmed_and_then_known"
+    stands_in="tests/control_api/console/proofs/test_history.py::test_a_purge_or_a_new_incarnation_is_explained_confirmed_and_remembered"
 )
 async def test_an_accepted_incarnation_is_explained_and_confirmed(
     tmp_path: Path, tabs: Tabs

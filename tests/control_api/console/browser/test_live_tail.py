@@ -38,7 +38,7 @@ async def live(page: Page, user: str) -> None:
     await expect(page.locator(STATE)).to_have_text("Live")
 
 
-@pytest.mark.deep(stands_in="test_a_tail_of_an_ended_session_says_so_and_stays_ended")
+@pytest.mark.deep(stands_in="test_a_tail_of_an_ended_session_shows_that_it_ended")
 async def test_a_record_that_arrives_is_marked_as_it_is_in_the_list(
     world: CompanyWeek, browser_page: Page
 ) -> None:
@@ -60,7 +60,7 @@ async def test_a_record_that_arrives_is_marked_as_it_is_in_the_list(
         await browser_page.reload()
 
 
-@pytest.mark.deep(stands_in="test_a_tail_of_an_ended_session_says_so_and_stays_ended")
+@pytest.mark.deep(stands_in="test_a_tail_of_an_ended_session_shows_that_it_ended")
 async def test_a_pause_keeps_what_arrives_and_says_how_many(
     world: CompanyWeek, browser_page: Page
 ) -> None:
@@ -97,8 +97,8 @@ async def test_a_tail_begins_where_its_page_ends(
     await expect(browser_page.locator(STATE)).to_have_text("Live")
 
 
-@pytest.mark.deep(stands_in="test_a_tail_of_an_ended_session_says_so_and_stays_ended")
-async def test_a_broken_tail_goes_on_without_a_gap_or_a_repetition(
+@pytest.mark.deep(stands_in="test_a_tail_of_an_ended_session_shows_that_it_ended")
+async def test_a_broken_tail_continues_without_a_gap_or_a_repetition(
     world: CompanyWeek, browser_page: Page, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await live(browser_page, "broken")
@@ -117,7 +117,7 @@ async def test_a_broken_tail_goes_on_without_a_gap_or_a_repetition(
     assert len(set(shown)) == 6
 
 
-async def test_a_tail_of_an_ended_session_says_so_and_stays_ended(
+async def test_a_tail_of_an_ended_session_shows_that_it_ended(
     world: CompanyWeek, browser_page: Page, watched: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     watched.faults.expect("401")

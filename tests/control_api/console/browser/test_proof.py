@@ -36,7 +36,9 @@ def _signed(api: ControlApi, event_id: str) -> bool:
     return api.call("GET", f"/v1/audit/proof/{event_id}").status == 200
 
 
-async def test_what_is_in_the_log_is_verified(fresh: ControlApi, tabs: Tabs) -> None:
+async def test_a_decision_in_the_log_is_verified_in_the_browser(
+    fresh: ControlApi, tabs: Tabs
+) -> None:
     event_id = fresh.evaluate()["event_id"]
     until("a checkpoint", lambda: _signed(fresh, event_id))
     async with watching(tabs, fresh.console) as watched:
@@ -75,7 +77,7 @@ async def test_what_is_in_the_log_is_verified(fresh: ControlApi, tabs: Tabs) -> 
         )
 
 
-@pytest.mark.deep(stands_in="test_what_is_in_the_log_is_verified")
+@pytest.mark.deep(stands_in="test_a_decision_in_the_log_is_verified_in_the_browser")
 @pytest.mark.parametrize(("change", "told"), CHANGES.items())
 async def test_a_log_that_was_rewritten_is_noticed_by_what_the_browser_remembers(
     fresh: ControlApi, tabs: Tabs, change: str, told: str

@@ -86,7 +86,7 @@ async def _state(
 
 @tiers.rotating(0, 5)
 @pytest.mark.parametrize("change", CHANGES)
-async def test_no_change_of_a_test_is_left_for_the_next(
+async def test_changes_by_one_test_do_not_reach_the_next(
     change: str, tabs: Tabs, world: CompanyWeek
 ) -> None:
     before, earlier = await _state(tabs, world, CHANGES[change])
@@ -95,7 +95,7 @@ async def test_no_change_of_a_test_is_left_for_the_next(
     assert page is earlier or change not in TAKEN_BACK
 
 
-@pytest.mark.deep(stands_in="test_no_change_of_a_test_is_left_for_the_next")
+@pytest.mark.deep(stands_in="test_changes_by_one_test_do_not_reach_the_next")
 async def test_a_test_gets_the_tab_of_an_earlier_one(tabs: Tabs, world: CompanyWeek) -> None:
     address = world.api.console
     async with watching(tabs, address) as watched:

@@ -142,7 +142,7 @@ def _checkpoint(log: Tampered, _: str) -> None:
     stands_in="tests/control_api/console/browser/test_journeys.py::test_a_tampered_row_turns_the_page_red_and_the_overview_names_it"
 )
 @pytest.mark.parametrize("tamper", [_opening, _entry, _hash, _swapped])
-async def test_a_tampered_row_turns_the_page_red_and_names_itself(
+async def test_a_tampered_row_turns_the_page_red_and_is_named(
     log: Tampered, tabs: Tabs, tamper: Tamper
 ) -> None:
     await _red(log, tabs, tamper)

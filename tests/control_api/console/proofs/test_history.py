@@ -34,7 +34,7 @@ def grown(old: int, new: int, answer: Any = None, root: bytes | None = None) -> 
     return ("growth", known, found, answer)
 
 
-def test_what_the_browser_can_not_decide_is_left_to_its_reader() -> None:
+def test_growth_that_the_browser_cannot_prove_is_left_to_the_reader() -> None:
     unchanged, same, purged, away = in_browser(
         [
             grown(5, 9),
@@ -98,7 +98,7 @@ def test_an_accepted_incarnation_is_explained_for_its_reader_to_confirm() -> Non
     [(False, "Verified, but for the log's growth"), (True, "The log goes on as a new incarnation")],
     ids=["purged", "accepted"],
 )
-def test_what_only_a_reader_can_judge_is_explained_confirmed_and_then_known(
+def test_a_purge_or_a_new_incarnation_is_explained_confirmed_and_remembered(
     accepted: bool, title: str
 ) -> None:
     signer, log, origin = Signer(bytes(32)), Log(), f"{LOG}#1" if accepted else LOG
