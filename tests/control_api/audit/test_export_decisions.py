@@ -497,7 +497,7 @@ def test_a_missing_entry_ends_the_export(
 
 
 @pytest.mark.deep(
-    stands_in="tests/control_api/log/formats/test_formats.py::test_a_forwarded_denial_of_the_log_says_so"
+    stands_in="tests/control_api/log/formats/test_formats.py::test_a_forwarded_denial_of_the_log_is_marked_in_every_format"
 )
 def test_a_denial_that_was_forwarded_is_marked(fresh: ControlApi) -> None:
     fresh.evaluate(source_id="payroll")

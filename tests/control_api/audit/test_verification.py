@@ -112,7 +112,7 @@ def test_a_run_can_be_requested_again_while_it_runs(api: ControlApi) -> None:
 
 
 @pytest.mark.deep(
-    stands_in="tests/control_api/log/test_self_check.py::test_one_process_at_a_time_verifies_a_log"
+    stands_in="tests/control_api/log/test_self_check.py::test_only_one_process_at_a_time_verifies_a_log"
 )
 @pytest.mark.parametrize(("module", "name"), [(self_check, "scan"), (loop, "compare_counts")])
 def test_a_verification_that_is_stopped_delays_none_after_it(

@@ -73,7 +73,7 @@ async def test_the_first_record_at_each_newer_revision_counts(world: OpenStore) 
 
 
 @pytest.mark.deep(stands_in="test_a_new_spool_of_the_same_sidecar_continues")
-async def test_a_batch_that_comes_twice_counts_once(world: OpenStore) -> None:
+async def test_a_batch_that_arrives_twice_counts_once(world: OpenStore) -> None:
     spool = Spool()
     payloads = [spool.record(record) for record in (beat(1), beat(2))]
     for _ in range(2):
@@ -91,7 +91,7 @@ async def test_a_new_spool_of_the_same_sidecar_continues(world: OpenStore) -> No
 
 
 @pytest.mark.deep(stands_in="test_the_first_record_at_each_newer_revision_counts")
-async def test_older_revisions_and_what_is_no_revision_count_for_nothing(world: OpenStore) -> None:
+async def test_older_and_invalid_revisions_are_ignored(world: OpenStore) -> None:
     spool = Spool()
     await ship(world, spool, beat(7))
     await ship(world, spool, decided(3), decision(), beat(-1), beat(2**53 - 1 - 2**53))
@@ -99,7 +99,7 @@ async def test_older_revisions_and_what_is_no_revision_count_for_nothing(world: 
 
 
 @pytest.mark.deep(stands_in="test_the_first_record_at_each_newer_revision_counts")
-async def test_any_batches_give_what_a_walk_over_all_records_gives(world: OpenStore) -> None:
+async def test_any_batches_give_the_result_of_a_walk_over_all_records(world: OpenStore) -> None:
     chance, revision = random.Random(7), 0
     spools = [Spool(source=f"s{number}") for number in range(3)]
     newest: dict[str, int] = {}
@@ -117,7 +117,7 @@ async def test_any_batches_give_what_a_walk_over_all_records_gives(world: OpenSt
     assert await stored(world) == sorted(expected)
 
 
-async def test_a_batch_that_advances_nothing_sends_no_statement_more(
+async def test_a_batch_without_a_newer_revision_causes_no_further_statement(
     world: OpenStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spool = Spool()

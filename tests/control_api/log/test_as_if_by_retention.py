@@ -80,14 +80,16 @@ async def attacked(world: OpenStore) -> OpenStore:
     return world
 
 
-async def test_the_service_does_not_export_such_a_log(attacked: OpenStore) -> None:
+async def test_the_service_does_not_export_a_log_cut_as_if_by_retention(
+    attacked: OpenStore,
+) -> None:
     for wanted in (Wanted(), Wanted(CUT + 1), Wanted(None, CUT + 3)):
         with pytest.raises(Conflict, match="entry 35 is not the `purge` entry that says so"):
             await open_export(attacked.store, TENANT, wanted, RING)
 
 
 @pytest.mark.parametrize("first", [None, CUT + 2], ids=["all that is left", "a part"])
-async def test_a_file_of_it_is_no_purged_log(
+async def test_a_file_of_such_a_log_does_not_pass_as_a_purged_one(
     attacked: OpenStore,
     first: int | None,
     tmp_path: Path,
@@ -108,7 +110,9 @@ async def test_a_file_of_it_is_no_purged_log(
     assert "without a gap" not in told.out
 
 
-async def test_the_database_s_verification_finds_it(attacked: OpenStore, capsys: Capture) -> None:
+async def test_the_database_s_verification_finds_the_cut(
+    attacked: OpenStore, capsys: Capture
+) -> None:
     answer = await verify(attacked.store, TENANT, (SIGNER.public,))
     assert answer["reason"].startswith("purge_mismatch: seq 35: is not the `purge` entry")
     key = VerifierKey("log", ED25519, SIGNER.public).text()
@@ -116,7 +120,7 @@ async def test_the_database_s_verification_finds_it(attacked: OpenStore, capsys:
     assert (told.code, told.reasons[0]) == (1, "purge_mismatch")
 
 
-async def test_the_scheduled_verification_finds_it_at_once(attacked: OpenStore) -> None:
+async def test_the_scheduled_verification_finds_the_cut_at_once(attacked: OpenStore) -> None:
     checker = SelfChecker(attacked.store)
     state, _ = await checker.step(TENANT, (SIGNER.public,))
     assert state is not None

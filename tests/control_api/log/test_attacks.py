@@ -114,7 +114,7 @@ async def test_the_log_is_in_order_before_an_attack(attacked: Attacked) -> None:
 
 
 @pytest.mark.parametrize("name", ROWS)
-async def test_an_attack_is_found_by_its_means_and_not_by_less(
+async def test_an_attack_is_found_by_its_check_and_not_by_a_weaker_one(
     attacked: Attacked, name: str
 ) -> None:
     attack, least, reason = ROWS[name]
@@ -123,7 +123,7 @@ async def test_an_attack_is_found_by_its_means_and_not_by_less(
     assert found == {each: reason if each >= least else None for each in Evidence}
 
 
-@pytest.mark.deep(stands_in="test_an_attack_is_found_by_its_means_and_not_by_less")
+@pytest.mark.deep(stands_in="test_an_attack_is_found_by_its_check_and_not_by_a_weaker_one")
 async def test_no_byte_of_an_entry_can_change(attacked: Attacked) -> None:
     [row] = await attacked.world.rows(f"SELECT entry FROM log_entries WHERE seq = {OPENED}")
     raw = bytes(row.entry)
@@ -135,7 +135,7 @@ async def test_no_byte_of_an_entry_can_change(attacked: Attacked) -> None:
         assert await attacked.reason(Evidence.LOG) is not None, at
 
 
-async def test_a_signature_by_another_key_proves_nothing(attacked: Attacked) -> None:
+async def test_a_signature_by_another_key_leaves_the_log_unsigned(attacked: Attacked) -> None:
     """Without the store outside, it is the level that says so."""
     note = await attacked.insider.sign(SIGNER)
     assert level_of(note, LOG, (SIGNER.public,), (), 0) == (Level.signed, 0)
@@ -174,7 +174,7 @@ FORKS = (
 @pytest.mark.deep(
     stands_in="tests/control_api/log/checkpoints/test_witnesses.py::test_a_log_rewritten_with_its_key_is_refused_and_its_level_says_so"
 )
-async def test_a_witness_refuses_what_it_is_shown_after_an_attack_with_every_key(
+async def test_a_witness_refuses_a_log_rewritten_with_every_key(
     attacked: Attacked, tmp_path: Path
 ) -> None:
     """The insider has the log's key and has emptied the checkpoint store too."""

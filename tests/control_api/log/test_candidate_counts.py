@@ -113,7 +113,9 @@ async def take(world: OpenStore, spool: Spool, payloads: list[Payload]) -> None:
     await ingest(world.store, TENANT, spool.source, spool.instance, payloads, heads=world.log.heads)
 
 
-async def test_shipped_and_own_decisions_are_counted_as_they_say(world: OpenStore) -> None:
+async def test_decisions_of_sidecars_and_of_the_service_are_counted_by_their_candidate(
+    world: OpenStore,
+) -> None:
     await listed(world, NEXT, LATER)
     shipped, own, spool = some(1, 300), some(2, 60), Spool()
     payloads = [spool.record(each) for each in shipped]
@@ -158,7 +160,9 @@ async def test_a_batch_whose_answer_was_lost_is_counted_once(world: OpenStore) -
     assert await totals(world, NEXT) == expected(records, NEXT)
 
 
-@pytest.mark.deep(stands_in="test_shipped_and_own_decisions_are_counted_as_they_say")
+@pytest.mark.deep(
+    stands_in="test_decisions_of_sidecars_and_of_the_service_are_counted_by_their_candidate"
+)
 async def test_a_candidate_counts_from_its_change_on_in_every_replica(either_url: str) -> None:
     async with opened(either_url) as one, opened(either_url) as other:
         before, during, after = some(5, 40), some(6, 80), some(7, 40)

@@ -67,7 +67,7 @@ async def test_only_documents_of_roles_are_kept(world: OpenStore) -> None:
     assert await kept(world) == {}
 
 
-async def test_a_publication_that_fails_keeps_nothing(world: OpenStore) -> None:
+async def test_a_failed_publication_keeps_no_document(world: OpenStore) -> None:
     async def work(tx: Transaction) -> None:
         await tx.publish({"role/a": b"[1]"})
         raise KeyError
@@ -86,7 +86,7 @@ async def test_documents_are_found_by_their_digests(world: OpenStore) -> None:
     assert found == {wanted[0]: b"[1]", wanted[1]: b"[2]"}
 
 
-@pytest.mark.deep(stands_in="test_what_an_older_replica_published_is_kept_when_it_is_replaced")
+@pytest.mark.deep(stands_in="test_documents_published_by_an_older_replica_are_kept_when_replaced")
 async def test_an_older_version_s_documents_are_adopted_at_the_start(
     world: OpenStore, tmp_path: Path
 ) -> None:
@@ -98,7 +98,7 @@ async def test_an_older_version_s_documents_are_adopted_at_the_start(
         assert await kept(world) == {b"[1]": True, b"[2]": True}
 
 
-async def test_what_an_older_replica_published_is_kept_when_it_is_replaced(
+async def test_documents_published_by_an_older_replica_are_kept_when_replaced(
     world: OpenStore, tmp_path: Path
 ) -> None:
     await publish(world, a=b"[1]")
@@ -113,8 +113,8 @@ async def test_what_an_older_replica_published_is_kept_when_it_is_replaced(
         assert await kept(world) == {b"[2]": True}
 
 
-@pytest.mark.deep(stands_in="test_a_record_that_came_late_keeps_its_document")
-async def test_a_document_goes_when_no_entry_can_cite_it(world: OpenStore) -> None:
+@pytest.mark.deep(stands_in="test_a_record_that_arrives_late_keeps_its_document")
+async def test_a_document_is_deleted_when_no_entry_can_cite_it(world: OpenStore) -> None:
     await keep_days(world, 1)
     await publish(world, a=b"[1]", b=b"[2]")
     await world.log.append(TENANT, citing(b"[1]"))
@@ -130,7 +130,7 @@ async def test_a_document_goes_when_no_entry_can_cite_it(world: OpenStore) -> No
     assert await kept(world) == {b"[2]": True, b"[3]": True}
 
 
-async def test_a_record_that_came_late_keeps_its_document(world: OpenStore) -> None:
+async def test_a_record_that_arrives_late_keeps_its_document(world: OpenStore) -> None:
     await publish(world, a=b"[1]")
     record, decided = citing(b"[1]"), world.now()
     await publish(world, a=b"[2]")
@@ -153,8 +153,8 @@ async def test_a_record_that_came_late_keeps_its_document(world: OpenStore) -> N
     assert await kept(world) == {b"[2]": True}
 
 
-@pytest.mark.deep(stands_in="test_a_record_that_came_late_keeps_its_document")
-async def test_nothing_goes_from_a_log_that_is_kept_for_good(world: OpenStore) -> None:
+@pytest.mark.deep(stands_in="test_a_record_that_arrives_late_keeps_its_document")
+async def test_no_document_is_deleted_from_a_log_that_is_kept_forever(world: OpenStore) -> None:
     await keep_days(world, 0)
     await publish(world, a=b"[1]")
     await world.log.append(TENANT, citing(b"[1]"))

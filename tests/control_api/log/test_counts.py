@@ -105,7 +105,7 @@ async def test_a_purge_between_walk_and_snapshot_is_no_finding(world: OpenStore)
 
 
 @pytest.mark.deep(stands_in="test_the_counts_of_a_true_log_give_no_finding")
-async def test_appends_of_two_replicas_beside_it_give_no_finding(world: OpenStore) -> None:
+async def test_concurrent_appends_of_two_replicas_give_no_finding(world: OpenStore) -> None:
     await fill(world, 20)
     chance, stopping = random.Random(7), asyncio.Event()
 
@@ -163,7 +163,7 @@ async def test_each_change_of_a_count_is_found_until_it_is_undone(world: OpenSto
     await each_is_found(world)
 
 
-async def test_an_entry_that_can_not_be_read_is_the_finding(world: OpenStore) -> None:
+async def test_an_unreadable_entry_is_reported(world: OpenStore) -> None:
     await fill(world, 5)
     await sql(world.url, "UPDATE log_entries SET entry = :e WHERE seq = 2", e=b"{}")
     found = await compared(world)
@@ -171,7 +171,7 @@ async def test_an_entry_that_can_not_be_read_is_the_finding(world: OpenStore) ->
     assert (found.seq, found.text().partition(":")[0]) == (2, "not_an_entry")
 
 
-async def test_it_is_done_once_a_day_and_when_it_is_asked_for(world: OpenStore) -> None:
+async def test_counts_are_compared_once_a_day_and_on_request(world: OpenStore) -> None:
     checker = CountChecker(world.store, os.urandom, 0.0)
     await fill(world, 4)
     first = await checker.step(TENANT)
@@ -191,7 +191,7 @@ async def test_it_is_done_once_a_day_and_when_it_is_asked_for(world: OpenStore) 
     assert (await checker.step(TENANT)).reason is None
 
 
-async def test_one_process_at_a_time_compares(
+async def test_only_one_process_at_a_time_compares_counts(
     world: OpenStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     checker = CountChecker(world.store, os.urandom, 0.0)

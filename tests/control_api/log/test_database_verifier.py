@@ -107,7 +107,7 @@ async def test_each_damage_is_named(name: str, either_url: str, capsys: Capture)
         assert "\n  after   seq 5" in shown.out
 
 
-async def test_a_copy_without_its_wal_is_read_and_stays_as_it_is(
+async def test_a_copy_without_its_wal_is_read_and_not_changed(
     sqlite_url: str, tmp_path: Path, capsys: Capture
 ) -> None:
     async with logged(sqlite_url):
@@ -136,7 +136,7 @@ async def note_of(world: OpenStore, size: int, *, fork: bool = False) -> str:
 
 
 @pytest.mark.deep(stands_in="test_a_purge_beyond_the_stores_checkpoint_is_named")
-async def test_the_store_outside_shows_what_the_database_alone_hides(
+async def test_the_outside_store_reveals_what_the_database_alone_hides(
     sqlite_url: str, tmp_path: Path, capsys: Capture
 ) -> None:
     key = ["--key", base64.b64encode(SIGNER.public).decode()]
@@ -244,7 +244,7 @@ async def test_a_checkpoint_inside_a_purged_prefix_is_compared_where_stored_node
         assert (await compared(notes[256])).code == 2
 
 
-async def test_what_is_no_database_is_unusable(tmp_path: Path, capsys: Capture) -> None:
+async def test_a_missing_empty_or_foreign_file_is_refused(tmp_path: Path, capsys: Capture) -> None:
     (tmp_path / "text.db").write_text("not a database " * 100)
     (tmp_path / "empty.db").touch()
     for url in (
@@ -259,7 +259,7 @@ async def test_what_is_no_database_is_unusable(tmp_path: Path, capsys: Capture) 
     assert (tmp_path / "empty.db").read_bytes() == b""
 
 
-async def test_one_of_several_logs_has_to_be_named(sqlite_url: str, capsys: Capture) -> None:
+async def test_one_of_several_logs_must_be_named(sqlite_url: str, capsys: Capture) -> None:
     async with logged(sqlite_url) as world:
         copied = (
             "INSERT INTO log_heads (tenant_id, log, size, last_leaf, last_ts, frontier) "

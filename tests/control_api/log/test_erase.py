@@ -137,7 +137,7 @@ async def test_a_user_is_erased_whole_and_once(
     await valid(world)
 
 
-async def test_a_long_session_and_much_lineage_go_in_several_requests(
+async def test_a_long_session_and_much_lineage_are_erased_in_several_requests(
     world: OpenStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = await world.log.append(TENANT, decision(user_id=SEED))
@@ -243,7 +243,7 @@ async def test_a_session_loses_its_user_with_its_last_opening(world: OpenStore) 
     await valid(world)
 
 
-@pytest.mark.deep(stands_in="test_a_long_session_and_much_lineage_go_in_several_requests")
+@pytest.mark.deep(stands_in="test_a_long_session_and_much_lineage_are_erased_in_several_requests")
 async def test_an_event_with_more_lineage_than_a_step_takes(world: OpenStore) -> None:
     made = await world.log.append(TENANT, decision(user_id=SEED))
     for number in range(12):
@@ -269,7 +269,7 @@ async def test_a_budget_ends_a_request_that_another_continues(
     assert await holding(world) == {}
 
 
-@pytest.mark.deep(stands_in="test_a_long_session_and_much_lineage_go_in_several_requests")
+@pytest.mark.deep(stands_in="test_a_long_session_and_much_lineage_are_erased_in_several_requests")
 async def test_repeating_ends_for_a_session_larger_than_one_request(
     world: OpenStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -298,7 +298,7 @@ async def test_two_replicas_erase_each_opening_once(world: OpenStore) -> None:
     await valid(world)
 
 
-@pytest.mark.deep(stands_in="test_a_long_session_and_much_lineage_go_in_several_requests")
+@pytest.mark.deep(stands_in="test_a_long_session_and_much_lineage_are_erased_in_several_requests")
 @pytest.mark.parametrize("statement", OUTSIDE)
 async def test_an_erasure_outside_of_the_ledger_is_found(world: OpenStore, statement: str) -> None:
     await seeded(world)
@@ -332,7 +332,7 @@ async def test_a_redaction_forged_by_sql_does_not_hide_the_loss(world: OpenStore
     assert not (await verify(world.store, TENANT))["valid"]
 
 
-@pytest.mark.deep(stands_in="test_a_long_session_and_much_lineage_go_in_several_requests")
+@pytest.mark.deep(stands_in="test_a_long_session_and_much_lineage_are_erased_in_several_requests")
 async def test_a_log_with_erased_entries_can_be_purged(world: OpenStore) -> None:
     await aged(world, 20, 10)
     [old] = await world.rows(

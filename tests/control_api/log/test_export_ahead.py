@@ -17,7 +17,7 @@ async def _fault() -> int:
     raise OSError("the database does not answer")
 
 
-async def test_pages_are_taken_in_order_and_read_before_they_are_asked_for() -> None:
+async def test_pages_are_taken_in_order_and_read_ahead() -> None:
     ready = asyncio.Event()
     ready.set()
     async with asyncio.TaskGroup() as group, Ahead[int](group) as pages:

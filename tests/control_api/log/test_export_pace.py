@@ -19,7 +19,7 @@ def works(seconds: float) -> None:
 
 
 @pytest.mark.parametrize(("page", "rests"), [(WORK * 100, False), (WORK * 1.5, True)])
-async def test_an_export_rests_if_the_event_loop_works_most_of_the_time(
+async def test_an_export_pauses_if_the_event_loop_is_busy_most_of_the_time(
     page: float, rests: bool
 ) -> None:
     """Each look at the clock is half a page later, so that the loop works for a known share."""

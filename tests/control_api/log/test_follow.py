@@ -69,7 +69,7 @@ async def seen(tail: Tail, number: int) -> list[dict[str, Any]]:
     return events
 
 
-async def test_each_matching_event_once_and_in_order(world: OpenStore) -> None:
+async def test_a_tail_gets_each_matching_event_once_and_in_order(world: OpenStore) -> None:
     stopping = asyncio.Event()
     tails = EventTails(world.store, stopping)
     mine = EventFilters(source_id="mine")
@@ -93,7 +93,7 @@ async def test_each_matching_event_once_and_in_order(world: OpenStore) -> None:
     assert len(tails) == 0
 
 
-async def test_tails_are_bounded_and_one_that_comes_back_misses_nothing(
+async def test_tails_are_bounded_and_one_that_returns_misses_nothing(
     world: OpenStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stopping = asyncio.Event()
@@ -122,7 +122,7 @@ async def test_tails_are_bounded_and_one_that_comes_back_misses_nothing(
         stopping.set()
 
 
-@pytest.mark.deep(stands_in="test_tails_are_bounded_and_one_that_comes_back_misses_nothing")
+@pytest.mark.deep(stands_in="test_tails_are_bounded_and_one_that_returns_misses_nothing")
 async def test_a_burst_is_bounded_and_counted(
     world: OpenStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -136,8 +136,8 @@ async def test_a_burst_is_bounded_and_counted(
         stopping.set()
 
 
-@pytest.mark.deep(stands_in="test_tails_are_bounded_and_one_that_comes_back_misses_nothing")
-async def test_a_follower_that_comes_back_misses_nothing(world: OpenStore) -> None:
+@pytest.mark.deep(stands_in="test_tails_are_bounded_and_one_that_returns_misses_nothing")
+async def test_a_follower_that_returns_misses_nothing(world: OpenStore) -> None:
     for number in range(5):
         await world.log.append(TENANT, decision(user_id=f"u{number}"))
     first = (await world.rows("SELECT min(seq) FROM log_entries WHERE kind = 'decision'"))[0][0]
@@ -176,7 +176,7 @@ async def test_a_slow_follower_gets_the_newest_and_the_number_of_the_others(
         stopping.set()
 
 
-@pytest.mark.deep(stands_in="test_tails_are_bounded_and_one_that_comes_back_misses_nothing")
+@pytest.mark.deep(stands_in="test_tails_are_bounded_and_one_that_returns_misses_nothing")
 async def test_tails_are_bounded_by_owner_and_freed(world: OpenStore) -> None:
     stopping = asyncio.Event()
     tails = EventTails(world.store, stopping)

@@ -100,7 +100,7 @@ async def test_a_spool_is_taken_in_once_and_in_order(
         assert (answer["valid"], answer["total"]) == (True, total), answer
 
 
-async def test_what_does_not_continue_its_spool_is_refused(world: OpenStore) -> None:
+async def test_records_that_do_not_continue_their_spool_are_refused(world: OpenStore) -> None:
     spool, record = Spool(), decision()
     batch = spool.records(4)
     await refused(world, batch[:1] + batch[2:], Conflict)  # a gap within
@@ -193,7 +193,7 @@ async def test_a_gap_is_refused_with_the_last_stored_record(world: OpenStore) ->
     assert "received: n 3" in error.details
 
 
-@pytest.mark.deep(stands_in="test_what_does_not_continue_its_spool_is_refused")
+@pytest.mark.deep(stands_in="test_records_that_do_not_continue_their_spool_are_refused")
 async def test_a_gap_within_a_batch_is_refused(world: OpenStore) -> None:
     batch = Spool().records(4)
     await refused(world, batch[:1] + batch[2:], Conflict)
@@ -209,14 +209,14 @@ async def test_a_record_twice_in_a_batch_is_refused(world: OpenStore) -> None:
     await refused(world, [batch[0], batch[0], batch[1]], Conflict)
 
 
-@pytest.mark.deep(stands_in="test_what_does_not_continue_its_spool_is_refused")
+@pytest.mark.deep(stands_in="test_records_that_do_not_continue_their_spool_are_refused")
 async def test_a_first_record_that_is_not_number_0_is_refused(world: OpenStore) -> None:
     spool = Spool()
     spool.records(1)
     await refused(world, spool.records(1), Conflict)
 
 
-@pytest.mark.deep(stands_in="test_what_does_not_continue_its_spool_is_refused")
+@pytest.mark.deep(stands_in="test_records_that_do_not_continue_their_spool_are_refused")
 async def test_a_first_record_with_a_prev_is_refused(world: OpenStore) -> None:
     payload = Spool(prev="A" * 43 + "=").record(decision())
     await refused(world, [payload], Invalid)
@@ -231,7 +231,7 @@ async def test_a_record_that_follows_a_different_one_is_refused(world: OpenStore
     assert "received: n 2, prev" in error.details
 
 
-@pytest.mark.deep(stands_in="test_what_does_not_continue_its_spool_is_refused")
+@pytest.mark.deep(stands_in="test_records_that_do_not_continue_their_spool_are_refused")
 async def test_a_copied_spool_that_diverged_is_detected(world: OpenStore) -> None:
     spool = Spool()
     await take(world, spool.records(1))
@@ -240,7 +240,7 @@ async def test_a_copied_spool_that_diverged_is_detected(world: OpenStore) -> Non
     await refused(world, copy.records(2), Conflict)
 
 
-@pytest.mark.deep(stands_in="test_what_does_not_continue_its_spool_is_refused")
+@pytest.mark.deep(stands_in="test_records_that_do_not_continue_their_spool_are_refused")
 async def test_an_id_from_another_source_is_refused(world: OpenStore) -> None:
     """If two spools record the same id, the second one is refused."""
     record = decision()
@@ -258,7 +258,7 @@ async def test_an_id_twice_in_one_batch_is_refused(world: OpenStore) -> None:
     await refused(world, [spool.record(record), spool.record(record)], Invalid)
 
 
-async def test_each_instance_counts_for_itself(world: OpenStore) -> None:
+async def test_each_instance_has_its_own_sequence_of_records(world: OpenStore) -> None:
     for instance in ("i1", "i2"):
         spool = Spool(instance=instance)
         assert (await take(world, spool.records(3), spool)).n == 2
@@ -266,20 +266,20 @@ async def test_each_instance_counts_for_itself(world: OpenStore) -> None:
 
 
 @pytest.mark.deep(stands_in="test_a_spool_is_taken_in_once_and_in_order")
-async def test_each_tenant_counts_for_itself(world: OpenStore) -> None:
+async def test_each_tenant_has_its_own_sequence_of_records(world: OpenStore) -> None:
     batch = Spool().records(2)
     await take(world, batch)
     assert (await ingest(world.store, OTHER, "sidecar-1", "i1", batch)).n == 1
     assert (await verify(world.store, OTHER))["total"] == 2
 
 
-@pytest.mark.deep(stands_in="test_what_does_not_continue_its_spool_is_refused")
+@pytest.mark.deep(stands_in="test_records_that_do_not_continue_their_spool_are_refused")
 async def test_an_unknown_tenant_records_nothing(world: OpenStore) -> None:
     with pytest.raises(NotFound):
         await ingest(world.store, "ten_none", "sidecar-1", "i1", Spool().records(1))
 
 
-@pytest.mark.deep(stands_in="test_what_does_not_continue_its_spool_is_refused")
+@pytest.mark.deep(stands_in="test_records_that_do_not_continue_their_spool_are_refused")
 async def test_a_record_of_another_source_is_refused(world: OpenStore) -> None:
     batch = Spool().records(1) + Spool(source="sidecar-2").records(1)
     await refused(world, batch, Invalid)
@@ -293,7 +293,7 @@ async def test_an_invalid_record_refuses_the_whole_batch(world: OpenStore, paylo
     assert error.details.startswith("records[2]")
 
 
-@pytest.mark.deep(stands_in="test_what_does_not_continue_its_spool_is_refused")
+@pytest.mark.deep(stands_in="test_records_that_do_not_continue_their_spool_are_refused")
 @pytest.mark.parametrize("source_type", SOURCE_TYPES)
 async def test_an_invalid_source_type_is_refused(world: OpenStore, source_type: str) -> None:
     """The database could not store its count, and would block the spool behind it for good."""
@@ -302,7 +302,7 @@ async def test_an_invalid_source_type_is_refused(world: OpenStore, source_type: 
     assert "`pub.request.source_type` is missing or has the wrong type" in error.details
 
 
-@pytest.mark.deep(stands_in="test_what_does_not_continue_its_spool_is_refused")
+@pytest.mark.deep(stands_in="test_records_that_do_not_continue_their_spool_are_refused")
 async def test_an_opening_that_does_not_open_is_refused(world: OpenStore) -> None:
     (payload,) = Spool().records(1)
     payload["open"]["user_id"][1] = "someone-else"

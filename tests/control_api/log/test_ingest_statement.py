@@ -132,7 +132,9 @@ async def test_cached_ends_are_compared_with_the_log_and_the_spool(postgresql_ur
 
 
 @pytest.mark.deep(stands_in="test_cached_ends_are_compared_with_the_log_and_the_spool")
-async def test_what_another_process_took_in_is_not_taken_again(postgresql_url: str) -> None:
+async def test_records_ingested_by_another_process_are_not_ingested_again(
+    postgresql_url: str,
+) -> None:
     """Each has cached ends from before: of the log, of the spool, or of both."""
     async with opened(postgresql_url) as one, opened(postgresql_url) as two:
         spool, other = Spool(), Spool(source="sidecar-2")

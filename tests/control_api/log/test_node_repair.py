@@ -72,7 +72,7 @@ async def killed(*_: object) -> None:
     raise RuntimeError("killed")
 
 
-async def test_lost_nodes_come_back_whatever_the_size_of_the_log(
+async def test_lost_nodes_are_restored_whatever_the_size_of_the_log(
     world: OpenStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await fill(world, SIZE)
@@ -98,8 +98,8 @@ async def test_lost_nodes_come_back_whatever_the_size_of_the_log(
     await proven(world)
 
 
-@pytest.mark.deep(stands_in="test_lost_nodes_come_back_whatever_the_size_of_the_log")
-async def test_a_process_that_dies_after_writing_nodes_loses_none(
+@pytest.mark.deep(stands_in="test_lost_nodes_are_restored_whatever_the_size_of_the_log")
+async def test_a_process_killed_after_writing_nodes_loses_none(
     world: OpenStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await fill(world, SIZE)
@@ -116,7 +116,7 @@ async def test_a_process_that_dies_after_writing_nodes_loses_none(
     assert await stored(world) == kept
 
 
-@pytest.mark.deep(stands_in="test_wrong_nodes_are_replaced_by_what_leads_to_a_signed_root_only")
+@pytest.mark.deep(stands_in="test_wrong_nodes_are_replaced_only_by_those_of_a_signed_root")
 @pytest.mark.parametrize("most", [65_536, 12], ids=["all held", "some held"])
 async def test_forged_nodes_are_replaced_once_a_signed_root_is_passed(
     world: OpenStore, monkeypatch: pytest.MonkeyPatch, most: int
@@ -143,7 +143,7 @@ async def test_forged_nodes_are_replaced_once_a_signed_root_is_passed(
     await proven(world)
 
 
-async def test_wrong_nodes_are_replaced_by_what_leads_to_a_signed_root_only(
+async def test_wrong_nodes_are_replaced_only_by_those_of_a_signed_root(
     world: OpenStore,
 ) -> None:
     await fill(world, SIZE)
@@ -169,7 +169,7 @@ async def test_wrong_nodes_are_replaced_by_what_leads_to_a_signed_root_only(
     await prove_entry(world.store, TENANT, event, None, PUBLICS)
 
 
-async def test_nodes_above_the_cut_come_back_after_a_purge(world: OpenStore) -> None:
+async def test_nodes_above_the_cut_are_restored_after_a_purge(world: OpenStore) -> None:
     await aged(world, 22, 7)
     checker = SelfChecker(world.store)
     assert (await step(world, checker))[1]

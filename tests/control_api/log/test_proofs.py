@@ -60,7 +60,7 @@ async def test_growth_and_entries_are_proven_up_to_the_last_one(world: OpenStore
     assert (await prove_growth(world.store, TENANT, 0, None, PUBLICS)).hashes == []
 
 
-async def test_what_no_checkpoint_covers_is_not_proven(world: OpenStore) -> None:
+async def test_an_entry_that_no_checkpoint_covers_is_not_proven(world: OpenStore) -> None:
     first = await world.log.append(TENANT, decision())
     with pytest.raises(NotCovered, match="entry 0 is not covered") as refused:
         await prove_entry(world.store, TENANT, first.eid, None, PUBLICS)
@@ -82,7 +82,7 @@ async def test_what_no_checkpoint_covers_is_not_proven(world: OpenStore) -> None
         await prove_entry(world.store, TENANT, second.eid, 1, PUBLICS)
 
 
-async def test_what_does_not_exist_is_not_found(world: OpenStore) -> None:
+async def test_an_unknown_event_or_checkpoint_is_not_found(world: OpenStore) -> None:
     made = await world.log.append(TENANT, decision())
     await sign(world)
     with pytest.raises(NotFound, match="no such event"):
@@ -99,9 +99,9 @@ async def test_what_does_not_exist_is_not_found(world: OpenStore) -> None:
 
 
 @pytest.mark.deep(
-    stands_in="tests/control_api/log/test_node_repair.py::test_nodes_above_the_cut_come_back_after_a_purge"
+    stands_in="tests/control_api/log/test_node_repair.py::test_nodes_above_the_cut_are_restored_after_a_purge"
 )
-async def test_after_a_purge_what_is_left_is_still_proven(
+async def test_the_entries_left_by_a_purge_are_still_proven(
     world: OpenStore, small_steps: None
 ) -> None:
     await aged(world, 300, 250)

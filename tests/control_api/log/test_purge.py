@@ -20,7 +20,7 @@ from tests.support.open_store import OTHER, TENANT, OpenStore, opened
 pytestmark = pytest.mark.usefixtures("small_steps")
 
 
-async def test_old_entries_go_and_the_rest_verifies(world: OpenStore) -> None:
+async def test_a_purge_removes_old_entries_and_the_rest_verifies(world: OpenStore) -> None:
     await aged(world, 100, 50)
     before = await world.rows("SELECT seq, entry, hash FROM log_entries ORDER BY seq")
     assert (await valid(world))["anchor"] is None
@@ -47,8 +47,8 @@ async def test_old_entries_go_and_the_rest_verifies(world: OpenStore) -> None:
     assert "not signed by the log's key" in answer["reason"]
 
 
-@pytest.mark.deep(stands_in="test_old_entries_go_and_the_rest_verifies")
-async def test_all_other_rows_of_an_entry_go_with_it(world: OpenStore) -> None:
+@pytest.mark.deep(stands_in="test_a_purge_removes_old_entries_and_the_rest_verifies")
+async def test_all_other_rows_of_a_purged_entry_are_removed(world: OpenStore) -> None:
     await aged(world, 100, 150)
     await purge(world).run(TENANT)
     for table in ("openings", "log_index"):
@@ -68,7 +68,7 @@ async def test_the_counts_match_the_entries_that_are_left(world: OpenStore) -> N
     assert of_all_time(await kept(world)) == of_all_time(await walked(world))
 
 
-async def test_entries_that_are_young_or_kept_for_good_stay(world: OpenStore) -> None:
+async def test_young_entries_and_those_kept_forever_are_not_purged(world: OpenStore) -> None:
     await keep_days(world, 3)
     await fill(world, 40)
     world.now.ahead += 2 * DAY
@@ -82,7 +82,7 @@ async def test_entries_that_are_young_or_kept_for_good_stay(world: OpenStore) ->
     assert await purge(world).run(OTHER) == PurgeResult(0, None)
 
 
-async def test_an_idle_log_does_not_purge_its_own_purges_for_ever(world: OpenStore) -> None:
+async def test_an_idle_log_does_not_purge_its_own_purges_endlessly(world: OpenStore) -> None:
     await aged(world, 5, 0)
     for _ in range(3):
         await purge(world).run(TENANT)
@@ -102,7 +102,7 @@ async def each_is_found(world: OpenStore) -> None:
             assert [each["seq"] for each in found.events] == meant
 
 
-async def test_a_second_purge_goes_on_behind_the_first_at_any_cut(world: OpenStore) -> None:
+async def test_a_second_purge_continues_after_the_first_at_any_cut(world: OpenStore) -> None:
     await aged(world, 33, 20)
     assert (await purge(world).run(TENANT)).removed == 33
     world.now.ahead += 2 * DAY
@@ -118,7 +118,7 @@ async def test_a_second_purge_goes_on_behind_the_first_at_any_cut(world: OpenSto
     await each_is_found(world)
 
 
-@pytest.mark.deep(stands_in="test_a_second_purge_goes_on_behind_the_first_at_any_cut")
+@pytest.mark.deep(stands_in="test_a_second_purge_continues_after_the_first_at_any_cut")
 @pytest.mark.parametrize("seed", range(4))
 async def test_purges_at_any_cut_leave_a_valid_log(either_url: str, seed: int) -> None:
     chance = random.Random(seed)

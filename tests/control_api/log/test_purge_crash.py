@@ -29,7 +29,9 @@ class Died(Exception):
 
 @pytest.mark.deep(stands_in="test_an_event_below_the_cut_is_hidden_at_once")
 @pytest.mark.parametrize("point", CRASHES)
-async def test_a_crash_at(either_url: str, monkeypatch: pytest.MonkeyPatch, point: str) -> None:
+async def test_a_crash_at_any_point_leaves_a_valid_log_and_the_next_purge_finishes(
+    either_url: str, monkeypatch: pytest.MonkeyPatch, point: str
+) -> None:
     async with opened(either_url) as world:
         await aged(world, 90, 40)
         with monkeypatch.context() as patch:
@@ -106,7 +108,7 @@ async def test_an_event_below_the_cut_is_hidden_at_once(
     assert (await valid(world))["anchor"]["purged_count"] == 60
 
 
-@pytest.mark.deep(stands_in="test_what_another_replica_purges_meanwhile_is_purged_once")
+@pytest.mark.deep(stands_in="test_entries_purged_by_another_replica_meanwhile_are_purged_once")
 async def test_two_concurrent_replicas_make_one_purge(postgresql_url: str) -> None:
     async with opened(postgresql_url) as world, opened(postgresql_url) as other:
         await aged(world, 120, 40)
@@ -136,7 +138,7 @@ async def test_a_longer_retention_set_meanwhile_stops_the_purge(
 
 
 @pytest.mark.parametrize("point", ["prove", "plan"])
-async def test_what_another_replica_purges_meanwhile_is_purged_once(
+async def test_entries_purged_by_another_replica_meanwhile_are_purged_once(
     world: OpenStore, monkeypatch: pytest.MonkeyPatch, point: str
 ) -> None:
     """Between its proof and its commit, or between two steps of its removal."""

@@ -70,7 +70,9 @@ TAMPERED = {
 
 @tiers.sampled("either_url", each=5)
 @pytest.mark.parametrize("statement", TAMPERED.values(), ids=TAMPERED.keys())
-async def test_a_change_of_what_a_purge_left_is_found(either_url: str, statement: str) -> None:
+async def test_a_change_of_anything_that_a_purge_kept_is_found(
+    either_url: str, statement: str
+) -> None:
     async with opened(either_url) as world:
         await aged(world, 60, 90)
         await purge(world).run(TENANT)
@@ -84,7 +86,7 @@ async def test_a_change_of_what_a_purge_left_is_found(either_url: str, statement
 
 
 @pytest.mark.deep(
-    stands_in="tests/control_api/log/test_purge.py::test_old_entries_go_and_the_rest_verifies"
+    stands_in="tests/control_api/log/test_purge.py::test_a_purge_removes_old_entries_and_the_rest_verifies"
 )
 async def test_the_oldest_rows_deleted_as_if_by_retention_are_found(world: OpenStore) -> None:
     """With an anchor that is right in everything, but signed by another key."""

@@ -63,7 +63,7 @@ async def spoil(world: OpenStore, *statements: str) -> None:
 
 
 @pytest.mark.deep(stands_in="test_a_short_purged_log_is_rebuilt_beside_appends")
-async def test_what_was_changed_is_made_anew_once(world: OpenStore) -> None:
+async def test_changed_rows_are_rebuilt_once(world: OpenStore) -> None:
     await fill(world, 50)
     everything = await events(world.store, TENANT, EventFilters(decision="DENY"), 1000)
     await spoil(world, *COLUMNS, *INDEX, *COUNTS)
@@ -92,7 +92,7 @@ async def test_what_was_changed_is_made_anew_once(world: OpenStore) -> None:
     assert await rebuilt(world) == Rebuilt(0, 0, 0, 0, None)
 
 
-async def test_two_entries_that_exchanged_their_ids_get_them_back(world: OpenStore) -> None:
+async def test_two_entries_with_exchanged_ids_get_their_own_back(world: OpenStore) -> None:
     await fill(world, 40)
     rows = await world.rows("SELECT seq, eid FROM log_entries WHERE seq IN (1, 30) ORDER BY seq")
     first, other = (row.eid for row in rows)
@@ -140,7 +140,7 @@ async def test_a_purged_log_is_rebuilt(world: OpenStore) -> None:
 
 
 @pytest.mark.deep(stands_in="test_a_short_purged_log_is_rebuilt_beside_appends")
-async def test_it_works_beside_appends_and_another_rebuild(world: OpenStore) -> None:
+async def test_a_rebuild_works_beside_appends_and_another_rebuild(world: OpenStore) -> None:
     await fill(world, 60)
     await spoil(world, *COLUMNS, *INDEX, *COUNTS)
     chance, stopping = random.Random(7), asyncio.Event()
@@ -157,7 +157,7 @@ async def test_it_works_beside_appends_and_another_rebuild(world: OpenStore) -> 
     assert await compared(world) is None
 
 
-async def test_an_entry_that_is_damaged_itself_is_left_as_it_is(world: OpenStore) -> None:
+async def test_a_damaged_entry_is_not_rebuilt_and_is_named(world: OpenStore) -> None:
     await fill(world, 30)
     [row] = await world.rows("SELECT entry FROM log_entries WHERE seq = 3")
     forged = bytes(row.entry).replace(b'"kind":"decision"', b'"kind":"decisiom"')
@@ -175,7 +175,7 @@ async def test_an_entry_that_is_damaged_itself_is_left_as_it_is(world: OpenStore
     assert bytes(row.entry) == forged
 
 
-async def test_the_log_is_verified_anew_after_it(world: OpenStore) -> None:
+async def test_the_log_is_verified_again_after_a_rebuild(world: OpenStore) -> None:
     await fill(world, 4)
     checker = SelfChecker(world.store)
     state, more = await checker.step(TENANT, (SIGNER.public,))

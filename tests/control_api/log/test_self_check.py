@@ -46,7 +46,9 @@ async def size(world: OpenStore) -> int:
     return int(row.size)
 
 
-async def test_it_follows_what_is_erased_and_purged_behind_it(world: OpenStore) -> None:
+async def test_a_verification_passes_over_entries_erased_and_purged_behind_it(
+    world: OpenStore,
+) -> None:
     """What is erased was passed by the step before the one that comes to the erasure."""
     checker = SelfChecker(world.store)
     await aged(world, 8, 20)
@@ -64,9 +66,11 @@ async def test_it_follows_what_is_erased_and_purged_behind_it(world: OpenStore) 
         world.now.ahead += DAY
 
 
-@pytest.mark.deep(stands_in="test_it_follows_what_is_erased_and_purged_behind_it")
+@pytest.mark.deep(stands_in="test_a_verification_passes_over_entries_erased_and_purged_behind_it")
 @pytest.mark.parametrize("same", [True, False], ids=["one process", "a new one each step"])
-async def test_it_follows_a_growing_purged_and_erased_log(world: OpenStore, same: bool) -> None:
+async def test_a_verification_follows_a_growing_purged_and_erased_log(
+    world: OpenStore, same: bool
+) -> None:
     checker = SelfChecker(world.store) if same else None
     await aged(world, 30, 25)
     for _ in range(2):
@@ -119,7 +123,7 @@ async def test_a_round_begins_though_entries_arrive_all_the_time(world: OpenStor
 
 
 @pytest.mark.parametrize("column", ["started_at", "finished_at", "leased_until"])
-async def test_a_time_that_is_yet_to_come_stops_no_verification(
+async def test_a_finish_time_in_the_future_stops_no_verification(
     world: OpenStore, column: str
 ) -> None:
     """A clock ran ahead for a while, or the database's owner wants the verification to rest."""
@@ -157,7 +161,7 @@ async def test_removed_rows_are_found_and_their_return_noticed(world: OpenStore)
     assert (state.reason or "").startswith("opening_missing: ")
 
 
-async def test_a_document_that_is_gone_is_told_unless_retention_took_it(world: OpenStore) -> None:
+async def test_a_missing_document_is_reported_unless_retention_removed_it(world: OpenStore) -> None:
     """To delete the document that a rewritten verdict contradicts leaves nothing to derive."""
     await aged(world, 8, 20)
     await purge(world).run(TENANT)
@@ -173,7 +177,7 @@ async def test_a_document_that_is_gone_is_told_unless_retention_took_it(world: O
     assert (state.broken_at, state.finished_size) == ("event-1", await size(world))
 
 
-async def test_a_document_may_be_gone_that_an_older_version_replaced(world: OpenStore) -> None:
+async def test_a_document_that_an_older_version_replaced_may_be_missing(world: OpenStore) -> None:
     """Versions up to 0.1 kept no documents, and recorded changes without digests."""
     await fill(world, 10)
     await world.log.append(TENANT, decided())
@@ -189,7 +193,7 @@ async def test_a_document_may_be_gone_that_an_older_version_replaced(world: Open
     )
 
 
-async def test_one_process_at_a_time_verifies_a_log(
+async def test_only_one_process_at_a_time_verifies_a_log(
     world: OpenStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await fill(world, 30)

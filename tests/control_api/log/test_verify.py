@@ -87,7 +87,7 @@ async def tamper(world: OpenStore, statement: str) -> dict[str, Any]:
 
 @tiers.rotating(0, 4)
 @pytest.mark.parametrize("statement", TAMPERED.values(), ids=TAMPERED.keys())
-async def test_a_change_of_an_entry_is_found_where_it_is(either_url: str, statement: str) -> None:
+async def test_a_changed_entry_is_found_at_its_place(either_url: str, statement: str) -> None:
     async with logged(either_url) as world:
         (row,) = await world.rows("SELECT eid FROM log_entries WHERE seq = 8")
         answer = await tamper(world, statement)
@@ -119,7 +119,7 @@ async def test_rows_at_a_wrong_place_and_a_senseless_head_are_found(world: OpenS
 
 
 @pytest.mark.deep(stands_in="test_rows_at_a_wrong_place_and_a_senseless_head_are_found")
-async def test_a_row_moved_to_another_tenant_is_missed(either_url: str) -> None:
+async def test_a_row_moved_to_another_tenant_is_reported_missing(either_url: str) -> None:
     async with logged(either_url) as world:
         answer = await tamper(world, "UPDATE log_entries SET tenant_id = 'ten_other' WHERE seq = 8")
         assert (answer["valid"], answer["total"]) == (False, 8)

@@ -102,7 +102,7 @@ async def refused(world: OpenStore, notes: Path, reason: Reason) -> None:
     assert answer["checkpoint"]["size"] == before[0]
 
 
-async def test_newest_rows_deleted_and_the_head_fixed_up(world: OpenStore, notes: Path) -> None:
+async def test_a_log_without_its_newest_rows_is_not_signed(world: OpenStore, notes: Path) -> None:
     await grow(world, 5)
     assert await maker(world, notes).make(TENANT) is not None
     await rewritten(world, 4)
@@ -113,8 +113,8 @@ async def test_newest_rows_deleted_and_the_head_fixed_up(world: OpenStore, notes
     await refused(world, notes, Reason.ROOT_MISMATCH)
 
 
-@pytest.mark.deep(stands_in="test_newest_rows_deleted_and_the_head_fixed_up")
-async def test_a_younger_copy_is_behind(either_url: str, notes: Path) -> None:
+@pytest.mark.deep(stands_in="test_a_log_without_its_newest_rows_is_not_signed")
+async def test_an_older_copy_of_the_database_is_not_signed(either_url: str, notes: Path) -> None:
     """All tables as they were, checkpoints included."""
     async with opened(either_url) as world:
         await grow(world, 3)
@@ -130,7 +130,7 @@ async def test_a_younger_copy_is_behind(either_url: str, notes: Path) -> None:
 @pytest.mark.deep(
     stands_in="tests/control_api/log/checkpoints/test_loop.py::test_a_log_that_the_database_has_lost_is_found"
 )
-async def test_all_tables_emptied(world: OpenStore, notes: Path) -> None:
+async def test_a_log_whose_tables_were_emptied_is_not_signed(world: OpenStore, notes: Path) -> None:
     await grow(world, 3)
     await maker(world, notes).make(TENANT)
     for table in ("log_entries", "openings", "log_heads", "checkpoints", "tree_nodes"):
@@ -179,7 +179,9 @@ async def test_a_log_rewritten_even_with_its_key_is_not_signed(
 
 @pytest.mark.deep(stands_in="test_a_log_rewritten_even_with_its_key_is_not_signed")
 @pytest.mark.parametrize("signed_again", [False, True])
-async def test_the_whole_log_rewritten(world: OpenStore, notes: Path, signed_again: bool) -> None:
+async def test_a_log_rewritten_as_a_whole_is_not_signed(
+    world: OpenStore, notes: Path, signed_again: bool
+) -> None:
     """Even with the log's own key: the store has the note of what was there before."""
     await grow(world, 6)
     await maker(world, notes).make(TENANT)
@@ -232,7 +234,7 @@ async def test_a_note_by_another_key_is_not_followed(world: OpenStore, notes: Pa
 @pytest.mark.deep(
     stands_in="tests/control_api/log/checkpoints/test_loop.py::test_a_log_that_the_database_has_lost_is_found"
 )
-async def test_decisions_go_on_and_are_told_once(
+async def test_decisions_continue_on_a_diverged_log_and_one_error_is_logged(
     world: OpenStore, notes: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     await grow(world, 5)
@@ -349,9 +351,9 @@ async def test_an_incarnation_written_into_the_database_changes_nothing(
 
 
 @pytest.mark.deep(
-    stands_in="tests/control_api/log/checkpoints/test_loop.py::test_replicas_with_stores_of_their_own_say_so_and_stay_within_the_hour"
+    stands_in="tests/control_api/log/checkpoints/test_loop.py::test_replicas_with_separate_stores_report_it_and_sign_within_the_hour"
 )
-async def test_a_lost_store_goes_on_from_the_database_and_says_so(
+async def test_a_lost_store_is_filled_from_the_database_with_an_error_in_the_log(
     world: OpenStore, notes: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     await grow(world, 4)

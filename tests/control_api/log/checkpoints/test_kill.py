@@ -26,7 +26,9 @@ PUBLISHED = ("published",)
 
 @tiers.rotating(0, 4)
 @pytest.mark.parametrize("step", [*STEPS, *PUBLISHED])
-async def test_a_kill_before(either_url: str, notes: Path, step: str) -> None:
+async def test_a_kill_before_any_step_leaves_only_signed_rows_and_the_next_start_continues(
+    either_url: str, notes: Path, step: str
+) -> None:
     if step not in ("signature", "row") and either_url.startswith("postgresql"):
         pytest.skip("two steps show that it is the same on PostgreSQL")
     async with opened(either_url):

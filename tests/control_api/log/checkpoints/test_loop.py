@@ -89,7 +89,9 @@ async def test_an_idle_log_gets_a_heartbeat_an_hour_from_one_replica(
 @pytest.mark.deep(
     stands_in="test_only_logs_that_changed_are_signed_and_an_idle_one_within_the_hour"
 )
-async def test_replicas_share_the_work(world: OpenStore, notes: Path) -> None:
+async def test_a_log_that_another_replica_just_signed_is_not_signed_again(
+    world: OpenStore, notes: Path
+) -> None:
     first, second = Turns(world, notes, 60.0), Turns(world, notes, 60.0)
     await grow(world, 1)
     await first.once()
@@ -102,7 +104,7 @@ async def test_replicas_share_the_work(world: OpenStore, notes: Path) -> None:
     assert latest(notes).size == 2
 
 
-async def test_a_failure_is_told_once_and_tried_again(
+async def test_a_failure_is_logged_once_and_tried_again(
     world: OpenStore, notes: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     turns = Turns(world, notes)
@@ -143,7 +145,7 @@ async def test_a_log_that_the_database_has_lost_is_found(
     assert [each for each in caplog.records if each.levelname == "ERROR"] == []
 
 
-async def test_replicas_with_stores_of_their_own_say_so_and_stay_within_the_hour(
+async def test_replicas_with_separate_stores_report_it_and_sign_within_the_hour(
     world: OpenStore, notes: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A store that is up to date within the hour is ahead of every purge: it removes what is older

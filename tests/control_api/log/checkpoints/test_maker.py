@@ -48,7 +48,7 @@ async def _size(world: OpenStore) -> int:
     return rows[0].size if rows else 0
 
 
-async def test_tenants_are_apart(world: OpenStore, notes: Path) -> None:
+async def test_each_tenant_gets_checkpoints_of_its_own(world: OpenStore, notes: Path) -> None:
     signing = maker(world, notes)
     await grow(world, 2)
     await world.log.append(OTHER, decision())
@@ -142,7 +142,7 @@ async def signed_only(world: OpenStore, size: int) -> StoredCheckpoint:
 
 
 @pytest.mark.deep(
-    stands_in="tests/control_api/log/checkpoints/test_loop.py::test_a_failure_is_told_once_and_tried_again"
+    stands_in="tests/control_api/log/checkpoints/test_loop.py::test_a_failure_is_logged_once_and_tried_again"
 )
 async def test_a_store_that_fails_shows_no_checkpoint(world: OpenStore, notes: Path) -> None:
     notes.write_text("no directory")

@@ -65,7 +65,7 @@ async def test_a_log_that_a_witness_does_not_know_delays_no_other(
         assert (await asked(queue, clock, 1)).count("known") == 1
 
 
-async def test_a_refused_log_is_asked_for_again_after_a_pause_that_doubles(
+async def test_a_refused_log_is_sent_again_after_a_pause_that_doubles(
     queue: WitnessQueue, clock: LoopClock
 ) -> None:
     queue.put(UNKNOWN[0], checkpoint(1))
@@ -75,7 +75,7 @@ async def test_a_refused_log_is_asked_for_again_after_a_pause_that_doubles(
     assert queue.waits() > sum(GROWING) + 4 * LONGEST_PAUSE
 
 
-async def test_a_checkpoint_that_came_while_another_was_cosigned_is_next(
+async def test_a_checkpoint_made_while_another_was_cosigned_is_next(
     queue: WitnessQueue,
 ) -> None:
     queue.put("known", checkpoint(1))

@@ -183,8 +183,8 @@ async def test_a_log_rewritten_with_its_key_is_refused_and_its_level_says_so(
                 assert (made.origin, await asking.level(1)) == (LOG, (Level.signed, 0))
 
 
-@pytest.mark.deep(stands_in="test_a_witness_that_did_not_answer_is_asked_again")
-async def test_a_witness_that_comes_late_is_asked_again(
+@pytest.mark.deep(stands_in="test_a_witness_that_did_not_answer_is_tried_again")
+async def test_a_witness_that_starts_late_is_tried_again(
     tmp_path: Path, notes: Path, witness: Callable[[str], WitnessProcess]
 ) -> None:
     late = witness("late")
@@ -260,7 +260,7 @@ async def test_the_store_has_a_cosignature_before_the_database(
             assert asking.behind(hung) == 0
 
 
-async def test_a_witness_that_did_not_answer_is_asked_again(
+async def test_a_witness_that_did_not_answer_is_tried_again(
     tmp_path: Path, notes: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(witnesses, "FIRST_PAUSE", 0.01)
@@ -311,7 +311,7 @@ async def test_no_answer_of_a_witness_harms_a_checkpoint(
         assert await asking.latest() == made
 
 
-def test_addresses_are_checked() -> None:
+def test_invalid_addresses_of_witnesses_are_refused() -> None:
     key = VerifierKey("w.example/1", COSIGNATURE, Signer(bytes(32)).public).text()
     for url in ("https://w.example", "https://w.example:8443/sluice/", "http://[::1]:8720"):
         (found,) = parse_witnesses(f" {key}@{url} ,")

@@ -51,7 +51,7 @@ def leaves(value: Any, at: str = "") -> Iterator[tuple[str, Any]]:
 
 @pytest.mark.parametrize("export", SHAPES)
 @pytest.mark.parametrize("field", SHOWN, ids=lambda each: each.shown)
-def test_a_field_of_an_event_is_where_the_table_says(export: Export, field: Any) -> None:
+def test_a_field_of_an_event_has_the_place_that_the_table_names(export: Export, field: Any) -> None:
     columns = getattr(field, export)
     before = dict(leaves(SHAPES[export](FULL, TENANT)))
     value = False if FULL[field.shown] is True else OTHER[field.shown]

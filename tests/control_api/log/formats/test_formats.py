@@ -51,7 +51,7 @@ def texts(value: object) -> Iterator[str]:
         yield value
 
 
-def test_an_allow_in_ocsf() -> None:
+def test_an_allow_has_the_expected_ocsf_fields() -> None:
     policy = {"name": "loan-underwriting", "version": "3"}
     assert ocsf_activity(ALLOWED, TENANT) == {
         "class_uid": 6005,
@@ -88,7 +88,7 @@ def test_an_allow_in_ocsf() -> None:
     }
 
 
-def test_a_deny_in_ocsf() -> None:
+def test_a_deny_has_the_expected_ocsf_fields() -> None:
     found = ocsf_activity(DENIED, TENANT)
     assert found["severity_id"] == 3
     assert {found[name] for name in ("action_id", "disposition_id", "status_id")} == {2}
@@ -105,7 +105,7 @@ def test_absent_fields_are_left_out_of_ocsf_but_not_what_it_requires() -> None:
     assert found["src_endpoint"] == {"svc_name": "control-api"}
 
 
-def test_an_allow_in_ecs() -> None:
+def test_an_allow_has_the_expected_ecs_fields() -> None:
     assert ecs_document(ALLOWED, TENANT) == {
         "@timestamp": "2026-01-31T12:00:00.123456Z",
         "ecs": {"version": "8.17"},
@@ -135,7 +135,7 @@ def test_an_allow_in_ecs() -> None:
     }
 
 
-def test_a_deny_in_ecs() -> None:
+def test_a_deny_has_the_expected_ecs_fields() -> None:
     found = ecs_document(DENIED, TENANT)
     assert found["event"]["type"] == ["access", "denied"]
     assert found["event"]["outcome"] == "failure"
@@ -150,7 +150,7 @@ def test_absent_fields_are_left_out_of_ecs() -> None:
     assert not {"service", "observer"} & set(found)
 
 
-def test_an_allow_in_cloudevents() -> None:
+def test_an_allow_has_the_expected_cloudevents_fields() -> None:
     data = {name: value for name, value in ALLOWED.items() if name != "query"}
     assert cloud_event(ALLOWED, TENANT) == {
         "specversion": "1.0",
@@ -164,7 +164,7 @@ def test_an_allow_in_cloudevents() -> None:
     }
 
 
-def test_a_deny_in_cloudevents() -> None:
+def test_a_deny_has_the_expected_cloudevents_fields() -> None:
     found = cloud_event(SPARSE, TENANT)
     assert found["type"] == "sluice.decision.deny"
     assert found["data"]["check"] == "role"
@@ -180,7 +180,7 @@ def test_a_subject_has_no_character_that_cloudevents_forbids() -> None:
     assert cloud_event(UNUSUAL["unicode"], TENANT)["subject"] == "договоры/契約\u0301"
 
 
-def test_an_allow_in_otel() -> None:
+def test_an_allow_has_the_expected_otel_fields() -> None:
     found = otel_log_record(ALLOWED, TENANT)
     assert attributes(found) == {
         "gen_ai.operation.name": "retrieval",
@@ -210,7 +210,7 @@ def test_an_allow_in_otel() -> None:
     }
 
 
-def test_a_deny_in_otel() -> None:
+def test_a_deny_has_the_expected_otel_fields() -> None:
     found = otel_log_record(SPARSE, TENANT)
     assert (found["severityNumber"], found["severityText"]) == (13, "WARN")
     named = attributes(found)
@@ -226,7 +226,7 @@ def test_a_time_that_otlp_can_not_hold_is_an_attribute() -> None:
         assert attributes(found)["sluice.timestamp"] == UNUSUAL[name]["timestamp"]
 
 
-def test_the_resource_of_a_sidecar() -> None:
+def test_the_resource_names_the_sidecar_if_there_is_one() -> None:
     assert attributes(otel_resource("sidecar-1")) == {
         "service.name": "sluice",
         "service.version": __version__,
@@ -239,7 +239,7 @@ def test_milliseconds_before_1970_are_rounded_down() -> None:
     assert ocsf_activity(UNUSUAL["before 1970"], TENANT)["time"] == -1
 
 
-def test_an_allow_as_a_row() -> None:
+def test_an_allow_has_the_expected_cells() -> None:
     shown = {name: ALLOWED[name] or "" for name in CSV_COLUMNS}
     assert set(CSV_COLUMNS) == set(ALLOWED) - {"query"}
     shown |= {"seq": "17", "policy_version": "3", "check": "", "pii_masked": "false"}
@@ -247,7 +247,7 @@ def test_an_allow_as_a_row() -> None:
     assert cells(ALLOWED) == shown
 
 
-def test_what_was_noted_of_a_record_is_in_every_format() -> None:
+def test_marks_of_a_record_are_in_every_format() -> None:
     marked = {**ALLOWED, "decision": "DENY", "time_doubtful": True, "agent_foreign": True}
     for mark in ("time_doubtful", "agent_foreign"):
         assert cells(marked)[mark] == "true"
@@ -313,7 +313,7 @@ def test_a_line_is_one_object_without_the_query(form: str, name: str) -> None:
 
 
 @pytest.mark.parametrize("form", FORMATS)
-def test_a_forwarded_denial_says_so(form: str) -> None:
+def test_a_forwarded_denial_is_marked_in_every_format(form: str) -> None:
     event = UNUSUAL["reported"]
     line = FORMATS[form].encode(event, TENANT).decode()
     assert event["reason"] in line
@@ -321,7 +321,7 @@ def test_a_forwarded_denial_says_so(form: str) -> None:
     assert line.replace(event["reason"], DENIED["reason"]) == changed
 
 
-def test_a_forwarded_denial_of_the_log_says_so() -> None:
+def test_a_forwarded_denial_of_the_log_is_marked_in_every_format() -> None:
     bare = decision("DENY", source_id="payroll")
     entry = orjson.loads(
         bare.entry("sluice/x/default", 1, b64(b"\0" * 32), "2026-01-31T12:00:00.000000Z")
@@ -336,5 +336,5 @@ def test_no_row_has_the_query() -> None:
     assert b"terms of contract" not in csv_row(ALLOWED, TENANT)
 
 
-def test_the_header_of_a_csv_file() -> None:
+def test_the_header_of_a_csv_file_names_its_columns() -> None:
     assert FORMATS["csv"].header == ",".join(CSV_COLUMNS).encode() + b"\r\n"

@@ -74,7 +74,7 @@ def ocsf() -> jsonschema_rs.Validator:
 
 
 @pytest.mark.parametrize("name", EVENTS)
-def test_ocsf(name: str) -> None:
+def test_every_event_is_valid_ocsf(name: str) -> None:
     event = json.loads(line("ocsf", name))
     assert [fault.message for fault in ocsf().iter_errors(event)] == []
 
@@ -82,7 +82,7 @@ def test_ocsf(name: str) -> None:
 @pytest.mark.parametrize(
     "member", ["class_uid", "time", "metadata", "actor", "src_endpoint", "databucket"]
 )
-def test_the_schema_of_ocsf_finds_what_is_missing(member: str) -> None:
+def test_the_schema_of_ocsf_finds_missing_fields(member: str) -> None:
     event = json.loads(line("ocsf", "allowed"))
     del event[member]
     assert not ocsf().is_valid(event)
@@ -97,7 +97,7 @@ def leaves(document: dict[str, Any], path: str = "") -> Iterator[tuple[str, Any]
 
 
 @pytest.mark.parametrize("name", EVENTS)
-def test_ecs(name: str) -> None:
+def test_every_event_is_valid_ecs(name: str) -> None:
     for field, value in leaves(json.loads(line("ecs", name))):
         assert isinstance(value, ECS_TYPES[field]), field
         values = value if isinstance(value, list) else [value]
@@ -110,7 +110,7 @@ def test_ecs(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", EVENTS)
-def test_cloudevents(name: str) -> None:
+def test_every_event_is_a_valid_cloudevent(name: str) -> None:
     read: BaseCloudEvent = JSONFormat().read(CloudEvent, line("cloudevents", name))
     event = EVENTS[name]
     assert (read.get_id(), read.get_source()) == (event["event_id"], f"urn:sluice:{TENANT}")
@@ -121,7 +121,7 @@ def test_cloudevents(name: str) -> None:
     assert data["source_id"] == event["source_id"]
 
 
-def test_the_sdk_of_cloudevents_finds_what_is_missing() -> None:
+def test_the_sdk_of_cloudevents_finds_missing_fields() -> None:
     event = json.loads(line("cloudevents", "allowed"))
     del event["type"]
     with pytest.raises(BaseCloudEventException):
@@ -129,7 +129,7 @@ def test_the_sdk_of_cloudevents_finds_what_is_missing() -> None:
 
 
 @pytest.mark.parametrize("name", EVENTS)
-def test_otlp(name: str) -> None:
+def test_every_event_is_a_valid_otlp_record(name: str) -> None:
     record = json_format.Parse(line("otel", name), LogRecord())
     event = EVENTS[name]
     assert record.event_name == "sluice.decision"
@@ -161,6 +161,6 @@ def test_a_resource_and_its_records_are_a_request_of_otlp() -> None:
 
 
 @pytest.mark.parametrize("wrong", ['{"timeUnixNano": "-1"}', '{"name": "sluice.decision"}'])
-def test_the_protobufs_of_otlp_find_what_is_wrong(wrong: str) -> None:
+def test_the_protobufs_of_otlp_find_invalid_fields(wrong: str) -> None:
     with pytest.raises(json_format.ParseError):
         json_format.Parse(wrong, LogRecord())
