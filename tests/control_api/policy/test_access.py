@@ -112,7 +112,7 @@ def allowed(api: ControlApi, keys: list[str], asked: list[dict[str, Any]]) -> li
 
 
 @pytest.mark.parametrize("required", [False, True])
-def test_the_rows_are_what_the_service_allows(
+def test_the_rows_match_what_the_service_allows(
     api: ControlApi, keys: list[str], required: bool
 ) -> None:
     settings = {"require_agent_id": required}
@@ -128,7 +128,7 @@ def test_the_rows_are_what_the_service_allows(
     assert all(row["agent_ids"] or "absent" in row["agents"] for row in by_role)
 
 
-def test_the_question_can_be_narrowed(api: ControlApi, keys: list[str]) -> None:
+def test_a_question_can_be_limited_by_each_parameter(api: ControlApi, keys: list[str]) -> None:
     assert keys
     rows = access(api, source_id="b*", agent_role="r", agent_id="one", task="u", level="low")
     assert {tuple(row["agent_ids"]) for row in rows} == {("one",)}
@@ -137,7 +137,9 @@ def test_the_question_can_be_narrowed(api: ControlApi, keys: list[str]) -> None:
     assert access(api, agent_role="none") == []
 
 
-def test_policies_alone_are_asked_about_agents_that_wait(api: ControlApi, keys: list[str]) -> None:
+def test_a_question_about_policies_alone_includes_agents_that_are_not_approved(
+    api: ControlApi, keys: list[str]
+) -> None:
     assert keys
     asked = {"agent_role": "r", "policies_only": "true"}
     rows = [{**row, "agent_ids": ["draft"]} for row in access(api, **asked, agent_id="draft")]
@@ -164,7 +166,7 @@ def test_a_question_about_nothing_is_refused(api: ControlApi) -> None:
 @pytest.mark.deep(
     stands_in="tests/control_api/store/queries/test_documents.py::test_all_of_a_kind_are_those_whose_names_begin_so"
 )
-def test_it_is_the_same_on_either_database(either: ControlApi) -> None:
+def test_access_is_answered_on_either_database(either: ControlApi) -> None:
     either.approved("agt_1")
     rows = access(either, source_id="handbook")
     assert rows

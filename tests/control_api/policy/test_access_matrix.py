@@ -59,7 +59,7 @@ def decisions(api: ControlApi, role: str) -> dict[tuple[Any, ...], bool]:
 
 
 @pytest.mark.deep(stands_in="test_a_source_chooses_the_columns_that_overlap_it")
-def test_every_cell_is_what_the_service_decides(either: ControlApi) -> None:
+def test_every_cell_matches_what_the_service_decides(either: ControlApi) -> None:
     api = either
     add(api, *POLICIES)
     for agent in ("one", "two"):
@@ -127,9 +127,9 @@ def test_a_source_chooses_the_columns_that_overlap_it(fresh: ControlApi) -> None
 
 
 @pytest.mark.deep(
-    stands_in="tests/control_api/policy/analyses/test_here.py::test_a_large_table_is_made_elsewhere_with_the_same_cells"
+    stands_in="tests/control_api/policy/analyses/test_here.py::test_a_large_table_is_made_in_another_process_with_the_same_cells"
 )
-def test_a_large_table_is_made_in_a_process_of_its_own(fresh: ControlApi) -> None:
+def test_a_table_of_a_large_policy_has_the_right_cells(fresh: ControlApi) -> None:
     many = [f"source-{number:0100}" for number in range(700)]  # more than 64 KiB
     add(fresh, policy("large", "large", many, "high"), *POLICIES)
     found = matrix(fresh, sources=2, source_id="source-*7")
@@ -142,7 +142,9 @@ def test_a_large_table_is_made_in_a_process_of_its_own(fresh: ControlApi) -> Non
 @pytest.mark.deep(
     stands_in="tests/control_api/policy/analyses/test_here.py::test_a_role_that_can_t_be_analysed_has_a_fault_beside_the_others"
 )
-def test_a_role_that_cant_be_analysed_says_so_beside_the_others(fresh: ControlApi) -> None:
+def test_a_role_that_can_t_be_analysed_has_a_fault_and_the_others_have_cells(
+    fresh: ControlApi,
+) -> None:
     words = [f"*{first}{second}?*x" for first, second in product("abcdefgh", repeat=2)]
     add(fresh, *(policy(f"p{at}", "wild", [each], "low") for at, each in enumerate(words)))
     add(fresh, *POLICIES)

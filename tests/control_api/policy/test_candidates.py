@@ -99,7 +99,7 @@ def test_the_same_policies_again_change_nothing_and_others_begin_anew(
 @pytest.mark.deep(
     stands_in="tests/control_api/policy/test_promotion.py::test_each_decision_under_load_is_by_one_set_or_the_other"
 )
-def test_a_promotion_makes_it_the_active_set(either: ControlApi) -> None:
+def test_a_promotion_makes_the_candidate_the_active_set(either: ControlApi) -> None:
     api = either
     kept = api.admin("GET", "/v1/policies")[0]
     published(api, "next", STRICT, OPEN | {"agent_role": "auditor", "denied_sources": ["payroll"]})
@@ -135,7 +135,9 @@ def test_a_promotion_makes_it_the_active_set(either: ControlApi) -> None:
     api.verified()
 
 
-def test_at_most_three_and_dropped_with_its_documents(either_tenant: ControlApi) -> None:
+def test_at_most_three_candidates_exist_and_a_dropped_one_loses_its_documents(
+    either_tenant: ControlApi,
+) -> None:
     api = either_tenant
     for name in ("a", "b", "c"):
         published(api, name, OPEN)
@@ -197,8 +199,8 @@ def test_changes_of_candidates_are_recorded(tenant: ControlApi) -> None:
     assert changes[-1]["after"]["name"] == "next"
 
 
-@pytest.mark.deep(stands_in="test_only_what_was_reviewed_is_promoted")
-def test_a_review_says_what_a_promotion_would_do(either_tenant: ControlApi) -> None:
+@pytest.mark.deep(stands_in="test_only_the_reviewed_version_is_promoted")
+def test_a_review_lists_what_a_promotion_would_change(either_tenant: ControlApi) -> None:
     api = either_tenant
     auditor = OPEN | {"name": "audit-all", "agent_role": "auditor", "max_sensitivity": "low"}
     published(api, "next", STRICT, auditor)
@@ -225,7 +227,7 @@ def test_a_review_says_what_a_promotion_would_do(either_tenant: ControlApi) -> N
     assert shown["newly_allowed"][0]["sources"] == ["contracts"]
 
 
-def test_only_what_was_reviewed_is_promoted(api: ControlApi) -> None:
+def test_only_the_reviewed_version_is_promoted(api: ControlApi) -> None:
     path = f"{ROUTE}/reviewed"
 
     def promote(version: str) -> int:
@@ -290,7 +292,7 @@ def test_a_name_that_no_document_may_have_is_refused(api: ControlApi, name: str)
     assert api.admin("GET", ROUTE) == []
 
 
-def test_a_set_of_two_mebibytes_is_taken_and_one_of_33_refused(api: ControlApi) -> None:
+def test_a_set_of_megabytes_is_accepted_and_one_over_the_limit_refused(api: ControlApi) -> None:
     body = json.dumps({"policies": [OPEN]}).encode()
     taken = api.call("PUT", f"{ROUTE}/padded", raw=b" " * (2 * 1024 * 1024) + body)
     assert (taken.status, taken.body["policies"]) == (200, 1)
@@ -304,7 +306,7 @@ def test_a_set_of_two_mebibytes_is_taken_and_one_of_33_refused(api: ControlApi) 
     assert refused.startswith(b"HTTP/1.1 413 "), refused
 
 
-@pytest.mark.deep(stands_in="test_a_set_of_two_mebibytes_is_taken_and_one_of_33_refused")
+@pytest.mark.deep(stands_in="test_a_set_of_megabytes_is_accepted_and_one_over_the_limit_refused")
 def test_a_large_set_is_taken_and_a_larger_one_refused(api: ControlApi) -> None:
     many = [
         READS | {"name": f"p{n}", "agent_role": f"r{n % 50}", "allowed_sources": ["x" * 200] * 8}

@@ -92,7 +92,7 @@ def a_policy_and_the_guardrail_that_forbids_it(_: ControlApi) -> tuple[Write, Wr
         a_policy_and_the_guardrail_that_forbids_it,
     ],
 )
-def test_of_two_writes_that_break_a_guardrail_together_one_is_refused(
+def test_one_of_two_writes_that_together_break_a_guardrail_is_refused(
     replicas: Replicas, scene: Any
 ) -> None:
     for number in range(ROUNDS):

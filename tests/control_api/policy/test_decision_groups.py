@@ -52,7 +52,7 @@ _DECISIONS = st.lists(st.tuples(_KEYS, st.integers(0, 2**53), st.text(max_size=5
 
 
 @given(_DECISIONS, st.integers(0, 40))
-def test_a_count_that_was_stored_goes_on_as_if_it_had_not_been(
+def test_a_stored_count_continues_as_if_it_had_not_been_stored(
     decisions: list[tuple[GroupKey, int, str]], cut: int
 ) -> None:
     whole, part = DecisionGroups(), DecisionGroups()

@@ -45,7 +45,7 @@ def test_a_row_has_an_example_and_both_decisions(api: ControlApi) -> None:
 
 
 @pytest.mark.deep(stands_in="test_a_row_has_an_example_and_both_decisions")
-def test_rows_say_what_changes_and_the_service_decides_so(fresh: ControlApi) -> None:
+def test_each_row_matches_a_change_of_the_service_s_decisions(fresh: ControlApi) -> None:
     api = fresh
     wider = POLICY | {"max_sensitivity": "critical", "allowed_sources": ["handbook"]}
     found = diff(api, wider)
@@ -69,7 +69,7 @@ def _decided(api: ControlApi, row: dict[str, Any]) -> dict[str, Any]:
     return {"decision": found["decision"], "policy_name": found["policy_name"], "check": check}
 
 
-def test_each_fault_says_which_policy(api: ControlApi) -> None:
+def test_each_fault_names_its_policy(api: ControlApi) -> None:
     bad = POLICY | {"name": "other", "max_sensitivity": "top", "surprise": 1}
     answer = api.call("POST", ROUTE, {"policies": [POLICY, bad, {}]})
     assert answer.status == 422, answer.raw
@@ -96,7 +96,7 @@ def test_a_body_that_is_not_an_object_is_400(api: ControlApi, raw: bytes) -> Non
     assert api.call("POST", ROUTE, raw=raw).status == 400
 
 
-def test_a_body_of_two_mebibytes_is_taken_and_one_of_33_refused(api: ControlApi) -> None:
+def test_a_body_of_megabytes_is_accepted_and_one_over_the_limit_refused(api: ControlApi) -> None:
     body = json.dumps({"policies": [7]}).encode()
     assert api.call("POST", ROUTE, raw=b" " * (2 * 1024 * 1024) + body).status == 422
     head = f"POST {ROUTE} HTTP/1.1\r\nHost: x\r\nX-API-Key: {api.admin_key}\r\n"
@@ -106,7 +106,7 @@ def test_a_body_of_two_mebibytes_is_taken_and_one_of_33_refused(api: ControlApi)
     assert [each.max_body for each in ROUTES if each.path == ROUTE] == [length - 1]
 
 
-@pytest.mark.deep(stands_in="test_a_body_of_two_mebibytes_is_taken_and_one_of_33_refused")
+@pytest.mark.deep(stands_in="test_a_body_of_megabytes_is_accepted_and_one_over_the_limit_refused")
 def test_a_large_set_is_taken_and_a_larger_one_is_not(api: ControlApi) -> None:
     raw = b" " * (31 * 1024 * 1024) + json.dumps({"policies": [POLICY]}).encode()
     answer = api.call("POST", ROUTE, raw=raw)

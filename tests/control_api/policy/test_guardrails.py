@@ -223,7 +223,7 @@ def test_no_write_of_a_policy_breaks_a_guardrail(either_tenant: ControlApi) -> N
 
 
 @pytest.mark.deep(
-    stands_in="tests/control_api/policy/test_policy_lifecycle.py::test_a_restore_brings_back_what_the_file_says"
+    stands_in="tests/control_api/policy/test_policy_lifecycle.py::test_a_restored_policy_equals_the_one_of_its_file"
 )
 def test_a_restored_policy_keeps_the_guardrails(unwatched: ControlApi) -> None:
     api = unwatched

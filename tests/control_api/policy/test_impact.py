@@ -54,7 +54,7 @@ def execute(api: ControlApi, statement: str, **values: Any) -> list[Any]:
 
 
 @pytest.mark.deep(
-    stands_in="tests/control_api/policy/test_interrupted.py::test_the_pages_change_no_count"
+    stands_in="tests/control_api/policy/test_interrupted.py::test_the_size_of_the_pages_changes_no_count"
 )
 def test_the_counts_are_those_of_each_entry_decided_by_hand(either: ControlApi) -> None:
     record_all(either, DECISIONS)
@@ -74,7 +74,7 @@ def test_the_counts_are_those_of_each_entry_decided_by_hand(either: ControlApi) 
 
 
 @pytest.mark.deep(
-    stands_in="tests/control_api/policy/test_interrupted.py::test_the_pages_change_no_count"
+    stands_in="tests/control_api/policy/test_interrupted.py::test_the_size_of_the_pages_changes_no_count"
 )
 def test_the_policies_in_force_change_nothing(busy: ControlApi) -> None:
     fields = ("name", "agent_role", "allowed_sources", "denied_sources", "max_sensitivity")
@@ -87,7 +87,7 @@ def test_the_policies_in_force_change_nothing(busy: ControlApi) -> None:
     assert found["renamed"] == {"count": 0, "groups": [], "left_out": 0}
 
 
-def test_at_most_two_runs_go_on_and_a_cancelled_one_makes_room(
+def test_at_most_two_runs_are_active_and_a_cancelled_one_makes_room(
     fresh: ControlApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("control_api.policy.impact_loop.ImpactLoop.once", _never)
@@ -112,7 +112,7 @@ def test_at_most_two_runs_go_on_and_a_cancelled_one_makes_room(
     assert shown(fresh, second) == found
 
 
-@pytest.mark.deep(stands_in="test_at_most_two_runs_go_on_and_a_cancelled_one_makes_room")
+@pytest.mark.deep(stands_in="test_at_most_two_runs_are_active_and_a_cancelled_one_makes_room")
 def test_a_part_is_read_from_the_first_bound_up_to_the_second(busy: ControlApi) -> None:
     entries = entries_of(busy)
     first, until_seq = 100, 300
@@ -125,7 +125,7 @@ def test_a_part_is_read_from_the_first_bound_up_to_the_second(busy: ControlApi) 
     assert (empty["state"], empty["entries"], empty["progress"]) == ("done", 0, 1.0)
 
 
-@pytest.mark.deep(stands_in="test_at_most_two_runs_go_on_and_a_cancelled_one_makes_room")
+@pytest.mark.deep(stands_in="test_at_most_two_runs_are_active_and_a_cancelled_one_makes_room")
 def test_a_run_is_cancelled_and_stays_so(busy: ControlApi) -> None:
     impact_id = started(busy)
     assert busy.call("DELETE", f"{ROUTE}/{impact_id}").status == 200
@@ -138,7 +138,7 @@ def test_a_run_is_cancelled_and_stays_so(busy: ControlApi) -> None:
     assert execute(busy, "SELECT * FROM impact_policies") == []
 
 
-@pytest.mark.deep(stands_in="test_at_most_two_runs_go_on_and_a_cancelled_one_makes_room")
+@pytest.mark.deep(stands_in="test_at_most_two_runs_are_active_and_a_cancelled_one_makes_room")
 def test_a_third_run_at_once_is_refused(busy: ControlApi) -> None:
     runs = [started(busy) for _ in range(2)]
     answer = busy.call("POST", ROUTE, {"policies": TOMORROW})
@@ -224,7 +224,7 @@ def test_an_end_that_was_rewritten_is_not_proven(fresh: ControlApi) -> None:
 
 
 @pytest.mark.deep(
-    stands_in="tests/control_api/policy/test_interrupted.py::test_a_run_goes_on_where_a_process_that_died_had_come_to"
+    stands_in="tests/control_api/policy/test_interrupted.py::test_a_run_continues_where_a_killed_process_had_stopped"
 )
 def test_a_service_that_was_killed_continues_the_run(process: Any) -> None:
     service: ControlApiProcess = process()
@@ -288,7 +288,7 @@ def test_a_process_that_is_slow_keeps_the_run(
     assert ended(fresh, impact_id)["state"] == "done"
 
 
-def test_a_process_that_can_t_be_started_leaves_the_service_as_it_is(
+def test_a_process_that_can_t_be_started_does_not_harm_the_service(
     fresh: ControlApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("control_api.policy.impact_loop.this_program", lambda: ["/nowhere"])

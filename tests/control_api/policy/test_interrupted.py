@@ -93,8 +93,8 @@ def counts_of(reached: Reached) -> dict[str, Any]:
     return {**asdict(counts), "unreplayable": why, "groups": groups, "renamed": renamed}
 
 
-@pytest.mark.deep(stands_in="test_a_run_goes_on_where_a_process_that_died_had_come_to")
-def test_a_run_counts_the_same_wherever_it_is_cut(
+@pytest.mark.deep(stands_in="test_a_run_continues_where_a_killed_process_had_stopped")
+def test_a_run_counts_the_same_wherever_it_is_interrupted(
     recorded: tuple[ControlApi, Job], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _, job = recorded
@@ -119,7 +119,7 @@ def test_a_run_counts_the_same_wherever_it_is_cut(
     assert message == whole[-1]
 
 
-def test_the_pages_change_no_count(
+def test_the_size_of_the_pages_changes_no_count(
     recorded: tuple[ControlApi, Job], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     api, job = recorded
@@ -216,7 +216,7 @@ def test_an_entry_that_is_not_the_log_s_fails_the_run(
     assert "can't be proven" in found["reason"]
 
 
-def test_a_run_goes_on_where_a_process_that_died_had_come_to(
+def test_a_run_continues_where_a_killed_process_had_stopped(
     recorded: tuple[ControlApi, Job], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     api, job = recorded
@@ -314,7 +314,7 @@ def test_a_silent_process_keeps_the_run_until_it_is_cancelled(
     assert ended(api, started(api, monkeypatch, job, lines))["reason"] == "damaged"
 
 
-@pytest.mark.deep(stands_in="test_a_run_goes_on_where_a_process_that_died_had_come_to")
+@pytest.mark.deep(stands_in="test_a_run_continues_where_a_killed_process_had_stopped")
 def test_another_replica_continues_a_run(tmp_path: Path, postgresql_url: str) -> None:
     route = ROUTE
     with replicas(tmp_path, postgresql_url) as both:

@@ -54,7 +54,7 @@ def fired(api: ControlApi) -> set[str]:
     return {each["rule_type"] for each in api.admin("GET", "/v1/alerts/fired")}
 
 
-def test_answers_metrics_stats_and_alerts_are_the_same(tmp_path: Path) -> None:
+def test_a_candidate_changes_no_answer_metric_statistic_or_alert(tmp_path: Path) -> None:
     with (
         running_control_api(tmp_path / "plain") as plain,
         running_control_api(tmp_path / "tried") as tried,

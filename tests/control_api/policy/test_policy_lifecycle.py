@@ -168,7 +168,7 @@ def test_if_match_is_honoured(api: ControlApi, tag: str, status: int) -> None:
     assert now["version"] == (2 if status == 200 else 1)
 
 
-def test_of_four_replacements_at_once_of_a_version_one_wins(api: ControlApi) -> None:
+def test_one_of_four_concurrent_replacements_of_a_version_wins(api: ControlApi) -> None:
     policy = made(api, name="raced")["policy_id"]
     answers: list[int] = []
 
@@ -185,8 +185,8 @@ def test_of_four_replacements_at_once_of_a_version_one_wins(api: ControlApi) -> 
     assert len(versions(api, policy)) == 2
 
 
-@pytest.mark.deep(stands_in="test_of_four_replacements_at_once_of_a_version_one_wins")
-def test_of_two_replacements_of_the_same_version_one_wins(either_tenant: ControlApi) -> None:
+@pytest.mark.deep(stands_in="test_one_of_four_concurrent_replacements_of_a_version_wins")
+def test_one_of_many_replacements_of_the_same_version_wins(either_tenant: ControlApi) -> None:
     policy = made(either_tenant)["policy_id"]
     answers: list[int] = []
 
@@ -202,7 +202,7 @@ def test_of_two_replacements_of_the_same_version_one_wins(either_tenant: Control
     assert len(versions(either_tenant, policy)) == 2
 
 
-def test_a_restore_brings_back_what_the_file_says(either: ControlApi) -> None:
+def test_a_restored_policy_equals_the_one_of_its_file(either: ControlApi) -> None:
     (policy,) = either.admin("GET", "/v1/policies")
     path = f"/v1/policies/{policy['policy_id']}"
     body = {name: policy[name] for name in BODY | EMPTY}
@@ -243,7 +243,7 @@ def test_a_restore_brings_back_what_the_file_says(either: ControlApi) -> None:
     assert json.loads(refused.body["details"])["guardrail"] == "g"
 
 
-@pytest.mark.deep(stands_in="test_a_restore_brings_back_what_the_file_says")
+@pytest.mark.deep(stands_in="test_a_restored_policy_equals_the_one_of_its_file")
 def test_a_restore_needs_a_file_and_a_free_name(tenant: ControlApi) -> None:
     own = made(tenant)["policy_id"]
     assert tenant.call("POST", f"/v1/policies/{own}/restore").status == 409
@@ -255,7 +255,7 @@ def test_a_restore_needs_a_file_and_a_free_name(tenant: ControlApi) -> None:
     assert tenant.call("GET", "/v1/policies/pol_none/history").status == 404
 
 
-def test_pages_of_a_history_go_on_where_the_last_ended(api: ControlApi) -> None:
+def test_each_page_of_a_history_continues_the_last(api: ControlApi) -> None:
     policy = made(api, name="paged")["policy_id"]
     for minutes in (1, 2):
         replaced(api, policy, name="paged", session_ttl_minutes=minutes)
@@ -265,8 +265,8 @@ def test_pages_of_a_history_go_on_where_the_last_ended(api: ControlApi) -> None:
     assert pages[0][0]["changed_by"].startswith("key_")
 
 
-@pytest.mark.deep(stands_in="test_pages_of_a_history_go_on_where_the_last_ended")
-def test_history_goes_page_by_page(api: ControlApi) -> None:
+@pytest.mark.deep(stands_in="test_each_page_of_a_history_continues_the_last")
+def test_a_history_is_read_page_by_page(api: ControlApi) -> None:
     policy = made(api, name="often")["policy_id"]
     for minutes in range(1, 8):
         replaced(api, policy, name="often", session_ttl_minutes=minutes)

@@ -51,7 +51,7 @@ def rows(api: ControlApi, query: str) -> list[Any]:
 
 
 @pytest.mark.deep(stands_in="test_each_change_is_a_version_and_a_record_and_no_change_leaves_none")
-def test_a_reload_says_what_it_added_updated_and_removed(
+def test_a_reload_lists_the_policies_it_added_updated_and_removed(
     unwatched: ControlApi, caplog: pytest.LogCaptureFixture
 ) -> None:
     line = "tenant `default` has no policies now: everything is denied by `default_deny`"
@@ -113,7 +113,7 @@ def test_each_change_is_a_version_and_a_record_and_no_change_leaves_none(
     assert (again["policy_id"] != first["policy_id"], again["version"]) == (True, 1)
 
 
-@pytest.mark.deep(stands_in="test_refused_files_are_shown_until_they_are_mended")
+@pytest.mark.deep(stands_in="test_refused_files_are_listed_until_they_are_corrected")
 def test_one_bad_file_changes_nothing_and_is_named_with_line_and_key(unwatched: ControlApi) -> None:
     before = unwatched.admin("GET", "/v1/policies")
     total = unwatched.verified()["total"]
@@ -158,7 +158,7 @@ def test_a_name_that_another_policy_has_is_a_fault_of_the_file(unwatched: Contro
 
 
 @pytest.mark.deep(stands_in="test_each_change_is_a_version_and_a_record_and_no_change_leaves_none")
-def test_a_policy_that_comes_back_is_a_new_one(unwatched: ControlApi) -> None:
+def test_a_policy_that_returns_to_its_file_is_a_new_one(unwatched: ControlApi) -> None:
     before = unwatched.admin("GET", "/v1/policies")[0]
     unwatched.policy_file.unlink()
     reload(unwatched)
@@ -230,7 +230,7 @@ def test_a_bad_file_on_disk_leaves_the_last_good_set_in_force(fresh: ControlApi)
     until("the retrieval is denied", lambda: fresh.evaluate()["decision"] == "DENY")
 
 
-def test_a_repaired_file_is_told_once_as_a_recovery(
+def test_a_repaired_file_is_logged_once_as_a_recovery(
     fresh: ControlApi, caplog: pytest.LogCaptureFixture
 ) -> None:
     fresh.policy_file.write_text("policies: [\n")
@@ -429,7 +429,7 @@ def refused_tenants(api: ControlApi) -> float:
     return float(sample)
 
 
-def test_refused_files_are_shown_until_they_are_mended(unwatched: ControlApi) -> None:
+def test_refused_files_are_listed_until_they_are_corrected(unwatched: ControlApi) -> None:
     path = "/v1/policies/files"
     assert unwatched.admin("GET", path) == {"watched": True, "refused_at": None, "faults": []}
     assert refused_tenants(unwatched) == 0

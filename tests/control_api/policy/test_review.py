@@ -168,7 +168,7 @@ def test_faults_of_tests_have_their_line(api: ControlApi) -> None:
     assert bad.status == 422, bad.raw
 
 
-def test_a_diff_takes_what_it_compares_with(api: ControlApi) -> None:
+def test_a_diff_compares_with_the_given_policies(api: ControlApi) -> None:
     body = {"policies": [NEW | {"max_sensitivity": "high"}], "against": [NEW]}
     found = api.admin("POST", "/v1/policies/diff", body)
     [row] = found["newly_allowed"]

@@ -153,7 +153,7 @@ def test_no_sequence_of_accepted_writes_breaks_a_guardrail(
 
 
 @pytest.mark.deep(
-    stands_in="tests/control_api/policy/test_concurrent_writes.py::test_of_two_writes_that_break_a_guardrail_together_one_is_refused"
+    stands_in="tests/control_api/policy/test_concurrent_writes.py::test_one_of_two_writes_that_together_break_a_guardrail_is_refused"
 )
 @pytest.mark.parametrize("seed", range(2))
 def test_no_writes_at_once_on_two_replicas_break_a_guardrail(

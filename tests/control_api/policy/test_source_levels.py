@@ -26,7 +26,7 @@ def lines(api: ControlApi) -> list[dict[str, Any]]:
     return [json.loads(line) for line in api.call("GET", "/v1/audit/export").raw.splitlines()]
 
 
-def test_the_highest_level_decides_and_explanations_say_whose_it_is(
+def test_the_highest_level_decides_and_explanations_name_its_origin(
     either_tenant: ControlApi,
 ) -> None:
     api = either_tenant

@@ -41,7 +41,9 @@ def listed(api: ControlApi, agent_id: str) -> Any:
 @pytest.mark.parametrize(
     ("before", "after"), list(itertools.product(AGENT_STATUSES, AGENT_STATUSES))
 )
-def test_a_status_moves_as_the_contract_says(api: ControlApi, before: str, after: str) -> None:
+def test_a_status_changes_only_as_the_contract_allows(
+    api: ControlApi, before: str, after: str
+) -> None:
     agent_id = f"{before}-{after}"
     api.admin("POST", "/v1/agents", {"agent_id": agent_id, "agent_role": "support"})
     for status in WAY[before]:
@@ -116,7 +118,7 @@ def test_an_invalid_registration_is_422(api: ControlApi, body: Any) -> None:
     assert api.call("POST", "/v1/agents", body).status == 422
 
 
-def test_filters_narrow_and_pages_go_on(tenant: ControlApi) -> None:
+def test_filters_reduce_the_list_and_pages_continue(tenant: ControlApi) -> None:
     for number in range(5):
         body = {
             "agent_id": f"a{number}",
@@ -152,7 +154,7 @@ def without_spans(activity: dict[str, Any]) -> dict[str, Any]:
     return activity
 
 
-def test_a_text_is_searched_as_it_is_in_names_owners_and_ids(api: ControlApi) -> None:
+def test_a_text_is_searched_literally_in_names_owners_and_ids(api: ControlApi) -> None:
     for agent_id, fields in (
         ("agt_t1", {"display_name": "Zebra 100%"}),
         ("agt_t2", {"owner": "ZEBRA team"}),
@@ -172,7 +174,7 @@ def test_a_text_is_searched_as_it_is_in_names_owners_and_ids(api: ControlApi) ->
 @pytest.mark.deep(
     stands_in="tests/control_api/store/queries/test_agents.py::test_a_text_finds_agents_as_it_is_and_in_any_case_on_either_database"
 )
-def test_a_text_finds_agents_by_what_people_call_them(either_tenant: ControlApi) -> None:
+def test_a_text_finds_agents_by_name_owner_and_id(either_tenant: ControlApi) -> None:
     for agent_id, fields in (
         ("agt_1", {"display_name": "Returns 100%"}),
         ("agt_2", {"owner": "RETURNS team"}),

@@ -46,14 +46,14 @@ def test_a_repetition_creates_nothing(
     assert api.call("POST", path, {**body, "name": "a3"}).status == 201
 
 
-def test_a_revoked_key_is_not_made_again(api: ControlApi) -> None:
+def test_a_repeated_request_does_not_restore_a_revoked_key(api: ControlApi) -> None:
     headers = {"Idempotency-Key": TOKEN}
     made = api.call("POST", "/v1/keys", KEY, headers=headers).body
     api.admin("DELETE", f"/v1/keys/{made['key_id']}")
     assert api.call("POST", "/v1/keys", KEY, headers=headers).status == 409
 
 
-def test_tenants_do_not_meet(api: ControlApi) -> None:
+def test_tenants_do_not_share_repetition_keys(api: ControlApi) -> None:
     headers = {"Idempotency-Key": TOKEN + "-of-two"}
     theirs = api.admin("POST", "/v1/admin/tenants", {"name": "the others"})["admin_key"]
     ids = [

@@ -52,7 +52,7 @@ def test_a_key_is_in_the_log_and_its_secret_in_no_file(api: ControlApi) -> None:
 
 
 @pytest.mark.deep(stands_in="test_a_key_is_in_the_log_and_its_secret_in_no_file")
-def test_the_secret_is_nowhere_in_the_data_directory(fresh: ControlApi) -> None:
+def test_no_file_of_the_data_directory_holds_the_secret(fresh: ControlApi) -> None:
     key = fresh.new_key("read")
     fresh.stop()
     for path in (fresh.directory / "data").rglob("*"):
@@ -196,7 +196,9 @@ def test_a_binding_s_two_fields_are_independent(either_tenant: ControlApi) -> No
     assert either_tenant.call("PATCH", path, {}).status == 404
 
 
-def test_a_rotation_leaves_one_key_that_is_what_the_old_one_was(either_tenant: ControlApi) -> None:
+def test_a_rotation_leaves_one_key_with_all_properties_of_the_old_one(
+    either_tenant: ControlApi,
+) -> None:
     fields = {"name": "rotated", "scope": "evaluate", "expires_days": 30}
     old = either_tenant.admin("POST", "/v1/keys", fields)
     either_tenant.approved("a1", bound_key_id=old["key_id"])
@@ -237,7 +239,7 @@ def test_a_dead_key_can_t_be_rotated(fresh: ControlApi) -> None:
     assert fresh.call("POST", "/v1/keys/key_none/rotate").status == 404
 
 
-def test_a_caller_may_rotate_the_key_it_calls_with(tenant: ControlApi) -> None:
+def test_a_caller_can_rotate_its_own_key(tenant: ControlApi) -> None:
     (row,) = [row for row in tenant.admin("GET", "/v1/keys") if row["scope"] == "admin"]
     new = tenant.admin("POST", f"/v1/keys/{row['key_id']}/rotate")
     assert tenant.call("GET", "/v1/keys").status == 403

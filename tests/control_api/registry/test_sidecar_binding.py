@@ -22,7 +22,7 @@ SIDECAR = {"name": "a sidecar", "scope": "sidecar"}
         (["agt_a", "absent"], ["agt_a", None], ["absent", "agt_b"]),
     ],
 )
-def test_a_key_speaks_for_its_agents(
+def test_a_key_may_act_for_exactly_its_agents(
     agent_ids: list[str] | None, spoken_for: list[str | None], foreign: list[str | None]
 ) -> None:
     key = Key("k", "sidecar", agent_ids=None if agent_ids is None else tuple(agent_ids))
@@ -30,7 +30,7 @@ def test_a_key_speaks_for_its_agents(
     assert not any(key.may_speak_for_agent(each) for each in foreign)
 
 
-def test_a_document_of_before_binds_nothing_and_keeps_its_bytes() -> None:
+def test_a_key_document_without_agents_binds_nothing_and_keeps_its_bytes() -> None:
     key = Key("k", "sidecar")
     assert set(key.to_wire()) == {
         *("key_id", "scope", "bound_agent_id", "permitted_roles", "expires_at")

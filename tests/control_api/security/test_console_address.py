@@ -38,6 +38,6 @@ def test_a_file_that_others_can_read_is_refused(tmp_path: Path) -> None:
         made(tmp_path, b"\xab")
 
 
-def test_an_address_of_the_settings_is_taken_as_it_is() -> None:
+def test_an_address_of_the_settings_is_used_unchanged() -> None:
     url = "https://sluice.example:8443"
     assert ConsoleAddress.given(url) == ConsoleAddress(url, "sluice.example", url)

@@ -29,7 +29,7 @@ def test_a_public_address_is_permitted(address: str) -> None:
     assert NOTHING.permits("hooks.example.com", 443, ip_address(address))
 
 
-def test_what_the_operator_lists_is_permitted() -> None:
+def test_addresses_that_the_operator_lists_are_permitted() -> None:
     allowed = AllowedHosts.parse(
         "hooks.internal, other.internal:8443, 10.0.0.0/8, [::1]:9000, fd00::/8"
     )

@@ -31,7 +31,9 @@ def test_the_formats_are_those_of_an_export() -> None:
         ("file:///tmp/decisions%2C1?format=otel", "", None, "/tmp/decisions,1"),
     ],
 )
-def test_a_url_is_a_target(text: str, host: str, port: int | None, path: str) -> None:
+def test_a_valid_url_is_parsed_as_a_target(
+    text: str, host: str, port: int | None, path: str
+) -> None:
     found = ExportTarget.parse(text)
     assert (found.host, found.port, found.path) == (host, port, path)
 
@@ -75,7 +77,7 @@ def test_a_url_is_a_target(text: str, host: str, port: int | None, path: str) ->
         ("file:///dev/null?format=ecs", "is not a file"),
     ],
 )
-def test_an_unusable_url_is_a_complaint(text: str, complaint: str) -> None:
+def test_an_unusable_url_is_refused_with_a_message(text: str, complaint: str) -> None:
     good = "otlp+http://good"
     with pytest.raises(SettingsError) as refused:
         read({"SLUICE_EXPORT_URLS": f"{good},{text}"})
@@ -85,7 +87,7 @@ def test_an_unusable_url_is_a_complaint(text: str, complaint: str) -> None:
     assert "hunter2" not in told
 
 
-def test_every_fault_is_told(tmp_path: Path) -> None:
+def test_every_fault_is_reported(tmp_path: Path) -> None:
     headers = tmp_path / "headers"
     headers.write_text("Authorization hunter2")
     with pytest.raises(ValueError, match=r"URL 1: .*URL 3: is listed twice.*URL 4: ") as refused:
@@ -101,7 +103,7 @@ def test_too_many_are_refused() -> None:
         parse_targets(",".join(f"otlp+http://c{number}" for number in range(17)))
 
 
-def test_the_identity_is_the_place_and_the_format(tmp_path: Path) -> None:
+def test_a_target_is_identified_by_its_address_and_format(tmp_path: Path) -> None:
     ca = tmp_path / "ca.pem"
     ca.touch()
     one = ExportTarget.parse("syslog+tls://siem?format=ecs")

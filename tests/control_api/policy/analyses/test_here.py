@@ -58,7 +58,7 @@ def documents(roles: dict[str, list[dict[str, Any]]]) -> bytes:
     return json.dumps(stored).encode()
 
 
-def test_a_large_table_is_made_elsewhere_with_the_same_cells() -> None:
+def test_a_large_table_is_made_in_another_process_with_the_same_cells() -> None:
     many = [f"source-{number:0100}" for number in range(700)]  # more than 64 KiB
     roles = {"large": [policy(*many)], "small": [policy("handbook")]}
     job = Job("matrix", Columns("source-*7", None, 2)._asdict(), (documents(roles),))
@@ -90,7 +90,7 @@ def test_a_role_that_can_t_be_analysed_has_a_fault_beside_the_others(
     assert other.asked
 
 
-def test_a_small_question_is_answered_here() -> None:
+def test_a_small_question_needs_no_other_process() -> None:
     assert not goes_elsewhere([policy("handbook", "contracts/*")], RULES)
 
 
@@ -104,5 +104,5 @@ def test_a_small_question_is_answered_here() -> None:
         ([policy(*("*".join(f"a{number}b" for _ in range(5)) for number in range(40)))], 1),
     ],
 )
-def test_a_question_of_another_size_is_answered_elsewhere(policies: list[Any], tries: int) -> None:
+def test_a_large_question_needs_another_process(policies: list[Any], tries: int) -> None:
     assert goes_elsewhere(policies, RULES, tries)

@@ -91,7 +91,7 @@ async def asked(tenant_id: str, job: Job) -> bytes:
         return await analyses.answer(tenant_id, job)
 
 
-def test_a_question_is_answered(run: Run) -> None:
+def test_a_question_is_answered_by_its_process(run: Run) -> None:
     before = children()
 
     async def twice() -> list[bytes]:
@@ -111,7 +111,7 @@ def test_a_question_is_answered(run: Run) -> None:
     assert children() <= before
 
 
-@pytest.mark.deep(stands_in="test_a_question_is_answered")
+@pytest.mark.deep(stands_in="test_a_question_is_answered_by_its_process")
 def test_the_next_question_finds_the_process_that_answered_the_last(run: Run) -> None:
     before = children()
 
@@ -143,7 +143,7 @@ def test_a_large_question_leaves_no_process(run: Run, monkeypatch: pytest.Monkey
     run(large())
 
 
-@pytest.mark.deep(stands_in="test_a_process_is_kept_replaced_and_given_up")
+@pytest.mark.deep(stands_in="test_a_process_is_reused_replaced_if_it_ended_and_stopped_if_too_slow")
 @pytest.mark.parametrize("how", ["idle", "killed"])
 def test_a_process_that_has_ended_meanwhile_is_replaced(
     run: Run, monkeypatch: pytest.MonkeyPatch, how: str
@@ -232,7 +232,7 @@ def test_an_answer_after_the_end_leaves_no_process(run: Run) -> None:
     run(late())
 
 
-@pytest.mark.deep(stands_in="test_a_process_that_computes_is_killed_when_no_one_waits_for_it")
+@pytest.mark.deep(stands_in="test_a_computing_process_is_killed_when_no_caller_waits_for_it")
 def test_a_question_whose_time_is_up_leaves_no_process(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -243,7 +243,7 @@ def test_a_question_whose_time_is_up_leaves_no_process(
     assert children() <= before
 
 
-@pytest.mark.deep(stands_in="test_a_process_that_computes_is_killed_when_no_one_waits_for_it")
+@pytest.mark.deep(stands_in="test_a_computing_process_is_killed_when_no_caller_waits_for_it")
 def test_a_caller_that_leaves_takes_its_analysis_along(run: Run) -> None:
     before = children()
 
@@ -309,7 +309,9 @@ class Scripted:
 FINE, SMALL = Answer(200, b"{}"), Job("diff", {}, [b"[]", b"[]"])
 
 
-async def test_a_process_is_kept_replaced_and_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_process_is_reused_replaced_if_it_ended_and_stopped_if_too_slow(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     some = [
         Scripted(FINE, FINE, EndedError(1, b"")),
         Scripted(FINE, EndedError(-signal.SIGKILL, b"")),
@@ -408,7 +410,7 @@ async def test_each_question_gets_computing_time_of_its_own_and_no_more(
     assert [each.ended for each in some] == [True, False]
 
 
-async def test_a_process_that_computes_is_killed_when_no_one_waits_for_it(
+async def test_a_computing_process_is_killed_when_no_caller_waits_for_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     before = children()

@@ -35,7 +35,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[redis.Redis]:
         yield started
 
 
-def test_the_readmes_user_may_do_everything_the_service_does(
+def test_the_readme_s_user_has_every_right_that_the_service_needs(
     tmp_path: Path, server: redis.Redis
 ) -> None:
     root: Any = redis_py.Redis(port=server.port)
@@ -100,7 +100,9 @@ def test_neither_user_may_run_dangerous_commands(server: redis.Redis, name: str)
             user.execute_command(*command.split())
 
 
-def test_a_sidecar_s_user_reads_its_own_tenant_and_asks(server: redis.Redis) -> None:
+def test_a_sidecar_s_user_can_only_read_its_own_tenant_and_send_requests(
+    server: redis.Redis,
+) -> None:
     root: Any = redis_py.Redis(port=server.port)
     make_user(root, SIDECAR)
     user: Any = redis_py.Redis(port=server.port, username=SIDECAR, password=SECRET, protocol=2)
@@ -192,8 +194,8 @@ async def test_on_a_cluster_each_set_is_written_where_its_slot_is(
         assert held
 
 
-@pytest.mark.deep(stands_in="test_the_readmes_user_may_do_everything_the_service_does")
-def test_on_a_cluster_each_tenant_lies_where_its_slot_is(
+@pytest.mark.deep(stands_in="test_the_readme_s_user_has_every_right_that_the_service_needs")
+def test_on_a_cluster_each_tenant_is_stored_on_the_node_of_its_slot(
     tmp_path: Path, cluster: list[redis.Redis]
 ) -> None:
     url = f"redis+cluster://127.0.0.1:{cluster[1].port},127.0.0.1:{cluster[0].port}"

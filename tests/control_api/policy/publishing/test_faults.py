@@ -52,7 +52,7 @@ def writes_succeed(api: ControlApi) -> None:
         api.approved(f"agt_{number}")
 
 
-def test_the_service_starts_without_its_redis_and_fills_it_when_it_comes(
+def test_the_service_starts_without_redis_and_fills_it_once_it_is_reachable(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with running_redis(tmp_path / "redis") as server:
@@ -78,7 +78,9 @@ def test_the_service_starts_without_its_redis_and_fills_it_when_it_comes(
             assert "recovered" in said(caplog)[1]
 
 
-@pytest.mark.deep(stands_in="test_the_service_starts_without_its_redis_and_fills_it_when_it_comes")
+@pytest.mark.deep(
+    stands_in="test_the_service_starts_without_redis_and_fills_it_once_it_is_reachable"
+)
 def test_an_outage_logs_one_line_when_it_begins_and_one_when_it_ends(
     publishing: ControlApi, reader: Reader, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -100,7 +102,7 @@ def said(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 @pytest.mark.deep(stands_in="test_a_redis_that_hangs_delays_no_write_and_an_older_dump_is_updated")
-def test_a_redis_that_was_killed_comes_back_empty_and_is_filled(
+def test_a_redis_that_was_killed_and_restarts_empty_is_filled(
     publishing: ControlApi, reader: Reader
 ) -> None:
     reader.follows()
@@ -192,7 +194,7 @@ def test_a_redis_that_hangs_delays_no_write_and_an_older_dump_is_updated(
         reader.follows()
 
 
-async def test_a_client_leaves_a_replica(tmp_path: Path) -> None:
+async def test_a_client_reconnects_when_its_server_becomes_a_replica(tmp_path: Path) -> None:
     with (
         running_redis(tmp_path / "one") as one,
         running_redis(tmp_path / "two") as two,
@@ -209,7 +211,7 @@ async def test_a_client_leaves_a_replica(tmp_path: Path) -> None:
         assert two.command("GET", "a") == b"$1\r\nc\r\n"
 
 
-@pytest.mark.deep(stands_in="test_a_client_leaves_a_replica")
+@pytest.mark.deep(stands_in="test_a_client_reconnects_when_its_server_becomes_a_replica")
 def test_a_redis_that_became_a_replica_is_left_for_its_primary(tmp_path: Path) -> None:
     """As behind a name that leads to another server after a failover."""
     with (

@@ -28,7 +28,7 @@ def test_a_challenge_is_answered_with_the_store_s_revision(shared_reader: Reader
     assert reader.answered(reader.ask()).revision == revision + 1
 
 
-def test_challenges_that_come_together_share_a_heartbeat(shared_reader: Reader) -> None:
+def test_concurrent_challenges_share_a_heartbeat(shared_reader: Reader) -> None:
     reader = shared_reader
     reader.answered(reader.ask())
     before = len(reader.beats())
@@ -45,7 +45,7 @@ def test_challenges_that_come_together_share_a_heartbeat(shared_reader: Reader) 
     assert len(reader.beats()) - before < 15
 
 
-@pytest.mark.deep(stands_in="test_challenges_that_come_together_share_a_heartbeat")
+@pytest.mark.deep(stands_in="test_concurrent_challenges_share_a_heartbeat")
 def test_the_challenges_of_a_large_fleet_share_few_heartbeats(shared_reader: Reader) -> None:
     reader = shared_reader
     reader.answered(reader.ask())
@@ -220,7 +220,7 @@ def test_a_field_that_a_sidecar_reports_missing_is_restored(shared_reader: Reade
     assert reader.changes() == pushed, "no revision moved"
 
 
-def test_a_field_that_should_not_be_there_is_removed(shared_reader: Reader) -> None:
+def test_a_superfluous_field_is_removed(shared_reader: Reader) -> None:
     reader = shared_reader
     reader.follows()
     reader.redis.hset(set_key("default"), mapping={"d/agent/ghost": "{}", "n/00.00": "[]"})

@@ -68,7 +68,7 @@ def test_a_push_waits_for_no_heartbeat(shared_reader: Reader) -> None:
         until("a change is published", lambda seen=before: last() != seen)  # type: ignore[misc]
 
 
-def test_nothing_is_pushed_where_nothing_changed(shared_reader: Reader) -> None:
+def test_nothing_is_pushed_without_a_change(shared_reader: Reader) -> None:
     reader, publishing = shared_reader, shared_reader.api
     reader.follows()
     pushed = reader.changes()
@@ -83,7 +83,7 @@ def test_nothing_is_pushed_where_nothing_changed(shared_reader: Reader) -> None:
     reader.follows()
 
 
-@pytest.mark.deep(stands_in="test_nothing_is_pushed_where_nothing_changed")
+@pytest.mark.deep(stands_in="test_nothing_is_pushed_without_a_change")
 def test_a_set_survives_a_restart_of_the_service_untouched(
     publishing: ControlApi, reader: Reader
 ) -> None:

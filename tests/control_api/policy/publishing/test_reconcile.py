@@ -91,7 +91,7 @@ def test_a_head_that_is_not_ours_is_replaced(shared_reader: Reader, head: bytes)
     assert reader.is_the_store_s()
 
 
-def test_a_replayed_older_set_is_updated(shared_reader: Reader) -> None:
+def test_a_replayed_older_set_is_brought_up_to_date(shared_reader: Reader) -> None:
     reader = shared_reader
     key = reader.api.admin("POST", "/v1/keys", {"name": "short", "scope": "read"})
     reader.follows()
@@ -109,7 +109,7 @@ def test_a_replayed_older_set_is_updated(shared_reader: Reader) -> None:
     assert newest.since == reader.opened(old[b"head"]).revision
 
 
-def test_an_older_head_with_newer_nodes_does_not_say_what_changed(shared_reader: Reader) -> None:
+def test_an_older_head_with_newer_nodes_does_not_name_what_changed(shared_reader: Reader) -> None:
     """Nodes that its root does not lead to tell nothing of what there was."""
     reader = shared_reader
     reader.follows()
@@ -122,7 +122,7 @@ def test_an_older_head_with_newer_nodes_does_not_say_what_changed(shared_reader:
     assert reader.changes()[-1].names is None
 
 
-def test_only_what_differs_is_written(shared_reader: Reader) -> None:
+def test_only_differing_fields_are_written(shared_reader: Reader) -> None:
     reader = shared_reader
     for _ in range(10):
         reader.api.admin("POST", "/v1/agents", {"agent_role": "support"})

@@ -68,7 +68,7 @@ async def write(each: Replica, seed: int, times: int) -> None:
             await asyncio.sleep(chance.random() / 100)
 
 
-async def test_two_that_write_at_once_agree_on_the_set_and_mend_it(
+async def test_two_replicas_that_write_at_once_agree_on_the_set_and_repair_it(
     pair: tuple[Replica, Replica], client: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(redis_sets, "PIECE_FIELDS", 8)  # so that a rebuild is written in pieces
@@ -115,8 +115,8 @@ async def test_two_that_write_at_once_agree_on_the_set_and_mend_it(
     await pair[0].settles(client)
 
 
-@pytest.mark.deep(stands_in="test_two_that_write_at_once_agree_on_the_set_and_mend_it")
-async def test_two_that_publish_at_once_leave_the_store_s_set_and_no_gap(
+@pytest.mark.deep(stands_in="test_two_replicas_that_write_at_once_agree_on_the_set_and_repair_it")
+async def test_two_replicas_that_publish_at_once_leave_the_store_s_set_without_a_gap(
     pair: tuple[Replica, Replica], client: Any
 ) -> None:
     await asyncio.gather(*(write(each, seed, 25) for seed, each in enumerate(pair * 3)))
@@ -129,7 +129,7 @@ async def test_two_that_publish_at_once_leave_the_store_s_set_and_no_gap(
     assert sum(each.count("failed") for each in pair) == 0
 
 
-@pytest.mark.deep(stands_in="test_two_that_write_at_once_agree_on_the_set_and_mend_it")
+@pytest.mark.deep(stands_in="test_two_replicas_that_write_at_once_agree_on_the_set_and_repair_it")
 async def test_the_heads_name_every_changed_document(
     pair: tuple[Replica, Replica], client: Any
 ) -> None:
@@ -166,8 +166,8 @@ async def test_the_heads_name_every_changed_document(
     assert {name: body for name, body in held.items() if body is not None} == there
 
 
-@pytest.mark.deep(stands_in="test_two_that_write_at_once_agree_on_the_set_and_mend_it")
-async def test_two_under_a_redis_that_loses_things_meanwhile(
+@pytest.mark.deep(stands_in="test_two_replicas_that_write_at_once_agree_on_the_set_and_repair_it")
+async def test_two_replicas_publish_through_a_redis_that_loses_fields_meanwhile(
     pair: tuple[Replica, Replica], client: Any
 ) -> None:
     chance = random.Random(7)

@@ -81,7 +81,7 @@ def test_a_revocation_is_never_undone(shared_reader: Reader) -> None:
     until("the session is revoked", lambda: state(reader, "ended-1") == "revoked")
 
 
-def test_claims_that_come_together_all_arrive(shared_reader: Reader) -> None:
+def test_concurrent_claims_all_arrive(shared_reader: Reader) -> None:
     names = [f"together-{number}" for number in range(16)]
     with ThreadPoolExecutor(16) as pool:
         list(pool.map(lambda name: claim(shared_reader.api, name), names))
@@ -91,7 +91,7 @@ def test_claims_that_come_together_all_arrive(shared_reader: Reader) -> None:
     )
 
 
-@pytest.mark.deep(stands_in="test_claims_that_come_together_all_arrive")
+@pytest.mark.deep(stands_in="test_concurrent_claims_all_arrive")
 def test_many_claims_at_once_all_arrive(publishing: ControlApi, reader: Reader) -> None:
     names = [f"s-{number}" for number in range(200)]
     with ThreadPoolExecutor(16) as pool:
@@ -139,9 +139,11 @@ async def test_sessions_wait_for_redis_in_their_order(tmp_path: Path) -> None:
 
 
 @pytest.mark.deep(
-    stands_in="tests/control_api/policy/publishing/test_faults.py::test_the_service_starts_without_its_redis_and_fills_it_when_it_comes"
+    stands_in="tests/control_api/policy/publishing/test_faults.py::test_the_service_starts_without_redis_and_fills_it_once_it_is_reachable"
 )
-def test_sessions_that_redis_missed_are_written_when_it_is_back(shared_reader: Reader) -> None:
+def test_sessions_that_redis_missed_are_written_when_it_is_reachable_again(
+    shared_reader: Reader,
+) -> None:
     reader, publishing = shared_reader, shared_reader.api
     reader.follows()
     reader.server.stop()

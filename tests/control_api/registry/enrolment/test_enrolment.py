@@ -204,7 +204,7 @@ def test_an_enrolled_key_is_no_ordinary_key(cluster: ControlApi) -> None:
 @pytest.mark.deep(
     stands_in="tests/control_api/registry/enrolment/test_kill_switch.py::test_a_change_of_anything_else_keeps_the_keys_for_their_hour"
 )
-def test_a_key_dies_after_an_hour(either_cluster: ControlApi) -> None:
+def test_a_key_expires_after_an_hour(either_cluster: ControlApi) -> None:
     api = either_cluster
     register(api)
     key = enrolled(api)["sidecar_key"]
@@ -231,7 +231,7 @@ def test_at_most_a_hundred_agents_wait_in_a_tenant(cluster: ControlApi) -> None:
 @pytest.mark.deep(
     stands_in="tests/control_api/registry/enrolment/test_hostile_tokens.py::test_a_refusal_of_a_known_issuer_is_in_its_own_tenants_log"
 )
-def test_a_deactivated_tenant_enrols_none_and_a_frozen_one_does(
+def test_pods_of_a_deactivated_tenant_are_refused_and_of_a_frozen_one_enrolled(
     tmp_path: Path, key_server: KeySetServer
 ) -> None:
     with running_control_api(tmp_path) as first:

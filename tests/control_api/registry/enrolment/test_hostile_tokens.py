@@ -62,7 +62,7 @@ def test_every_hostile_token_gets_nothing_and_is_recorded(
     assert enrolled(cluster)["status"] == "approved"
 
 
-def test_a_flood_is_recorded_with_the_number_of_what_was_left_out(
+def test_a_flood_of_refusals_is_recorded_with_the_number_left_out(
     shared_cluster: ControlApi,
 ) -> None:
     cluster = shared_cluster

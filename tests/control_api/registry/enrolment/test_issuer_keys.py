@@ -76,7 +76,7 @@ async def test_the_last_good_set_stays_in_use(body: bytes | Exception) -> None:
     assert world.outcomes[1:] == [KeySetFetch.failed] * (world.fetches - 1)
 
 
-async def test_without_any_set_the_pod_is_asked_to_come_back() -> None:
+async def test_a_pod_is_refused_for_a_while_if_no_key_set_can_be_fetched() -> None:
     world = IssuerSetup()
     world.body = FetchFailed("away")
     for _ in range(50):
@@ -87,7 +87,9 @@ async def test_without_any_set_the_pod_is_asked_to_come_back() -> None:
     assert await world.keys.find(RSA_KID) is not None
 
 
-async def test_a_key_that_left_the_set_stops_verifying(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_key_removed_from_the_set_no_longer_verifies(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("control_api.registry.enrolment.enrolment.REFRESH_SECONDS", 0.01)
     world = IssuerSetup()
     assert await world.keys.find(RSA_KID) is not None
@@ -153,7 +155,7 @@ def test_the_setting_lists_several_clusters(tmp_path: Path) -> None:
     assert parse_issuers("") == ()
 
 
-def test_every_complaint_about_the_setting_comes_at_once(tmp_path: Path) -> None:
+def test_every_fault_of_the_setting_is_reported_at_once(tmp_path: Path) -> None:
     (tmp_path / "no.pem").write_text("no certificate")
     with pytest.raises(IssuerFaults) as refused:
         parse_issuers(

@@ -24,9 +24,9 @@ from tests.support.waiting import until
 STATUS = "/v1/agents/agt_loans/status"
 
 
-@pytest.mark.deep(stands_in="test_a_sidecar_that_waits_is_sent_away_at_once_and_its_key_stays_dead")
+@pytest.mark.deep(stands_in="test_a_waiting_sidecar_is_refused_at_once_when_its_agent_is_suspended")
 @pytest.mark.parametrize("status", ["suspended", "deprecated"])
-def test_the_keys_die_with_the_status_of_their_agent(
+def test_the_keys_are_refused_once_their_agent_s_status_forbids_it(
     shared_cluster: ControlApi, status: str
 ) -> None:
     api, text = shared_cluster, pod_token(status)
@@ -43,8 +43,10 @@ def test_the_keys_die_with_the_status_of_their_agent(
     assert entry["detail"]["workload"] == workload(status)
 
 
-@pytest.mark.deep(stands_in="test_a_sidecar_that_waits_is_sent_away_at_once_and_its_key_stays_dead")
-def test_a_key_from_before_a_suspension_never_comes_back(either_cluster: ControlApi) -> None:
+@pytest.mark.deep(stands_in="test_a_waiting_sidecar_is_refused_at_once_when_its_agent_is_suspended")
+def test_a_key_from_before_a_suspension_never_becomes_valid_again(
+    either_cluster: ControlApi,
+) -> None:
     api = either_cluster
     register(api)
     before = enrolled(api)
@@ -57,7 +59,9 @@ def test_a_key_from_before_a_suspension_never_comes_back(either_cluster: Control
 
 
 @pytest.mark.parametrize("other", [False, True])
-def test_the_keys_die_with_their_workload(shared_cluster: ControlApi, other: bool) -> None:
+def test_the_keys_are_refused_once_their_workload_changes(
+    shared_cluster: ControlApi, other: bool
+) -> None:
     api, account = shared_cluster, f"moved-{other}".lower()
     agent_id = register_account(api, account)
     key = enrolled(api, pod_token(account))["sidecar_key"]
@@ -81,7 +85,7 @@ def test_a_change_of_anything_else_keeps_the_keys_for_their_hour(cluster: Contro
     assert cluster.admin("GET", "/v1/keys?enrolled=true") == []
 
 
-def test_a_sidecar_that_waits_is_sent_away_at_once_and_its_key_stays_dead(
+def test_a_waiting_sidecar_is_refused_at_once_when_its_agent_is_suspended(
     shared_cluster: ControlApi,
 ) -> None:
     cluster, text = shared_cluster, pod_token("waits")

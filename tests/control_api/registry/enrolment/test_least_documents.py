@@ -120,16 +120,16 @@ def an_enrolled_sidecar_is_given_its_agents_documents_and_the_tenants(api: Contr
     }
 
 
-def test_an_enrolled_sidecar_is_given_its_agents_documents_and_the_tenants(
+def test_an_enrolled_sidecar_gets_the_documents_of_its_agent_and_tenant_only(
     cluster: ControlApi,
 ) -> None:
     an_enrolled_sidecar_is_given_its_agents_documents_and_the_tenants(cluster)
 
 
 @pytest.mark.deep(
-    stands_in="test_an_enrolled_sidecar_is_given_its_agents_documents_and_the_tenants"
+    stands_in="test_an_enrolled_sidecar_gets_the_documents_of_its_agent_and_tenant_only"
 )
-def test_each_database_gives_an_agents_documents_and_the_tenants(
+def test_either_database_gives_the_documents_of_its_agent_and_tenant_only(
     either_cluster: ControlApi,
 ) -> None:
     an_enrolled_sidecar_is_given_its_agents_documents_and_the_tenants(either_cluster)
@@ -156,14 +156,14 @@ def changes_of_others_are_not_told_and_the_revision_moves_on(api: ControlApi) ->
     assert following.poll()["documents"] == []
 
 
-def test_changes_of_others_are_not_told_and_the_revision_moves_on(
+def test_changes_of_others_are_not_sent_but_the_revision_advances(
     cluster: ControlApi,
 ) -> None:
     changes_of_others_are_not_told_and_the_revision_moves_on(cluster)
 
 
-@pytest.mark.deep(stands_in="test_changes_of_others_are_not_told_and_the_revision_moves_on")
-def test_no_database_tells_of_changes_of_others(
+@pytest.mark.deep(stands_in="test_changes_of_others_are_not_sent_but_the_revision_advances")
+def test_either_database_sends_no_changes_of_others(
     either_cluster: ControlApi,
 ) -> None:
     changes_of_others_are_not_told_and_the_revision_moves_on(either_cluster)
@@ -187,7 +187,7 @@ def test_own_changes_arrive_one_by_one(cluster: ControlApi) -> None:
     assert "session/s-own" in following.bodies
 
 
-def test_roles_are_given_and_taken_with_the_agents(cluster: ControlApi) -> None:
+def test_roles_are_added_and_removed_with_their_agents(cluster: ControlApi) -> None:
     world(cluster)
     following = Following(cluster, enrolled(cluster)["sidecar_key"])
     following.poll()
@@ -202,7 +202,7 @@ def test_roles_are_given_and_taken_with_the_agents(cluster: ControlApi) -> None:
     assert "role/payroll" not in following.bodies
 
 
-def test_candidates_are_given_as_their_roles_are(cluster: ControlApi) -> None:
+def test_documents_of_candidates_are_sent_with_their_roles(cluster: ControlApi) -> None:
     world(cluster)
     following = Following(cluster, enrolled(cluster)["sidecar_key"])
     following.poll()
@@ -217,7 +217,7 @@ def test_candidates_are_given_as_their_roles_are(cluster: ControlApi) -> None:
 
 
 @pytest.mark.parametrize("former", [None, "agt_loans"])
-def test_a_key_that_is_bound_to_another_agent_is_taken_away(
+def test_a_key_that_is_bound_to_another_agent_is_removed(
     cluster: ControlApi, former: str | None
 ) -> None:
     world(cluster)
@@ -233,7 +233,7 @@ def test_a_key_that_is_bound_to_another_agent_is_taken_away(
     assert name in following.bodies
 
 
-def test_a_key_that_was_never_its_own_is_not_named_when_it_is_bound_anew(
+def test_a_key_of_another_agent_is_not_named_when_it_is_bound_anew(
     cluster: ControlApi,
 ) -> None:
     world(cluster)
@@ -273,14 +273,14 @@ def more_changes_than_a_page_holds_come_as_the_whole(api: ControlApi) -> None:
     assert not any(name.startswith(("candidate/", "role/r")) for name in following.named)
 
 
-def test_more_changes_than_a_page_holds_come_as_the_whole(
+def test_more_changes_than_a_page_holds_are_sent_as_a_whole_set(
     cluster: ControlApi,
 ) -> None:
     more_changes_than_a_page_holds_come_as_the_whole(cluster)
 
 
-@pytest.mark.deep(stands_in="test_more_changes_than_a_page_holds_come_as_the_whole")
-def test_each_database_gives_more_changes_than_a_page_holds_as_the_whole(
+@pytest.mark.deep(stands_in="test_more_changes_than_a_page_holds_are_sent_as_a_whole_set")
+def test_either_database_sends_more_changes_than_a_page_holds_as_a_whole_set(
     either_cluster: ControlApi,
 ) -> None:
     more_changes_than_a_page_holds_come_as_the_whole(either_cluster)

@@ -33,7 +33,7 @@ def test_a_pod_is_known_by_its_token() -> None:
     assert (pod.name, pod.uid, pod.node) == ("loans-0", "loans-0-lending", "node-1")
 
 
-def test_a_p256_key_signs_as_well() -> None:
+def test_a_token_signed_with_an_elliptic_key_is_accepted() -> None:
     assert pod_of(token(None, {"alg": "ES256", "kid": EC_KID, "typ": "JWT"}, es256))
 
 
@@ -62,7 +62,7 @@ def test_a_hostile_token_is_refused(name: str, make: Callable[[], str], reason: 
 
 
 @pytest.mark.parametrize("step", [-3600, -31, 631, 7200, 86400])
-def test_a_clock_that_was_set_accepts_no_token_outside_its_time(step: int) -> None:
+def test_a_token_is_refused_outside_its_time_by_a_stepped_clock_too(step: int) -> None:
     with pytest.raises(TokenRefused) as refused:
         pod_of(token(claims(iat=GOOD_NOW, nbf=GOOD_NOW, exp=GOOD_NOW + 600)), GOOD_NOW + step)
     assert refused.value.reason == ("early" if step < 0 else "expired")
@@ -113,5 +113,5 @@ def test_an_unusable_key_set_is_refused(raw: bytes) -> None:
         parse_key_set(raw)
 
 
-def test_a_damaged_key_does_not_take_the_others_with_it() -> None:
+def test_a_damaged_key_does_not_affect_the_others() -> None:
     assert parse_key_set(key_set({**rsa_jwk(kid="bad"), "n": "x"}, ec_jwk())).keys() == {EC_KID}
