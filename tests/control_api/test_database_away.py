@@ -191,9 +191,11 @@ def test_migrate_names_the_owner_s_setting_where_that_is_used(process: Any) -> N
 
 
 @pytest.mark.deep(
-    stands_in="test_a_start_tries_until_the_database_is_there_or_the_stop_and_says_why_once"
+    stands_in="test_a_start_retries_until_the_database_is_there_or_a_stop_and_logs_once"
 )
-def test_a_start_waits_for_the_database_and_says_why_once(process: Any, postgres_url: str) -> None:
+def test_a_start_waits_for_the_database_and_logs_the_cause_once(
+    process: Any, postgres_url: str
+) -> None:
     url = serving(postgres_url)
     asyncio.run(migrate(postgres_url, url))
     host, port = re.search(r"@([^:/]+):(\d+)/", url).groups()  # type: ignore[union-attr]
@@ -211,14 +213,14 @@ def test_a_start_waits_for_the_database_and_says_why_once(process: Any, postgres
     assert service.said().count("connection refused") == 1
 
 
-def test_a_start_gives_up_after_its_seconds(process: Any) -> None:
+def test_a_start_gives_up_after_its_limit(process: Any) -> None:
     service = process(SLUICE_DATABASE_URL=REFUSED, SLUICE_START_SECONDS="1")
     last_words(service, "SLUICE_DATABASE_URL")
     assert service.said().count("trying again") == 1
 
 
 @pytest.mark.deep(
-    stands_in="test_a_start_tries_until_the_database_is_there_or_the_stop_and_says_why_once"
+    stands_in="test_a_start_retries_until_the_database_is_there_or_a_stop_and_logs_once"
 )
 @pytest.mark.parametrize("workers", ["1", "3"])
 def test_a_signal_ends_the_waiting(process: Any, workers: str) -> None:
@@ -229,7 +231,7 @@ def test_a_signal_ends_the_waiting(process: Any, workers: str) -> None:
     assert "Traceback" not in service.said()
 
 
-async def test_a_database_that_is_away_is_tried_again_until_it_is_there_or_the_stop(
+async def test_an_unreachable_database_is_tried_until_it_is_there_or_the_stop(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("control_api.store.opening.FIRST_PAUSE", 0.001)
@@ -253,7 +255,7 @@ async def test_a_database_that_is_away_is_tried_again_until_it_is_there_or_the_s
     assert await open_with_retry(stopped, "SETTING", 30, clock.monotonic, stop) is None
 
 
-async def test_a_start_tries_until_the_database_is_there_or_the_stop_and_says_why_once(
+async def test_a_start_retries_until_the_database_is_there_or_a_stop_and_logs_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("control_api.store.opening.FIRST_PAUSE", 0.001)
@@ -318,7 +320,7 @@ def test_a_command_that_is_interrupted_shows_no_trace(process: Any) -> None:
 @pytest.mark.deep(
     stands_in="tests/control_api/test_workers.py::test_a_worker_that_can_not_start_ends_the_service_with_its_code"
 )
-def test_several_workers_report_it_once_and_end(process: Any) -> None:
+def test_several_workers_report_an_unreachable_database_once_and_end(process: Any) -> None:
     service = process(SLUICE_DATABASE_URL=REFUSED, SLUICE_WORKERS="3", SLUICE_START_SECONDS="0")
     last_words(service, "SLUICE_DATABASE_URL")
     assert service.said().count("connection refused") == 1
@@ -372,9 +374,9 @@ def test_a_full_or_read_only_disk_is_reported(tmp_path: Path, mount: str) -> Non
 
 
 @pytest.mark.deep(
-    stands_in="tests/control_api/edge/test_server_faults.py::test_each_cause_is_told_once_a_minute_and_so_is_its_end"
+    stands_in="tests/control_api/edge/test_server_faults.py::test_each_cause_is_logged_once_a_minute_and_so_is_its_end"
 )
-def test_a_database_that_restarts_costs_a_line_for_each_cause_and_its_end(
+def test_a_restart_of_the_database_logs_a_line_for_each_cause_and_its_end(
     tmp_path: Path, process: Any
 ) -> None:
     with tempfile.TemporaryDirectory(prefix="sluice-restart-") as made:

@@ -49,7 +49,7 @@ def test_the_service_purges_old_sessions_and_old_events_by_itself(
         assert api.verified()["anchor"] == api.admin("GET", "/v1/audit/retention")["anchor"]
 
 
-def test_the_command_purges_old_data_and_exits_by_what_became_of_it(
+def test_the_command_purges_old_data_and_exits_by_its_result(
     command: Command, tmp_path: Path
 ) -> None:
     """Beside a service that was first started ten days ago: the command has the real clock."""

@@ -66,7 +66,7 @@ def test_the_table_of_settings_is_complete() -> None:
     assert listed == [*names(), "SLUICE_MIGRATE_DATABASE_URL"]
 
 
-def test_each_type_of_alert_rule_is_in_both_tables_and_has_its_words_in_the_console() -> None:
+def test_each_type_of_alert_rule_is_in_both_tables_and_described_in_the_console() -> None:
     types = {*get_args(RuleType)}
     for page, heading in (("alerts/README.md", "Choose a rule"), ("CONTRACT.md", "Alerts")):
         rows = table(heading, (PACKAGE / page).read_text())
@@ -128,7 +128,7 @@ def test_every_file_and_folder_is_in_the_table() -> None:
     assert listed == found
 
 
-def test_an_operation_is_one_function_that_says_what_it_does() -> None:
+def test_an_operation_belongs_to_an_operations_module_and_has_a_summary() -> None:
     for route in ROUTES:
         assert route.summary.endswith("."), route.name
         module = route.operation.__module__

@@ -51,7 +51,7 @@ curl() {
 """
 
 
-def test_each_command_asks_for_an_operation_with_its_fields(tmp_path: Path) -> None:
+def test_each_command_calls_an_operation_with_its_fields(tmp_path: Path) -> None:
     """Without a service: a path and its method, and the members of the query and the body."""
     answer = {f"{name}_id": "x" for name in PICKED} | {"version": "1-1"}
     script = RECORDS.replace("$ASKED_FOR", "$ASKED_FOR") + commands()
@@ -78,7 +78,7 @@ def test_each_command_asks_for_an_operation_with_its_fields(tmp_path: Path) -> N
     assert shown == GUARDED
 
 
-@pytest.mark.deep(stands_in="test_each_command_asks_for_an_operation_with_its_fields")
+@pytest.mark.deep(stands_in="test_each_command_calls_an_operation_with_its_fields")
 def test_each_command_is_answered_and_each_operation_is_shown(
     fresh: ControlApi, tmp_path: Path, real: str
 ) -> None:
@@ -164,7 +164,7 @@ def test_the_issuers_of_the_readme_are_a_setting_that_is_read(tmp_path: Path) ->
     assert [each.tenant_id for each in found.enrol_issuers] == ["default", "ten_acme"]
 
 
-@pytest.mark.deep(stands_in="test_each_command_asks_for_an_operation_with_its_fields")
+@pytest.mark.deep(stands_in="test_each_command_calls_an_operation_with_its_fields")
 def test_the_readme_s_first_commands_serve_and_decide(tmp_path: Path) -> None:
     if shutil.which("curl") is None:
         pytest.skip("needs curl")

@@ -63,7 +63,7 @@ def command(api: ControlApi, *arguments: str) -> subprocess.CompletedProcess[str
     return fork_server.run(given, {**os.environ, **api.environ})
 
 
-def test_settings_are_shown_in_words_and_changed_one_by_one(tenant: ControlApi) -> None:
+def test_retention_is_shown_in_words_and_its_settings_change_one_by_one(tenant: ControlApi) -> None:
     shown = tenant.admin("GET", "/v1/settings/retention")
     assert (shown["retention_days"], shown["session_retention_days"]) == (365, 90)
     assert "365 days" in shown["audit_policy"]
@@ -86,7 +86,7 @@ def test_settings_out_of_bounds_are_refused(api: ControlApi, body: object) -> No
     assert api.call("PUT", "/v1/settings/retention", body).status == 422
 
 
-def test_only_an_admin_changes_them(api: ControlApi) -> None:
+def test_only_an_admin_changes_the_retention(api: ControlApi) -> None:
     key = api.new_key("read")
     body = {"retention_days": 1}
     assert api.call("PUT", "/v1/settings/retention", body, key=key).status == 403
@@ -263,7 +263,7 @@ def test_the_command_purges_a_tenant_and_shows_the_anchor(
 
 
 @pytest.mark.deep(
-    stands_in="tests/control_api/test_purges.py::test_the_command_purges_old_data_and_exits_by_what_became_of_it"
+    stands_in="tests/control_api/test_purges.py::test_the_command_purges_old_data_and_exits_by_its_result"
 )
 def test_the_command_purges_beside_a_running_service(either: ControlApi) -> None:
     """By the real clock: nothing is old enough; the command says so, and all goes on."""
@@ -291,7 +291,7 @@ def long_ago(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Control
 
 
 @pytest.mark.deep(
-    stands_in="tests/control_api/test_purges.py::test_the_command_purges_old_data_and_exits_by_what_became_of_it"
+    stands_in="tests/control_api/test_purges.py::test_the_command_purges_old_data_and_exits_by_its_result"
 )
 def test_the_command_purges_old_data_and_shows_the_anchor(long_ago: ControlApi) -> None:
     for _ in range(30):
@@ -310,7 +310,7 @@ def test_the_command_purges_old_data_and_shows_the_anchor(long_ago: ControlApi) 
 
 
 @pytest.mark.deep(
-    stands_in="tests/control_api/test_purges.py::test_the_command_purges_old_data_and_exits_by_what_became_of_it"
+    stands_in="tests/control_api/test_purges.py::test_the_command_purges_old_data_and_exits_by_its_result"
 )
 def test_the_command_exits_with_2_for_an_unknown_tenant_and_1_for_a_failure(
     fresh: ControlApi,

@@ -39,7 +39,7 @@ from tests.support.waiting import until
 __all__ = ["command", "process"]  # fixtures
 
 
-def test_first_keys_are_shown_on_a_terminal_and_elsewhere_only_where_they_are(
+def test_first_keys_are_shown_on_a_terminal_and_elsewhere_only_their_file(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     keys, file = FirstKeys("default", "slc_admin", "slc_super"), tmp_path / "data" / "first.json"
@@ -59,7 +59,7 @@ def test_first_keys_are_shown_on_a_terminal_and_elsewhere_only_where_they_are(
     assert [each.stat().st_mode & 0o777 for each in (file.parent, file)] == [0o700, 0o600]
 
 
-async def test_a_first_start_s_keys_are_in_private_files_and_shown_on_a_terminal_alone(
+async def test_first_keys_are_in_private_files_and_shown_on_a_terminal_alone(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for terminal in (False, True):
@@ -148,7 +148,9 @@ def test_a_taken_port_is_named_with_its_setting(command: Command, setting: str) 
     assert f"{setting}: can't listen on `{address}`" in said
 
 
-def test_a_bug_is_no_drained_stop(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bug_does_not_count_as_a_drained_stop(
+    command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It leaves `main`, so that the process ends with 1 and a trace."""
 
     async def follow(_: TenantCache) -> None:
@@ -160,7 +162,9 @@ def test_a_bug_is_no_drained_stop(command: Command, monkeypatch: pytest.MonkeyPa
     assert caught.group_contains(RuntimeError, match="the loop died")
 
 
-def test_a_store_that_was_changed_ends_the_start_with_1(command: Command, tmp_path: Path) -> None:
+def test_a_changed_store_stops_the_start_with_exit_code_one(
+    command: Command, tmp_path: Path
+) -> None:
     asyncio.run(started_once(ControlApi(tmp_path)))
     last = "(SELECT max(seq) FROM log_entries)"
     changes = {
@@ -213,9 +217,7 @@ async def test_a_loop_that_dies_ends_the_service(
     assert caught.group_contains(RuntimeError, match="the loop died")
 
 
-@pytest.mark.deep(
-    stands_in="test_a_first_start_s_keys_are_in_private_files_and_shown_on_a_terminal_alone"
-)
+@pytest.mark.deep(stands_in="test_first_keys_are_in_private_files_and_shown_on_a_terminal_alone")
 def test_a_first_start_keeps_its_keys_in_a_private_file_and_out_of_a_log(process: Any) -> None:
     first = process()
     port = first.ready()
@@ -239,9 +241,7 @@ def test_a_first_start_keeps_its_keys_in_a_private_file_and_out_of_a_log(process
     assert again.first_keys() == keys
 
 
-@pytest.mark.deep(
-    stands_in="test_a_first_start_s_keys_are_in_private_files_and_shown_on_a_terminal_alone"
-)
+@pytest.mark.deep(stands_in="test_first_keys_are_in_private_files_and_shown_on_a_terminal_alone")
 def test_a_first_start_on_a_terminal_shows_its_keys(tmp_path: Path) -> None:
     ours, theirs = pty.openpty()
     output = open(theirs, "w")  # noqa: SIM115  # the child's, closed below
@@ -262,7 +262,7 @@ def test_a_first_start_on_a_terminal_shows_its_keys(tmp_path: Path) -> None:
 
 @pytest.mark.deep(stands_in="test_either_signal_ends_the_service_once_it_has_answered")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_drains_what_is_under_way_and_exits_0(process: Any, number: int) -> None:
+def test_a_signal_answers_open_requests_and_exits_with_success(process: Any, number: int) -> None:
     """Clients that never stop asking: each gets whole answers until the connection is closed."""
     service = process()
     port = service.ready()
@@ -335,7 +335,7 @@ def test_an_unknown_argument_exits_2(process: Any) -> None:
     assert "usage" in service.said()
 
 
-def test_migrate_says_from_which_revision_to_which(command: Command, tmp_path: Path) -> None:
+def test_migrate_prints_the_revisions_before_and_after(command: Command, tmp_path: Path) -> None:
     url = {"SLUICE_DATABASE_URL": f"sqlite+aiosqlite:///{tmp_path}/a.db"}
     code, said = command("migrate", **url)
     assert (code, said) == (0, f"the database had no schema, and has `{head()}` now\n")
@@ -412,7 +412,7 @@ def answered(url: str, statement: str) -> object:
     return asyncio.run(run())
 
 
-@pytest.mark.deep(stands_in="test_a_store_that_was_changed_ends_the_start_with_1")
+@pytest.mark.deep(stands_in="test_a_changed_store_stops_the_start_with_exit_code_one")
 def test_a_store_that_can_t_be_used_exits_1_without_a_traceback(process: Any) -> None:
     service = process()
     service.ready()
@@ -444,7 +444,7 @@ def test_a_secret_that_others_can_read_is_refused(process: Any) -> None:
     assert path.read_text() == "nonsense"
 
 
-@pytest.mark.deep(stands_in="test_a_store_that_was_changed_ends_the_start_with_1")
+@pytest.mark.deep(stands_in="test_a_changed_store_stops_the_start_with_exit_code_one")
 def test_a_log_that_was_changed_stops_the_start(process: Any) -> None:
     service = process()
     service.ready()
@@ -456,7 +456,7 @@ def test_a_log_that_was_changed_stops_the_start(process: Any) -> None:
     assert again.ended() == 1
 
 
-@pytest.mark.deep(stands_in="test_a_bug_is_no_drained_stop")
+@pytest.mark.deep(stands_in="test_a_bug_does_not_count_as_a_drained_stop")
 def test_a_loop_that_dies_ends_the_process_with_1(tmp_path: Path) -> None:
     code = (
         "import asyncio, sys\n"

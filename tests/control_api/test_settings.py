@@ -39,7 +39,7 @@ def test_several_workers_need_postgresql() -> None:
     assert found.workers == 4
 
 
-def test_a_pooler_stands_before_postgresql() -> None:
+def test_the_setting_for_a_pooler_needs_postgresql() -> None:
     (told,) = complaints(SLUICE_DATABASE_POOLED="1")
     assert told == "SLUICE_DATABASE_POOLED: needs PostgreSQL in SLUICE_DATABASE_URL"
     found = read(
@@ -48,7 +48,7 @@ def test_a_pooler_stands_before_postgresql() -> None:
     assert found.database.pooled
 
 
-def test_a_provider_is_configured_whole() -> None:
+def test_the_settings_of_a_provider_must_be_complete() -> None:
     whole = {
         "SLUICE_OIDC_ISSUER": "https://id.example.com/realms/staff",
         "SLUICE_OIDC_CLIENT_ID": "sluice",
@@ -138,12 +138,12 @@ def test_an_empty_value_is_an_absent_one() -> None:
         ("SLUICE_REDIS_URL", "redis://user:pass#word@host"),
     ],
 )
-def test_an_unusable_value_is_a_complaint_that_names_it(name: str, value: str) -> None:
+def test_an_unusable_value_is_refused_with_a_message_that_names_it(name: str, value: str) -> None:
     (complaint,) = complaints(**{name: value})
     assert complaint.startswith(f"{name}: ")
 
 
-def test_all_complaints_come_at_once() -> None:
+def test_all_faults_are_reported_at_once() -> None:
     assert len(complaints(SLUICE_LOG_LEVEL="x", SLUICE_CONTROL_LISTEN="x", SLUICE_NOPE="x")) == 3
 
 
@@ -157,7 +157,7 @@ def test_settings_of_sidecars_and_other_commands_are_ignored() -> None:
     )
 
 
-def test_no_complaint_and_no_repr_shows_a_secret() -> None:
+def test_no_message_and_no_repr_shows_a_secret() -> None:
     short = "hunter2-hunter2"
     assert short not in "".join(complaints(SLUICE_SUPERADMIN_KEY=short))
     url = "mysql://u:hunter2@h/d"
@@ -219,7 +219,7 @@ def test_a_secret_in_a_file_is_checked_like_any_other_and_never_shown(tmp_path: 
     assert told == "SLUICE_SUPERADMIN_KEY: must have 32 characters or more"
 
 
-def test_a_secrets_file_that_is_of_no_use_is_a_complaint(tmp_path: Path) -> None:
+def test_an_unusable_file_of_a_secret_is_refused_with_a_message(tmp_path: Path) -> None:
     (told,) = complaints(SLUICE_REDIS_URL_FILE=str(tmp_path / "absent"))
     assert told.startswith("SLUICE_REDIS_URL_FILE: `")
     assert "can't be read" in told

@@ -98,7 +98,7 @@ def logged(caplog: pytest.LogCaptureFixture, level: str) -> list[str]:
     return [each.getMessage() for each in found if each.levelname == level]
 
 
-def test_tls_is_1_2_or_later_and_an_authority_makes_clients_show_a_certificate(
+def test_old_tls_is_refused_and_an_authority_requires_client_certificates(
     files: Files,
 ) -> None:
     for parts, verified in ((PARTS[:2], ssl.CERT_NONE), (PARTS, ssl.CERT_REQUIRED)):
@@ -112,7 +112,7 @@ def test_tls_is_1_2_or_later_and_an_authority_makes_clients_show_a_certificate(
 
 
 @pytest.mark.deep(stands_in="test_a_client_without_a_handshake_blocks_no_other")
-def test_the_port_speaks_tls_1_2_or_later_and_nothing_else(tmp_path: Path, files: Files) -> None:
+def test_the_port_accepts_only_modern_tls(tmp_path: Path, files: Files) -> None:
     with running_control_api(tmp_path, **files.environ()) as api:
         assert shown(api.port)
         older = authority().client()
@@ -303,7 +303,7 @@ def test_a_client_without_a_handshake_blocks_no_other(
         (PARTS, "client_ca", "SLUICE_TLS_CLIENT_CA: contains no certificate"),
     ],
 )
-def test_unusable_settings_are_complaints(
+def test_unusable_settings_are_refused_with_a_message(
     files: Files, parts: tuple[str, ...], broken: str, said: str
 ) -> None:
     if broken:
@@ -313,7 +313,7 @@ def test_unusable_settings_are_complaints(
     assert said in "\n".join(caught.value.complaints)
 
 
-def test_missing_files_are_reported_with_every_other_complaint(files: Files) -> None:
+def test_missing_files_are_reported_with_every_other_fault(files: Files) -> None:
     files.path("key").unlink()
     with pytest.raises(SettingsError) as caught:
         read({**files.environ(), "SLUICE_LOG_LEVEL": "loud"})

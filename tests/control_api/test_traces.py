@@ -138,7 +138,7 @@ def test_no_span_holds_the_user_or_the_query(tmp_path: Path, collector: Collecto
     assert "salaries" not in str(span)
 
 
-def test_a_collector_that_is_away_changes_no_answer(tmp_path: Path, collector: Collector) -> None:
+def test_an_unreachable_collector_changes_no_answer(tmp_path: Path, collector: Collector) -> None:
     away = "http://127.0.0.1:9"
     with running_control_api(
         tmp_path, SLUICE_TRACES_ENDPOINT=away, SLUICE_TRACES_SAMPLE_RATIO="1"
@@ -157,7 +157,7 @@ def test_a_collector_that_is_away_changes_no_answer(tmp_path: Path, collector: C
         ("SLUICE_TRACES_SAMPLE_RATIO", "-0.1"),
     ],
 )
-def test_unusable_settings_are_complaints(name: str, value: str) -> None:
+def test_unusable_settings_of_traces_are_refused_with_a_message(name: str, value: str) -> None:
     with pytest.raises(SettingsError) as caught:
         read({name: value})
     (complaint,) = caught.value.complaints

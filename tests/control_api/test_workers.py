@@ -247,7 +247,7 @@ def test_a_signal_ends_each_worker_and_no_second_supervisor_shares_the_directory
     assert (tmp_path / "data" / "workers").stat().st_mode & 0o777 == 0o700
 
 
-@pytest.mark.deep(stands_in="test_of_several_workers_one_tells_of_the_start")
+@pytest.mark.deep(stands_in="test_only_one_of_several_workers_logs_the_start")
 def test_a_first_start_makes_its_keys_once_and_every_worker_serves(start: Start) -> None:
     service = start()
     port, key = service.ready(), service.first_keys()["admin_key"]
@@ -268,7 +268,7 @@ def test_a_first_start_makes_its_keys_once_and_every_worker_serves(start: Start)
     assert key not in again.said()
 
 
-def test_of_several_workers_one_tells_of_the_start(shared: ControlApiProcess) -> None:
+def test_only_one_of_several_workers_logs_the_start(shared: ControlApiProcess) -> None:
     port, key = shared.ready(), shared.first_keys()["admin_key"]
     until("every worker is shown", lambda: len(by_worker(metrics(port), METRIC_OF_EACH)) == WORKERS)
     said, made = shared.said(), "the keys are in"

@@ -55,7 +55,7 @@ def cloned(stack: Stack) -> Service:
 
 
 @pytest.mark.deep(
-    stands_in="tests/control_api/fleet/test_fleet.py::test_a_run_that_comes_back_after_another_is_a_duplicate"
+    stands_in="tests/control_api/fleet/test_fleet.py::test_a_run_that_reports_again_after_another_is_a_duplicate"
 )
 async def test_a_sidecar_cloned_with_its_spool_is_noticed_and_nothing_is_doubled_or_lost(
     stack: Stack,

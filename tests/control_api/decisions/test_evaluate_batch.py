@@ -37,7 +37,9 @@ def test_a_batch_is_answered_in_order_with_an_event_each(either: ControlApi) -> 
     ("semantics", "decided"),
     [("all", 4), ("stop_on_deny", 3), ("stop_on_allow", 1)],
 )
-def test_a_batch_stops_by_its_semantics(api: ControlApi, semantics: str, decided: int) -> None:
+def test_a_batch_ends_early_only_as_its_semantics_demand(
+    api: ControlApi, semantics: str, decided: int
+) -> None:
     sources = ["handbook", "handbook", "payroll", "handbook"]
     items = [asked(source_id=source) for source in sources]
     before = api.verified()["events"]
@@ -46,7 +48,7 @@ def test_a_batch_stops_by_its_semantics(api: ControlApi, semantics: str, decided
     assert api.verified()["events"] == before + decided
 
 
-def test_a_batch_with_a_fault_is_422_as_a_whole(fresh: ControlApi) -> None:
+def test_a_batch_with_a_fault_is_refused_as_a_whole_with_422(fresh: ControlApi) -> None:
     items: list[Any] = [asked(), asked(agent_role=None), 7, asked(sensitivity_level="x")]
     answer = fresh.call("POST", "/v1/context/evaluate/batch", {"items": items, "semantics": "y"})
     assert answer.status == 422

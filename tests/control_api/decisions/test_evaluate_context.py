@@ -53,7 +53,9 @@ def test_a_failed_check_denies_with_status_200_and_is_recorded(
     assert event["policy_name"] == policy_name
 
 
-def test_a_call_that_fails_before_the_session_records_nothing_of_it(api: ControlApi) -> None:
+def test_a_call_denied_before_the_session_check_records_nothing_of_the_session(
+    api: ControlApi,
+) -> None:
     """Though this process knows the session, and looked it up."""
     owner = api.evaluate(session_id="s-owned")
     refused = api.evaluate(session_id="s-owned", agent_id="agt_unknown")
@@ -69,7 +71,7 @@ def test_a_call_that_fails_before_the_session_records_nothing_of_it(api: Control
 
 
 @pytest.mark.deep(
-    stands_in="tests/control_api/machines/test_agents.py::test_an_agent_lives_as_its_model_does"
+    stands_in="tests/control_api/machines/test_agents.py::test_any_sequence_of_calls_changes_an_agent_as_the_model_predicts"
 )
 def test_an_agent_may_evaluate_from_its_approval_to_its_deprecation(tenant: ControlApi) -> None:
     tenant.admin("POST", "/v1/agents", {"agent_id": "a", "agent_role": "support"})
@@ -131,7 +133,7 @@ def test_evaluations_at_once_leave_a_gapless_and_valid_log(api: ControlApi) -> N
 
 
 @pytest.mark.deep(stands_in="test_evaluations_at_once_leave_a_gapless_and_valid_log")
-def test_64_clients_at_once_leave_a_gapless_and_valid_log(either_tenant: ControlApi) -> None:
+def test_many_concurrent_clients_leave_a_gapless_and_valid_log(either_tenant: ControlApi) -> None:
     key, before = either_tenant.new_key(), either_tenant.verified()["total"]
     each, answered = 20, []
 
@@ -243,7 +245,7 @@ def test_an_explanation_adds_a_member_and_changes_nothing_else(either_tenant: Co
 
 
 @pytest.mark.parametrize("query", ["explain=1", "explain=", "explain=true&explain=true"])
-def test_an_invalid_explain_is_422(api: ControlApi, query: str) -> None:
+def test_an_invalid_explain_parameter_is_refused_with_422(api: ControlApi, query: str) -> None:
     assert api.call("POST", f"/v1/context/evaluate?{query}", asked()).status == 422
 
 

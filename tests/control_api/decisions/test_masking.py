@@ -31,7 +31,9 @@ def shown(api: ControlApi, event_id: str) -> tuple[bool, str, str]:
     return event["pii_masked"], event["user_id"], event["query"]
 
 
-def test_a_tenant_masks_from_the_switch_on_and_finds_by_what_it_kept(api: ControlApi) -> None:
+def test_masking_begins_with_the_switch_and_events_are_found_by_the_stored_value(
+    api: ControlApi,
+) -> None:
     body = {"user_id": USER, "query": "at 10.0.0.7"}
     before = api.evaluate(**body)["event_id"]
     switch(api, True)
@@ -46,7 +48,9 @@ def test_a_tenant_masks_from_the_switch_on_and_finds_by_what_it_kept(api: Contro
     assert found == {before, after}
 
 
-@pytest.mark.deep(stands_in="test_a_tenant_masks_from_the_switch_on_and_finds_by_what_it_kept")
+@pytest.mark.deep(
+    stands_in="test_masking_begins_with_the_switch_and_events_are_found_by_the_stored_value"
+)
 def test_a_tenants_setting_holds_from_the_next_call_on(either: ControlApi) -> None:
     asked = {"user_id": USER, "query": "at 10.0.0.7"}
     before = either.evaluate(**asked)["event_id"]
@@ -60,7 +64,9 @@ def test_a_tenants_setting_holds_from_the_next_call_on(either: ControlApi) -> No
     assert either.verified()["total"] >= 3
 
 
-@pytest.mark.deep(stands_in="test_a_tenant_masks_from_the_switch_on_and_finds_by_what_it_kept")
+@pytest.mark.deep(
+    stands_in="test_masking_begins_with_the_switch_and_events_are_found_by_the_stored_value"
+)
 def test_masked_events_are_found_by_the_masked_value(fresh: ControlApi) -> None:
     switch(fresh, True)
     event_id = fresh.evaluate(user_id=USER)["event_id"]
@@ -75,7 +81,7 @@ def test_the_services_flag_overrides_a_tenants(tmp_path: Path) -> None:
         assert shown(api, event_id) == (True, "[EMAIL]", "x")
 
 
-def test_long_texts_are_masked_as_they_would_be_at_once(api: ControlApi) -> None:
+def test_long_texts_are_masked_as_if_in_one_piece(api: ControlApi) -> None:
     long = f"{USER} {'600 123 456 ' * 100}ü"
     switch(api, True)
     try:

@@ -11,7 +11,7 @@ from tests.support.control_api import ControlApi, running_control_api
 
 
 @pytest.mark.deep(
-    stands_in="tests/control_api/machines/test_sessions.py::test_sessions_live_as_their_model_does"
+    stands_in="tests/control_api/machines/test_sessions.py::test_any_sequence_of_calls_changes_sessions_as_the_model_predicts"
 )
 def test_a_session_belongs_to_the_agent_that_claimed_it(either: ControlApi) -> None:
     either.approved("a")

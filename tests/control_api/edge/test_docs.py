@@ -135,7 +135,7 @@ at("key").value = " slc_key ";
 """
 
 
-def test_a_form_asks_as_it_was_filled_in_and_keeps_no_key() -> None:
+def test_a_form_sends_what_was_filled_in_and_keeps_no_key() -> None:
     """The script's own work, against the little that it needs of a page."""
     script = files("control_api.edge").joinpath("docs.js").read_text()
     command = [str(need("node")), "-e", DOM % script]
@@ -182,7 +182,7 @@ def sending(operation: str, **values: str) -> str:
     return SEND % (json.dumps(operation), json.dumps(values))
 
 
-@pytest.mark.deep(stands_in="test_a_form_asks_as_it_was_filled_in_and_keeps_no_key")
+@pytest.mark.deep(stands_in="test_a_form_sends_what_was_filled_in_and_keeps_no_key")
 async def test_a_reader_searches_and_tries_operations_in_a_browser(
     api: ControlApi, tabs: Tabs
 ) -> None:

@@ -114,7 +114,7 @@ def test_no_response_may_be_cached_or_names_a_version(tenant: Tenant, route: Rou
     assert answer.headers.get_all("X-Content-Type-Options") == ["nosniff"]
 
 
-def test_the_store_s_absence_is_503_with_retry_after(
+def test_an_unreachable_store_is_answered_with_503_and_retry_after(
     tenant: Tenant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def gone(*_: object) -> None:
@@ -238,7 +238,7 @@ def test_another_scheme_beside_a_key_is_ignored(tenant: Tenant) -> None:
     assert tenant.api.call("GET", "/v1/keys", key=tenant.keys["read"], headers=basic).status == 200
 
 
-def test_two_keys_that_differ_are_counted(tenant: Tenant) -> None:
+def test_a_request_with_two_different_keys_is_counted(tenant: Tenant) -> None:
     api = tenant.api
     api.call("GET", "/v1/keys", key=tenant.keys["read"], headers={"Authorization": "Bearer x"})
     shown = api.call("GET", "/metrics", key=None).raw.decode()
@@ -251,7 +251,7 @@ def every(kind: type[SluiceError]) -> Iterator[type[SluiceError]]:
         yield from every(each)
 
 
-def test_every_error_of_the_family_has_a_status_with_a_phrase_and_says_what_it_is() -> None:
+def test_every_error_has_a_status_with_a_phrase_and_a_description() -> None:
     family = list(every(SluiceError))
     assert len(family) > 10
     for kind in family:

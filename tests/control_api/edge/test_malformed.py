@@ -154,7 +154,7 @@ def test_a_compressed_body_is_read(api: ControlApi, raw: bytes, coding: str) -> 
      (ASKED, "br", "expected gzip, deflate or none")],
     ids=["plain", "gzip as deflate", "cut short", "nothing", "two members", "twice", "unknown"],
 )  # fmt: skip
-def test_a_body_that_is_not_encoded_as_it_says_is_refused(
+def test_a_body_in_another_encoding_than_declared_is_refused(
     api: ControlApi, raw: bytes, coding: str, says: str
 ) -> None:
     assert says in refused(packed(api, raw, coding), 400)["message"]

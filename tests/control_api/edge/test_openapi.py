@@ -39,12 +39,12 @@ def operations() -> list[tuple[str, str, dict[str, Any]]]:
     ]
 
 
-def test_it_covers_the_table_and_nothing_more() -> None:
+def test_the_document_describes_exactly_the_routes() -> None:
     described = {(method.upper(), path) for path, method, _ in operations()}
     assert described == {(route.method, route.path) for route in ROUTES}
 
 
-def test_it_has_the_form_of_openapi_3_1() -> None:
+def test_the_document_has_the_form_of_its_specification() -> None:
     assert DOCUMENT["openapi"] == "3.1.0"
     assert {"title", "version"} <= DOCUMENT["info"].keys()
     names = [operation["operationId"] for _, _, operation in operations()]
@@ -86,7 +86,7 @@ def test_every_operation_has_its_errors_and_an_example() -> None:
 
 
 @pytest.mark.parametrize("route", ROUTES, ids=lambda route: route.name)
-def test_examples_are_what_is_declared(route: Any) -> None:
+def test_every_example_has_its_declared_type(route: Any) -> None:
     if route.response_type is not None:
         TypeAdapter(route.response_type).validate_python(example_of(route.response_type))
     if route.body:
@@ -107,13 +107,13 @@ def test_scopes_are_described_and_open_routes_need_no_key() -> None:
 
 
 @pytest.mark.deep(
-    stands_in="test_a_document_that_breaks_the_specification_does_not_pass_and_this_one_does"
+    stands_in="test_the_specification_s_schema_refuses_a_broken_document_and_accepts_ours"
 )
-def test_it_passes_the_specification_s_own_schema() -> None:
+def test_the_document_passes_the_schema_of_its_specification() -> None:
     schemathesis.openapi.from_dict(DOCUMENT).validate()
 
 
-def test_a_document_that_breaks_the_specification_does_not_pass_and_this_one_does() -> None:
+def test_the_specification_s_schema_refuses_a_broken_document_and_accepts_ours() -> None:
     broken = copy.deepcopy(DOCUMENT)
     broken["paths"]["/v1/keys"]["get"]["responses"]["200"].pop("description")
     with pytest.raises(Exception, match="description"):
@@ -173,7 +173,7 @@ def test_every_example_fits_its_schema() -> None:
     Draft202012Validator(whole).validate(examples)
 
 
-def test_links_lead_to_operations_that_take_their_parameters() -> None:
+def test_every_link_names_an_operation_that_takes_its_parameters() -> None:
     names = {operation["operationId"]: operation for _, _, operation in operations()}
     links = [
         (operation, link)
@@ -199,7 +199,7 @@ def test_every_pattern_means_the_same_to_python_and_ecmascript() -> None:
         assert pattern.endswith("$"), pattern
 
 
-def test_a_write_that_refuses_unknown_fields_says_so() -> None:
+def test_a_write_that_refuses_unknown_fields_declares_so() -> None:
     def schema(path: str) -> dict[str, Any]:
         media = DOCUMENT["paths"][path]["post"]["requestBody"]["content"]["application/json"]
         found: dict[str, Any] = media["schema"]
@@ -227,7 +227,7 @@ WRITES = (
 """Those that cost little, and whose objects are made above."""
 
 
-def test_what_most_operations_answer_is_what_is_declared(api: ControlApi) -> None:
+def test_the_answers_of_most_operations_are_as_declared(api: ControlApi) -> None:
     """Those that cost little. All else is parsed the same way below."""
     api.approved("agt_read")
     event = api.evaluate(agent_id="agt_read", session_id="read", query="q")
@@ -275,8 +275,8 @@ def test_what_most_operations_answer_is_what_is_declared(api: ControlApi) -> Non
         check_declared(route, answer)
 
 
-@pytest.mark.deep(stands_in="test_what_most_operations_answer_is_what_is_declared")
-def test_what_is_answered_is_what_is_declared(api: ControlApi) -> None:
+@pytest.mark.deep(stands_in="test_the_answers_of_most_operations_are_as_declared")
+def test_every_answer_is_as_declared(api: ControlApi) -> None:
     """Each response, parsed strictly as the type that the description was made from."""
     api.approved("agt_described")
     event = api.evaluate(agent_id="agt_described", session_id="described", query="q")

@@ -54,7 +54,7 @@ def _sent_once(tenant: Tenant, route: Route, object_id: str) -> list[str]:
 
 @tiers.rotating(0, 3)
 @pytest.mark.parametrize("route", OWNED, ids=ids)
-def test_another_tenant_s_object_costs_the_statements_of_an_absent_one(
+def test_a_foreign_object_takes_the_same_statements_as_an_absent_one(
     ours: Tenant, theirs: Tenant, route: Route
 ) -> None:
     foreign = object_for(route, theirs)
@@ -69,7 +69,7 @@ def test_another_tenant_s_object_costs_the_statements_of_an_absent_one(
     assert sent == absent
 
 
-def test_one_database_round_trip_more_is_seen(
+def test_one_more_database_round_trip_is_noticed(
     ours: Tenant, theirs: Tenant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     route = next(each for each in ROUTES if each.name == "get_agent")

@@ -69,7 +69,7 @@ def got(tenant: Tenant, route: Route, object_id: str) -> tuple[dict[str, Any], d
 
 
 @pytest.mark.parametrize("route", PUTS, ids=by_name)
-def test_what_a_get_returned_can_be_put_back_and_changes_nothing(
+def test_an_object_that_was_read_can_be_written_back_unchanged(
     tenant: Tenant, described: dict[str, Any], route: Route
 ) -> None:
     object_id = made(tenant, route)

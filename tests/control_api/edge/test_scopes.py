@@ -172,7 +172,7 @@ def _publish(api: ControlApi, expired: dict[str, Any], orphan: str) -> None:
 
 
 @pytest.mark.parametrize("path", ["/v1", "/v1/", "/v1/nothing", "/%761/keys", "/v1/keys/"])
-def test_an_unknown_path_under_v1_asks_for_a_key_first(api: ControlApi, path: str) -> None:
+def test_an_unknown_path_of_the_api_requires_a_key_first(api: ControlApi, path: str) -> None:
     assert api.call("GET", path, key=None).status == 401
     assert api.call("GET", path, key="invalid").status == 403
     known = api.call("GET", path)
@@ -185,7 +185,7 @@ def test_an_open_route_needs_no_key_and_ignores_one(api: ControlApi, route: Rout
     assert api.call(route.method, route.path, key="not a key").status == route.status
 
 
-def test_a_key_dies_before_the_answer_to_its_revocation_leaves(api: ControlApi) -> None:
+def test_a_key_is_dead_before_its_revocation_is_answered(api: ControlApi) -> None:
     for _ in range(3):
         made = api.admin("POST", "/v1/keys", {"name": "short-lived", "scope": "read"})
         assert api.call("GET", "/v1/keys", key=made["key"]).status == 200

@@ -6,7 +6,7 @@ from control_api.edge.request_shell import PAUSE_SECONDS, ServerFaults
 from policies.ground.errors import Unavailable
 
 
-def test_each_cause_is_told_once_a_minute_and_so_is_its_end(
+def test_each_cause_is_logged_once_a_minute_and_so_is_its_end(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     now = [0.0]

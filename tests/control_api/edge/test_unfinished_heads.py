@@ -87,7 +87,7 @@ async def listening(budget: ConnectionBudget) -> AsyncIterator[Port]:
         await listener.drain(5)
 
 
-async def test_a_head_beyond_64_kib_is_refused_though_each_line_is_within_its_limit() -> None:
+async def test_a_head_beyond_its_limit_is_refused_though_each_line_is_within_its_own() -> None:
     budget = ConnectionBudget(100)
     async with listening(budget) as port:
         client = await port.client()
@@ -124,7 +124,7 @@ async def test_unfinished_heads_hold_no_more_than_their_budget() -> None:
         assert port.echo.served == 2
 
 
-async def test_a_body_is_no_head_however_it_arrives() -> None:
+async def test_a_body_is_not_counted_as_a_head_however_it_arrives() -> None:
     budget = ConnectionBudget(100, 8 * KIB)
     body = b"x" * 300 * KIB
     async with listening(budget) as port:
@@ -152,7 +152,7 @@ async def test_a_head_is_counted_until_its_connection_ends() -> None:
         await until_async("it is forgotten", lambda: budget.head_bytes == 0)
 
 
-async def test_one_connection_too_many_is_ended_at_once() -> None:
+async def test_one_connection_too_many_is_closed_at_once() -> None:
     budget = ConnectionBudget(1)
     async with listening(budget) as port:
         first = await port.client()
@@ -169,7 +169,7 @@ async def test_one_connection_too_many_is_ended_at_once() -> None:
 
 
 @pytest.mark.parametrize("cut", range(1, 5))
-async def test_the_end_of_a_head_is_found_wherever_it_is_cut(cut: int) -> None:
+async def test_the_end_of_a_head_is_found_wherever_the_head_is_split(cut: int) -> None:
     budget = ConnectionBudget(100)
     async with listening(budget) as port:
         client = await port.client()

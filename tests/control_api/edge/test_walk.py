@@ -107,7 +107,9 @@ def test_the_table_agrees_with_the_contract() -> None:
 @tiers.sampled("route", "scope")
 @pytest.mark.parametrize("scope", SCOPES)
 @pytest.mark.parametrize("route", GUARDED, ids=ids)
-def test_own_objects(ours: Tenant, route: Route, scope: str) -> None:
+def test_own_objects_are_reached_by_exactly_the_expected_scopes(
+    ours: Tenant, route: Route, scope: str
+) -> None:
     answer = ours.call(route, scope, object_for(route, ours))
     allowed = scope in expected(route).may
     own = (
@@ -119,7 +121,9 @@ def test_own_objects(ours: Tenant, route: Route, scope: str) -> None:
 @tiers.sampled("route", "scope")
 @pytest.mark.parametrize("scope", SCOPES)
 @pytest.mark.parametrize("route", OBJECTS, ids=ids)
-def test_absent_objects(ours: Tenant, route: Route, scope: str) -> None:
+def test_absent_objects_are_not_found_by_scopes_that_may_look(
+    ours: Tenant, route: Route, scope: str
+) -> None:
     absent = absent_like(object_for(route, ours))
     answer = ours.call(route, scope, absent)
     assert answer.status == (404 if scope in expected(route).may else 403), answer.raw
@@ -251,7 +255,7 @@ def test_an_unknown_path_is_401_without_a_key_and_404_with_one(
 
 
 @pytest.mark.deep(stands_in="test_a_dead_key_is_403_whatever_the_request")
-def test_a_key_that_was_rotated_away_is_403(ours: Tenant) -> None:
+def test_the_old_key_of_a_rotation_is_refused(ours: Tenant) -> None:
     made = ours.post("/v1/keys", {"name": "turning", "scope": "read"})
     turned = ours.post(f"/v1/keys/{made['key_id']}/rotate", None)
     call = ours.api.call

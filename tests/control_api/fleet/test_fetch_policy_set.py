@@ -125,7 +125,7 @@ def test_a_document_is_looked_up_within_its_own_tenant(fresh: ControlApi) -> Non
         assert fresh.call("POST", f"{POLL}/documents", body, key=fresh.admin_key).status == 422
 
 
-def test_no_news_is_answered_after_the_wait(api: ControlApi) -> None:
+def test_a_poll_without_news_is_answered_after_its_wait(api: ControlApi) -> None:
     page, _ = whole(api)
     started = time.monotonic()
     heartbeat = poll(api, page["revision"], page["epoch"], wait=0.5)
@@ -171,7 +171,7 @@ def test_a_change_by_another_process_wakes_a_waiting_sidecar(tmp_path: Any) -> N
             other.stop()
 
 
-def test_a_removed_document_comes_without_a_body(fresh: ControlApi) -> None:
+def test_a_removed_document_is_sent_without_a_body(fresh: ControlApi) -> None:
     made = fresh.admin("POST", "/v1/keys", {"name": "n", "scope": "evaluate"})
     page, documents = whole(fresh)
     fresh.admin("DELETE", f"/v1/keys/{made['key_id']}")
@@ -204,7 +204,7 @@ def test_pages_of_a_set_leave_nothing_out(api: ControlApi, monkeypatch: pytest.M
 
 
 @pytest.mark.deep(stands_in="test_pages_of_a_set_leave_nothing_out")
-def test_a_large_set_comes_in_pages_that_leave_nothing_out(tmp_path: Any) -> None:
+def test_a_large_set_is_sent_in_pages_that_leave_nothing_out(tmp_path: Any) -> None:
     names = [f"p{number}" for number in range(1300)]
     lines = [
         f"  - {{name: {name}, agent_role: role-{name}, allowed_sources: [{'x' * 200}],\n"
@@ -237,7 +237,7 @@ def test_a_waiting_sidecar_is_answered_when_the_service_stops(fresh: ControlApi)
     fresh.start()
 
 
-def test_a_key_that_is_revoked_while_it_waits_learns_nothing(api: ControlApi) -> None:
+def test_a_key_that_is_revoked_while_it_waits_is_refused(api: ControlApi) -> None:
     made = api.admin(
         "POST", "/v1/keys", {"name": "sidecar", "scope": "sidecar", "agent_ids": ["*"]}
     )
@@ -250,7 +250,7 @@ def test_a_key_that_is_revoked_while_it_waits_learns_nothing(api: ControlApi) ->
     assert answer.status == 403
 
 
-def test_too_many_waiting_sidecars_are_asked_to_retry(
+def test_too_many_waiting_sidecars_are_refused_with_503(
     api: ControlApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     page, _ = whole(api)

@@ -88,7 +88,7 @@ def test_unknown_fields_of_a_newer_sidecar_are_ignored(api: ControlApi) -> None:
     assert "newer" in [row["sidecar_id"] for row in api.admin("GET", LIST)]
 
 
-def test_the_list_comes_in_pages(tenant: ControlApi) -> None:
+def test_the_list_of_sidecars_is_paged(tenant: ControlApi) -> None:
     for number in range(5):
         tell(tenant, f"s-{number}")
     answer = tenant.call("GET", f"{LIST}?limit=2")
@@ -96,7 +96,7 @@ def test_the_list_comes_in_pages(tenant: ControlApi) -> None:
     assert 'rel="next"' in answer.headers["Link"]
 
 
-def test_a_run_that_comes_back_after_another_is_a_duplicate(api: ControlApi) -> None:
+def test_a_run_that_reports_again_after_another_is_a_duplicate(api: ControlApi) -> None:
     told = []
     for run in ("a", "a", "b", "a"):
         tell(api, "s-copied", run_id=run)
@@ -111,7 +111,7 @@ def test_a_run_that_comes_back_after_another_is_a_duplicate(api: ControlApi) -> 
     assert told[4:] == [False, False, False, False, True]
 
 
-@pytest.mark.deep(stands_in="test_a_run_that_comes_back_after_another_is_a_duplicate")
+@pytest.mark.deep(stands_in="test_a_run_that_reports_again_after_another_is_a_duplicate")
 def test_a_restart_is_no_duplicate_and_a_copy_is(either_tenant: ControlApi) -> None:
     def duplicate() -> bool:
         return bool(either_tenant.admin("GET", LIST)[0]["duplicate"])
@@ -142,7 +142,9 @@ def test_every_management_write_returns_its_revision(tenant: ControlApi) -> None
     assert "X-Sluice-Revision" not in refused.headers
 
 
-def test_waiting_shows_who_is_behind_and_ends_with_the_last_report(tenant: ControlApi) -> None:
+def test_waiting_lists_the_sidecars_that_lag_and_ends_with_the_last_report(
+    tenant: ControlApi,
+) -> None:
     tell(tenant, "s-1", revision=5)
     tell(tenant, "s-2", revision=4)
     assert waited(tenant, 4, 20)[0] == []
@@ -154,7 +156,9 @@ def test_waiting_shows_who_is_behind_and_ends_with_the_last_report(tenant: Contr
     assert (behind, seconds < 15) == ([], True)
 
 
-@pytest.mark.deep(stands_in="test_waiting_shows_who_is_behind_and_ends_with_the_last_report")
+@pytest.mark.deep(
+    stands_in="test_waiting_lists_the_sidecars_that_lag_and_ends_with_the_last_report"
+)
 def test_waiting_ends_when_every_live_sidecar_has_the_revision(either_tenant: ControlApi) -> None:
     assert waited(either_tenant, 10**9, 5)[0] == []  # there is none
     tell(either_tenant, "s-1", revision=5)

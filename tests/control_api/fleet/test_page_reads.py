@@ -58,7 +58,7 @@ async def publish(world: OpenStore, name: str) -> None:
     await world.store.write(TENANT, work)
 
 
-async def test_requests_that_come_together_share_a_read(
+async def test_concurrent_requests_share_one_read(
     world: OpenStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await publish(world, "a")
@@ -72,7 +72,7 @@ async def test_requests_that_come_together_share_a_read(
     assert held.begun == 2
 
 
-async def test_a_request_that_comes_during_a_read_gets_the_next_one(
+async def test_a_request_that_arrives_during_a_read_gets_the_next_one(
     world: OpenStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await publish(world, "a")

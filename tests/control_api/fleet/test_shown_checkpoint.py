@@ -14,7 +14,9 @@ from tests.support import waiting
 from tests.support.control_api import ControlApi
 
 
-def test_a_sidecar_that_asks_is_shown_what_it_can_pin(either: ControlApi, tmp_path: Path) -> None:
+def test_a_sidecar_that_asks_gets_a_checkpoint_that_it_can_pin(
+    either: ControlApi, tmp_path: Path
+) -> None:
     key = unb64(either.admin("GET", "/v1/sidecars/policy-set?since=0")["log_key"])
     now = [0.0]
     pinned = PinnedCheckpoint(tmp_path, lambda: (key,), lambda: now[0])

@@ -84,7 +84,7 @@ class Agent(RuleBasedStateMachine):
         assert (activity["total"], activity["denied"]) == (self.decided, self.denied)
 
 
-def test_an_agent_lives_as_its_model_does(run: Run) -> None:
+def test_any_sequence_of_calls_changes_an_agent_as_the_model_predicts(run: Run) -> None:
     run(Agent)
     agent = Agent()  # through every status, whatever was drawn
     agent.register()

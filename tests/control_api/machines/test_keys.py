@@ -121,5 +121,5 @@ class Keys(RuleBasedStateMachine):
         assert listed == kept
 
 
-def test_keys_live_as_their_model_does(run: Run) -> None:
+def test_any_sequence_of_calls_changes_keys_as_the_model_predicts(run: Run) -> None:
     run(Keys)

@@ -130,5 +130,5 @@ class Policies(RuleBasedStateMachine):
         }
 
 
-def test_policies_live_as_their_model_does(run: Run) -> None:
+def test_any_sequence_of_calls_changes_policies_as_the_model_predicts(run: Run) -> None:
     run(Policies)

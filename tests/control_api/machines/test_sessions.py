@@ -100,5 +100,5 @@ class Sessions(RuleBasedStateMachine):
             assert shown["events"] == self.events[session]
 
 
-def test_sessions_live_as_their_model_does(run: Run) -> None:
+def test_any_sequence_of_calls_changes_sessions_as_the_model_predicts(run: Run) -> None:
     run(Sessions)

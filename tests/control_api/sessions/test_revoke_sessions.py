@@ -99,7 +99,7 @@ def test_sessions_that_match_all_filters_are_revoked(
 
 
 @pytest.mark.deep(stands_in="test_sessions_that_match_every_filter_are_revoked_batch_after_batch")
-def test_a_revocation_is_in_force_when_its_answer_leaves_and_for_good(either: ControlApi) -> None:
+def test_a_revocation_is_in_force_before_its_answer_and_permanent(either: ControlApi) -> None:
     create_agents_and_keys(either)
     entries = either.verified()["total"]
     assert revoke(either, user_id="ann") == 4
@@ -154,7 +154,7 @@ def test_more_sessions_than_one_transaction_takes_are_all_revoked(either: Contro
 @pytest.mark.deep(
     stands_in="tests/control_api/tenants/test_tenants.py::test_another_process_learns_of_a_deactivation_within_a_second"
 )
-def test_another_replica_follows_within_a_second(either: ControlApi) -> None:
+def test_a_revocation_is_in_force_at_another_replica_within_a_second(either: ControlApi) -> None:
     url = either.environ.get("SLUICE_DATABASE_URL")
     with running_control_api(either.directory, policies=None, database_url=url) as other:
         assert other.evaluate(session_id="s1", user_id="ann")["decision"] == "ALLOW"
@@ -184,7 +184,7 @@ def test_a_user_whose_id_was_masked_is_found(tmp_path: Any, masking: str) -> Non
         assert revoked(api) == {"s1"}
 
 
-def test_another_tenant_s_sessions_stay(api: ControlApi) -> None:
+def test_sessions_of_another_tenant_are_not_revoked(api: ControlApi) -> None:
     made = api.call("POST", "/v1/admin/tenants", {"name": "other"}).body
     api.evaluate(session_id="s1")
     body = {"agent_role": "support", "reason": WHY}
@@ -212,7 +212,7 @@ def test_a_revocation_without_a_filter_is_422(
     assert answer.body["details"].startswith(field)
 
 
-def test_a_session_may_have_the_id_revoke(api: ControlApi) -> None:
+def test_a_session_whose_id_is_revoke_is_shown_and_revoked(api: ControlApi) -> None:
     api.evaluate(session_id="revoke")
     assert api.admin("GET", "/v1/sessions/revoke")["status"] == "active"
     assert api.admin("DELETE", "/v1/sessions/revoke")["status"] == "revoked"

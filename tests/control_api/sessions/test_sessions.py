@@ -73,7 +73,7 @@ def test_a_session_stays_revoked_or_expires_and_is_listed_so(fresh: ControlApi) 
 
 
 @pytest.mark.deep(stands_in="test_a_session_shows_how_many_decisions_it_had_and_the_last")
-def test_a_session_is_shown_with_what_was_decided_in_it(either_tenant: ControlApi) -> None:
+def test_a_session_is_shown_with_its_decisions(either_tenant: ControlApi) -> None:
     either_tenant.approved("a1")
     first = either_tenant.evaluate(session_id="s1", agent_id="a1", user_id="ann")
     either_tenant.evaluate(session_id="s1", agent_id="a1", source_id="payroll")
@@ -103,7 +103,7 @@ def test_a_session_is_shown_with_what_was_decided_in_it(either_tenant: ControlAp
 
 
 @pytest.mark.deep(stands_in="test_a_session_stays_revoked_or_expires_and_is_listed_so")
-def test_a_revocation_is_in_force_when_its_answer_leaves_and_for_good(either: ControlApi) -> None:
+def test_a_revocation_is_in_force_before_its_answer_and_permanent(either: ControlApi) -> None:
     either.evaluate(session_id="s1")
     answer = either.call("DELETE", "/v1/sessions/s1?reason=key%20lost")
     revoked = answer.body
@@ -133,7 +133,7 @@ def test_a_session_expires_to_the_microsecond(fresh: ControlApi) -> None:
     assert statuses(fresh, "status=expired") == {"s1": "expired"}
 
 
-def test_lists_filter_and_go_page_by_page(tenant: ControlApi) -> None:
+def test_lists_are_filtered_and_paged(tenant: ControlApi) -> None:
     names = [f"s{number}" for number in range(7)]
     for name in names:
         tenant.evaluate(session_id=name)
@@ -150,7 +150,9 @@ def test_lists_filter_and_go_page_by_page(tenant: ControlApi) -> None:
 @pytest.mark.deep(
     stands_in="tests/control_api/store/queries/test_sessions.py::test_one_of_many_concurrent_claims_owns_the_session"
 )
-def test_one_of_many_agents_that_claim_a_session_at_once_owns_it(either_tenant: ControlApi) -> None:
+def test_only_one_of_many_agents_that_claim_a_session_at_once_owns_it(
+    either_tenant: ControlApi,
+) -> None:
     agents = [f"a{number}" for number in range(8)]
     for agent in agents:
         either_tenant.approved(agent)

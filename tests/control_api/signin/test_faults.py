@@ -54,7 +54,7 @@ async def test_an_honest_provider_is_accepted_and_a_foreign_issuer_refused(
         await arrive(client_of(hostile.issuer), hostile, iss="https://evil.example")
 
 
-async def test_a_provider_that_is_away_is_told_and_not_asked_by_everyone() -> None:
+async def test_an_unreachable_provider_is_reported_and_not_asked_by_every_visitor() -> None:
     client = client_of(f"http://127.0.0.1:{free_port()}")
     with pytest.raises(ProviderUnavailable, match="can't be asked"):
         await client.begin()
@@ -159,7 +159,7 @@ async def test_no_answer_but_a_json_object_is_read(hostile: HostileProvider, pat
     ],
     ids=str,
 )
-async def test_a_description_that_can_t_be_right_is_refused(
+async def test_an_impossible_description_of_the_provider_is_refused(
     hostile: HostileProvider, changed: dict[str, Any]
 ) -> None:
     hostile.metadata = changed
@@ -168,7 +168,7 @@ async def test_a_description_that_can_t_be_right_is_refused(
 
 
 @pytest.mark.parametrize("name", ["authorization_endpoint", "token_endpoint", "jwks_uri"])
-def test_a_provider_elsewhere_does_not_send_the_service_to_its_own_host(name: str) -> None:
+def test_a_remote_provider_cannot_send_the_service_to_its_own_host(name: str) -> None:
     issuer = "https://id.example"
     described = {
         "issuer": issuer,
@@ -205,7 +205,7 @@ async def test_the_next_key_may_have_the_name_of_the_one_before(
     assert hostile.asked["/jwks"] == 4
 
 
-async def test_an_issuer_that_changes_is_noticed(hostile: HostileProvider) -> None:
+async def test_a_changed_issuer_is_noticed(hostile: HostileProvider) -> None:
     client = client_of(hostile.issuer)
     await client.begin()
     hostile.metadata["issuer"] = "https://evil.example"
@@ -215,7 +215,7 @@ async def test_an_issuer_that_changes_is_noticed(hostile: HostileProvider) -> No
         await client.begin()
 
 
-async def test_one_discovery_at_a_time_serves_all_who_wait(hostile: HostileProvider) -> None:
+async def test_one_discovery_serves_all_concurrent_callers(hostile: HostileProvider) -> None:
     client = client_of(hostile.issuer)
     await asyncio.gather(*(client.begin() for _ in range(50)))
     assert hostile.asked[DISCOVERY] == 1
@@ -285,7 +285,9 @@ async def test_a_public_client_names_itself_and_shows_no_secret(hostile: Hostile
     assert "client_secret" not in form
 
 
-async def test_errors_of_the_token_endpoint_are_told_short(hostile: HostileProvider) -> None:
+async def test_errors_of_the_token_endpoint_are_reported_shortened(
+    hostile: HostileProvider,
+) -> None:
     async def refuse(request: web.Request) -> web.StreamResponse:
         told = {"error": "invalid_client\n", "error_description": "x" * 9999}
         return web.json_response(told, status=401)
@@ -297,7 +299,7 @@ async def test_errors_of_the_token_endpoint_are_told_short(hostile: HostileProvi
     assert "\n" not in caught.value.message
 
 
-async def test_no_more_codes_are_exchanged_at_a_time_than_there_is_room_for(
+async def test_only_a_bounded_number_of_codes_is_exchanged_at_a_time(
     hostile: HostileProvider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # All of them are to wait at once, however long it takes until the last is sent.

@@ -115,7 +115,7 @@ def test_a_token_that_the_specification_allows_is_accepted(changed: dict[str, An
 
 
 @pytest.mark.parametrize("seconds", [-86_400, 86_400])
-def test_a_clock_that_was_stepped_refuses_and_recovers(seconds: int) -> None:
+def test_a_token_is_refused_by_a_stepped_clock_and_accepted_once_it_is_right(seconds: int) -> None:
     with pytest.raises(SignInRefused):
         verify_id_token(token(), KEYS, EXPECTED, NOW + seconds)
     assert verify_id_token(token(), KEYS, EXPECTED, NOW)
@@ -163,7 +163,7 @@ def test_a_changed_part_breaks_the_signature() -> None:
             verify_id_token(forged, KEYS, EXPECTED, NOW)
 
 
-def test_a_token_by_a_key_of_its_own_header_is_refused() -> None:
+def test_a_key_in_the_token_s_own_header_is_not_trusted() -> None:
     own = RSAKey.generate_key(2048)
     header = {"jwk": own.as_dict(private=False)}
     with pytest.raises(SignInRefused):
@@ -179,12 +179,12 @@ def _shortened(header: dict[str, Any]) -> dict[str, Any]:
     return header if len(str(header)) < 400 else {"x5u": "https://evil.example.com"}
 
 
-def test_a_token_of_an_unknown_key_asks_for_newer_keys() -> None:
+def test_a_token_of_an_unknown_key_requires_newer_keys() -> None:
     with pytest.raises(UnknownKey):
         verify_id_token(token(header={"kid": "another"}), KEYS, EXPECTED, NOW)
 
 
-def test_without_a_kid_only_a_single_key_is_meant() -> None:
+def test_a_token_without_a_key_id_is_accepted_only_if_there_is_a_single_key() -> None:
     nameless = token(header={"kid": None})
     with pytest.raises(UnknownKey):
         verify_id_token(nameless, KEYS, EXPECTED, NOW)

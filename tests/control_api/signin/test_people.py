@@ -13,7 +13,7 @@ from control_api.signin.attempt import Attempt, SignInRefused, groups_of, log_na
 CLAIMS: dict[str, Any] = {"iss": "https://id.example.com", "sub": "0815"}
 
 
-def test_a_person_is_named_by_what_people_read_and_what_tells_people_apart() -> None:
+def test_a_person_is_named_by_a_readable_part_and_a_unique_one() -> None:
     digest = log_name(CLAIMS).partition("~")[2]
     assert len(digest) == 12
     assert log_name(CLAIMS) == f"oidc:~{digest}"
@@ -44,7 +44,7 @@ def test_two_people_never_have_the_same_name() -> None:
     "username",
     ["superadmin", "disk", "enrolment", "system", "key_3nB7xGvQ2mT5kWc8LpR0aZ", "oidc:ann"],
 )
-def test_no_person_looks_like_what_else_is_in_the_log(username: str) -> None:
+def test_no_person_s_name_resembles_another_kind_of_name_in_the_log(username: str) -> None:
     name = log_name({**CLAIMS, "preferred_username": username})
     assert name.startswith("oidc:")
     assert name != username
@@ -100,12 +100,12 @@ def test_the_strongest_scope_of_each_tenant_counts() -> None:
         "a=read@default,a=read@default", "a=read@x\x00",
     ],
 )  # fmt: skip
-def test_a_mapping_that_could_mean_something_else_is_refused(text: str) -> None:
+def test_an_ambiguous_mapping_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="`"):
         parse_group_grants(text)
 
 
-def test_an_attempt_comes_back_in_its_cookie_alone() -> None:
+def test_an_attempt_is_restored_from_its_cookie_alone() -> None:
     began = Attempt.new(os.urandom, "/console/agents?status=approved&q=é", "ten_acme")
     came = Attempt.from_cookie(began.to_cookie())
     assert came == began
@@ -126,6 +126,6 @@ def test_an_attempt_comes_back_in_its_cookie_alone() -> None:
     assert Attempt.from_cookie(Attempt.new(os.urandom, "/" + "a" * 9999).to_cookie()) is not None
 
 
-def test_a_text_of_the_provider_is_shown_short_and_on_one_line() -> None:
+def test_a_text_of_the_provider_is_shown_shortened_on_one_line() -> None:
     assert shown("a\nb\x00c") == "a b c"
     assert len(shown("a" * 10_000)) == 201

@@ -17,7 +17,7 @@ from tests.support.certificates import authority
 ROOT = Path(__file__).parents[3]
 
 
-def test_only_this_part_imports_what_is_optional() -> None:
+def test_only_the_provider_modules_import_the_optional_libraries() -> None:
     """What needs it is imported late, by the assembly."""
     own = "provider|provider_answers"
     heavy = rf"authlib|joserfc|control_api\.signin\.({own})|control_api\.signin import .*({own})"
@@ -29,8 +29,8 @@ def test_only_this_part_imports_what_is_optional() -> None:
     assert importing == {"provider.py", "provider_answers.py"}
 
 
-@pytest.mark.deep(stands_in="test_only_this_part_imports_what_is_optional")
-def test_unconfigured_sign_in_imports_no_provider_library() -> None:
+@pytest.mark.deep(stands_in="test_only_the_provider_modules_import_the_optional_libraries")
+def test_nothing_of_the_provider_is_imported_without_its_settings() -> None:
     """Authlib is an extra of the distribution."""
     script = (
         "import sys, control_api.serve; print('authlib' in sys.modules, 'jinja2' in sys.modules)"
@@ -45,7 +45,7 @@ def refused(reason: Refusal) -> pytest.RaisesExc[SignInRefused]:
     return pytest.RaisesExc(SignInRefused, check=lambda error: error.reason is reason)
 
 
-async def test_a_person_signs_in(provider: RealProvider) -> None:
+async def test_a_person_signs_in_at_the_provider(provider: RealProvider) -> None:
     person = await client_of(provider.issuer).signed_in("ann")
     assert (person.issuer, person.subject) == (provider.issuer, "ann")
     assert person.name.startswith("oidc:ann@example.com~")
@@ -136,7 +136,7 @@ async def test_an_error_of_the_provider_is_shown(provider: RealProvider) -> None
         assert found.reason is Refusal.code
 
 
-async def test_the_service_s_clock_may_not_be_far_off(provider: RealProvider) -> None:
+async def test_a_service_whose_clock_is_far_off_refuses_the_sign_in(provider: RealProvider) -> None:
     client = client_of(provider.issuer)
     for seconds in (-120, 7200):
         client.time.ahead = seconds
@@ -163,7 +163,7 @@ async def test_groups_may_be_at_the_userinfo_endpoint_only(provider: RealProvide
 @pytest.mark.deep(
     stands_in="tests/control_api/signin/test_faults.py::test_the_next_key_may_have_the_name_of_the_one_before"
 )
-async def test_the_provider_changes_its_keys(provider: RealProvider) -> None:
+async def test_changed_keys_of_the_provider_are_accepted(provider: RealProvider) -> None:
     client = client_of(provider.issuer)
     assert (await client.signed_in("ann")).subject == "ann"
     before = provider.configuration["jwks"]
@@ -182,7 +182,7 @@ async def test_the_provider_changes_its_keys(provider: RealProvider) -> None:
 @pytest.mark.parametrize(
     ("kind", "algorithm"), [("RSA", "PS256"), ("EC", "ES256"), ("OKP", "EdDSA")]
 )
-async def test_the_provider_signs_by_another_algorithm(
+async def test_another_signature_algorithm_of_the_provider_is_accepted(
     provider: RealProvider, kind: str, algorithm: str
 ) -> None:
     provider.add_client(REDIRECT, id_token_signed_response_alg=algorithm)
@@ -225,7 +225,7 @@ async def test_the_service_may_be_a_public_client(provider: RealProvider) -> Non
         provider.restart()
 
 
-async def test_a_wrong_secret_is_told_without_the_secret(provider: RealProvider) -> None:
+async def test_a_wrong_secret_is_reported_without_the_secret(provider: RealProvider) -> None:
     with pytest.raises(ProviderUnavailable, match="invalid_client") as caught:
         await client_of(provider.issuer, client_secret="not the secret").signed_in("ann")
     assert "not the secret" not in caught.value.message

@@ -152,13 +152,15 @@ KEPT = (
 )
 
 
-async def test_what_the_version_before_wrote_is_kept(sqlite_url: str) -> None:
+async def test_rows_of_the_previous_version_are_kept(sqlite_url: str) -> None:
     """Decisions and documents of two tenants, with their counts and maps."""
     await upgrade_from_0_1(sqlite_url)
 
 
-@pytest.mark.deep(stands_in="test_what_the_version_before_wrote_is_kept")
-async def test_what_it_wrote_is_kept_and_counted_on_by_both_databases(either_url: str) -> None:
+@pytest.mark.deep(stands_in="test_rows_of_the_previous_version_are_kept")
+async def test_either_database_keeps_rows_of_the_previous_version_and_counts_on(
+    either_url: str,
+) -> None:
     await upgrade_from_0_1(either_url)
     async with opened(either_url) as world:
         await world.log.append(OTHER, decision(source_type="sdk"))
@@ -294,7 +296,9 @@ async def test_an_older_postgresql_schema_is_refused(
     )
 
 
-@pytest.mark.deep(stands_in="test_a_newer_schema_that_dropped_what_this_version_uses_is_refused")
+@pytest.mark.deep(
+    stands_in="test_a_newer_schema_that_dropped_something_this_version_uses_is_refused"
+)
 async def test_a_newer_schema_is_refused(either_url: str) -> None:
     await migrate(either_url)
     await sql(either_url, "UPDATE alembic_version SET version_num = '9999'")
@@ -308,8 +312,10 @@ async def test_a_newer_schema_is_refused(either_url: str) -> None:
         await migrate(either_url)
 
 
-@pytest.mark.deep(stands_in="test_a_newer_schema_that_dropped_what_this_version_uses_is_refused")
-async def test_a_newer_schema_that_keeps_what_this_version_uses_is_accepted(
+@pytest.mark.deep(
+    stands_in="test_a_newer_schema_that_dropped_something_this_version_uses_is_refused"
+)
+async def test_a_newer_schema_that_keeps_everything_this_version_uses_is_accepted(
     either_url: str,
 ) -> None:
     """An upgrade is rolled back: the tables have more than this version knows."""
@@ -324,7 +330,7 @@ async def test_a_newer_schema_that_keeps_what_this_version_uses_is_accepted(
     assert await within(either_url, columns) > {"of_the_future"}
 
 
-async def test_a_newer_schema_that_dropped_what_this_version_uses_is_refused(
+async def test_a_newer_schema_that_dropped_something_this_version_uses_is_refused(
     either_url: str,
 ) -> None:
     await migrate(either_url)

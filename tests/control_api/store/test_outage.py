@@ -16,7 +16,7 @@ def raising(outage: WriteOutage, error: Exception) -> None:
         raise error
 
 
-async def test_a_full_disk_is_told_once_with_the_database_and_so_is_its_end(
+async def test_a_full_disk_is_logged_once_with_the_database_and_so_is_its_end(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     driver = sqlite3.OperationalError("database or disk is full")

@@ -229,7 +229,7 @@ async def test_every_table_is_granted(two: OpenStore) -> None:
 
 
 @pytest.mark.deep(stands_in="test_every_table_forces_row_security")
-async def test_the_owner_is_bound_too(postgres_url: str) -> None:
+async def test_row_security_applies_to_the_owner_too(postgres_url: str) -> None:
     """An installation with one role, which creates the tables and serves."""
     await migrate(postgres_url)
     async with opened(postgres_url) as world:

@@ -45,7 +45,7 @@ async def test_a_closed_store_is_one_file(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["sluice.db"]
 
 
-async def test_a_commit_waits_for_the_disk(sqlite_url: str) -> None:
+async def test_a_commit_returns_only_after_the_disk_has_it(sqlite_url: str) -> None:
     def ask(connection: Connection, _: bool) -> list[object]:
         names = ("journal_mode", "synchronous", "foreign_keys", "trusted_schema")
         return [connection.exec_driver_sql(f"PRAGMA {name}").scalar() for name in names]
@@ -87,7 +87,7 @@ async def test_a_writer_waits_for_another_process(tmp_path: Path) -> None:
         other.join()
 
 
-async def test_a_writer_does_not_wait_for_ever(
+async def test_a_writer_gives_up_after_a_while(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(

@@ -234,7 +234,7 @@ def test_no_statement_moves_a_row_to_another_tenant(walked: set[str]) -> None:
         assert changed is None or not re.search(r"\btenant_id *=", changed[1]), statement
 
 
-def test_joins_are_within_a_tenant(walked: set[str]) -> None:
+def test_joins_do_not_cross_tenants(walked: set[str]) -> None:
     joins = [each for each in walked if " JOIN " in each]
     assert len(joins) > 5
     for statement in joins:
@@ -244,13 +244,13 @@ def test_joins_are_within_a_tenant(walked: set[str]) -> None:
             assert re.search(r"tenant_id = \w+\.tenant_id", condition), statement
 
 
-def test_conflicts_are_within_a_tenant(walked: set[str]) -> None:
+def test_conflicts_do_not_cross_tenants(walked: set[str]) -> None:
     for statement in walked:
         for columns in re.findall(r"ON CONFLICT \((.*?)\)", statement):
             assert columns.startswith("tenant_id"), statement
 
 
-def test_what_the_code_writes_is_granted() -> None:
+def test_every_privilege_that_the_code_uses_is_granted() -> None:
     """Of statements that run rarely too: the walk above may miss one."""
     code = "\n".join(
         path.read_text()

@@ -104,7 +104,7 @@ async def test_publishing_twice_in_one_transaction_is_announced_once(world: Open
 
 
 @pytest.mark.deep(stands_in="test_two_replicas_keep_one_order")
-async def test_revisions_have_no_gap_and_listeners_hear_them_in_order(world: OpenStore) -> None:
+async def test_revisions_have_no_gap_and_listeners_get_them_in_order(world: OpenStore) -> None:
     heard = listen(world.store)
     await asyncio.gather(
         *(
@@ -268,7 +268,7 @@ async def test_a_lost_connection_is_a_fault_and_the_next_write_succeeds(
 
 
 @pytest.mark.deep(stands_in="test_a_reader_cannot_write")
-async def test_work_that_reads_sees_what_is_committed_and_cannot_write(world: OpenStore) -> None:
+async def test_a_reading_transaction_sees_committed_rows_and_cannot_write(world: OpenStore) -> None:
     def names(connection: Connection) -> list[str]:
         return list(connection.execute(select(tenants.c.name)).scalars())
 

@@ -79,7 +79,7 @@ async def test_a_refresh_that_read_before_the_deactivation_does_not_undo_it(
     assert (before, after, state.active) == (True, False, False)
 
 
-async def test_a_tenant_deactivated_while_it_is_loaded_is_loaded_as_such(
+async def test_a_tenant_deactivated_while_it_is_loaded_is_inactive(
     world: OpenStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cache = TenantCache(world.store)
@@ -121,7 +121,7 @@ async def cache_that_missed_a_revision(here: OpenStore, there: OpenStore) -> Ten
     return cache
 
 
-@pytest.mark.deep(stands_in="test_a_revision_that_was_not_seen_here_hides_nothing")
+@pytest.mark.deep(stands_in="test_a_revision_missed_by_this_process_hides_nothing")
 async def test_a_write_here_hides_none_that_another_process_committed_before(
     pair: tuple[OpenStore, OpenStore],
 ) -> None:
@@ -137,7 +137,7 @@ async def two(tmp_path: Path) -> AsyncIterator[tuple[OpenStore, OpenStore]]:
         yield here, there
 
 
-async def test_a_revision_that_was_not_seen_here_hides_nothing(
+async def test_a_revision_missed_by_this_process_hides_nothing(
     two: tuple[OpenStore, OpenStore],
 ) -> None:
     here, there = two
@@ -157,7 +157,7 @@ async def test_a_revision_that_was_not_seen_here_hides_nothing(
     assert await key_in_force(cache) == "next"
 
 
-async def test_notices_that_come_during_a_read_cost_one_more(
+async def test_notices_that_arrive_during_a_read_cause_only_one_more(
     two: tuple[OpenStore, OpenStore], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And a tenant that can't be read drops no other of its round."""
@@ -213,7 +213,7 @@ async def publish_for(world: OpenStore, tenant_id: str, key_id: str) -> None:
     await world.store.write(tenant_id, work)
 
 
-async def test_what_another_process_commits_is_in_force_here_and_wakes_who_waits(
+async def test_a_commit_of_another_process_is_in_force_here_and_wakes_waiters(
     pair: tuple[OpenStore, OpenStore],
 ) -> None:
     here, there = pair
@@ -252,7 +252,7 @@ async def test_a_later_revision_that_was_read_first_is_not_replaced_by_an_older_
     assert await key_in_force(cache) == "theirs"
 
 
-@pytest.mark.deep(stands_in="test_a_revision_that_was_not_seen_here_hides_nothing")
+@pytest.mark.deep(stands_in="test_a_revision_missed_by_this_process_hides_nothing")
 async def test_a_database_that_went_back_is_followed(pair: tuple[OpenStore, OpenStore]) -> None:
     """Such as a standby that lacked the last commits: its next ones have revisions seen before."""
     here, there = pair

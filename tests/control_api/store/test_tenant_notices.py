@@ -121,7 +121,7 @@ async def roll_back(world: OpenStore) -> None:
         await world.store.write(TENANT, work)
 
 
-async def test_a_change_there_is_in_force_here(
+async def test_a_change_at_one_replica_is_in_force_at_the_other(
     pair: tuple[Replica, Replica], caplog: pytest.LogCaptureFixture
 ) -> None:
     """Also once a connection that was lost is back."""
@@ -146,7 +146,7 @@ async def test_a_change_there_is_in_force_here(
 
 
 @pytest.mark.deep(
-    stands_in="tests/control_api/store/test_tenant_cache.py::test_a_revision_that_was_not_seen_here_hides_nothing"
+    stands_in="tests/control_api/store/test_tenant_cache.py::test_a_revision_missed_by_this_process_hides_nothing"
 )
 async def test_two_replicas_that_write_at_once_agree(pair: tuple[Replica, Replica]) -> None:
     here, there = pair
@@ -174,9 +174,9 @@ async def tenant_revision(connection: Any) -> int:
 
 
 @pytest.mark.deep(
-    stands_in="tests/control_api/store/test_tenant_cache.py::test_notices_that_come_during_a_read_cost_one_more"
+    stands_in="tests/control_api/store/test_tenant_cache.py::test_notices_that_arrive_during_a_read_cause_only_one_more"
 )
-async def test_a_storm_of_notices_costs_few_reads(
+async def test_a_storm_of_notices_causes_few_reads(
     pair: tuple[Replica, Replica], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here, there = pair
@@ -212,7 +212,7 @@ async def test_a_storm_of_notices_costs_few_reads(
     assert reads <= 2
 
 
-@pytest.mark.deep(stands_in="test_a_change_there_is_in_force_here")
+@pytest.mark.deep(stands_in="test_a_change_at_one_replica_is_in_force_at_the_other")
 async def test_a_transaction_that_rolls_back_sends_no_notice(
     pair: tuple[Replica, Replica],
 ) -> None:
@@ -223,8 +223,8 @@ async def test_a_transaction_that_rolls_back_sends_no_notice(
     assert here.heard == [Notice(TENANT, 1)]
 
 
-@pytest.mark.deep(stands_in="test_only_what_we_write_is_a_notice")
-async def test_what_is_not_a_notice_is_ignored(pair: tuple[Replica, Replica]) -> None:
+@pytest.mark.deep(stands_in="test_only_a_payload_in_our_form_is_a_notice")
+async def test_a_payload_that_is_not_a_notice_is_ignored(pair: tuple[Replica, Replica]) -> None:
     """Every role of the database may send on the channel."""
     here, there = pair
     await publish(there.world, "live")
@@ -240,8 +240,8 @@ async def test_what_is_not_a_notice_is_ignored(pair: tuple[Replica, Replica]) ->
     await until_async("the key is revoked", here.has_key(None))
 
 
-@pytest.mark.deep(stands_in="test_a_role_that_loses_its_right_later_costs_the_notices_only")
-async def test_a_listening_connection_that_ends_comes_back(
+@pytest.mark.deep(stands_in="test_a_role_that_loses_its_right_later_stops_only_the_notices")
+async def test_a_listening_connection_that_ends_is_restored(
     pair: tuple[Replica, Replica], caplog: pytest.LogCaptureFixture
 ) -> None:
     here, there = pair
@@ -267,8 +267,8 @@ async def test_a_listening_connection_that_ends_comes_back(
     assert told.count("recovered: notices of other processes' changes arrive again") == 2
 
 
-@pytest.mark.deep(stands_in="test_a_listener_without_a_server_tries_again_and_says_so_once")
-async def test_a_server_that_is_away_is_tried_again(
+@pytest.mark.deep(stands_in="test_a_listener_without_a_server_tries_again_and_logs_it_once")
+async def test_an_unreachable_server_is_tried_again(
     postgresql_url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Such as a listener's address without a server."""
@@ -316,14 +316,14 @@ async def test_a_pooler_in_transaction_mode_is_refused(
     assert "without a pooler in transaction mode" in told
 
 
-def test_only_what_we_write_is_a_notice() -> None:
+def test_only_a_payload_in_our_form_is_a_notice() -> None:
     for payload in ("", "7", f"-7 {TENANT}", f"x {TENANT}", f"{'9' * 40} {TENANT}", "7 ", "٧ a"):
         assert notices.parse(payload) is None, payload
     assert notices.parse(f"7 {TENANT}") == Notice(TENANT, 7)
     assert notices.parse(f"{'9' * 18} a b") == Notice("a b", 10**18 - 1)
 
 
-async def test_a_listener_without_a_server_tries_again_and_says_so_once(
+async def test_a_listener_without_a_server_tries_again_and_logs_it_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.WARNING, "sluice.store")
@@ -381,10 +381,10 @@ async def test_a_url_that_can_never_work_is_fatal(postgresql_url: str) -> None:
 
 
 @pytest.mark.deep(
-    stands_in="tests/control_api/store/test_tenant_cache.py::test_notices_that_come_during_a_read_cost_one_more"
+    stands_in="tests/control_api/store/test_tenant_cache.py::test_notices_that_arrive_during_a_read_cause_only_one_more"
 )
 @pytest.mark.parametrize("failing", [TENANT, OTHER])
-async def test_a_tenant_that_can_not_be_read_drops_no_other_of_its_round(
+async def test_an_unreadable_tenant_does_not_affect_others_of_its_round(
     pair: tuple[Replica, Replica], monkeypatch: pytest.MonkeyPatch, failing: str
 ) -> None:
     """Whichever of the two is read first: the round is a set, so both take their turn to fail."""
@@ -421,7 +421,7 @@ async def test_a_tenant_that_can_not_be_read_drops_no_other_of_its_round(
     assert states[failing].policy_set.revision == 0
 
 
-async def test_a_role_that_loses_its_right_later_costs_the_notices_only(
+async def test_a_role_that_loses_its_right_later_stops_only_the_notices(
     postgresql_url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It ends the start (`test_a_url_that_can_never_work_is_fatal`), but not a running service."""

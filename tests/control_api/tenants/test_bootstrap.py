@@ -171,7 +171,7 @@ async def test_a_mounted_file_without_a_key_ends_the_start(
 
 
 @pytest.mark.deep(stands_in="test_a_start_that_another_one_overtakes_leaves_no_keys")
-async def test_of_two_first_starts_on_one_database_one_counts(
+async def test_only_one_of_two_first_starts_on_one_database_makes_keys(
     tmp_path: Path, migrated_url: str
 ) -> None:
     both = []

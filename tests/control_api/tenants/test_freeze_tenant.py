@@ -92,7 +92,7 @@ def test_a_freeze_denies_everything_and_is_lifted_again(either: ControlApi) -> N
 
 
 @pytest.mark.deep(stands_in="test_a_freeze_denies_whatever_other_settings_say_until_it_is_lifted")
-def test_freezing_and_lifting_again_change_nothing(tenant: ControlApi) -> None:
+def test_freezing_or_lifting_twice_changes_nothing(tenant: ControlApi) -> None:
     first = tenant.call("POST", "/v1/freeze", REASON)
     entries = tenant.verified()["total"]
     again = tenant.call("POST", "/v1/freeze", {"reason": "another"})
@@ -126,7 +126,7 @@ def test_a_freeze_holds_over_a_restart_and_other_settings(either: ControlApi) ->
 @pytest.mark.deep(
     stands_in="tests/control_api/tenants/test_tenants.py::test_another_process_learns_of_a_deactivation_within_a_second"
 )
-def test_another_replica_follows_within_a_second(either: ControlApi) -> None:
+def test_a_freeze_is_in_force_at_another_replica_within_a_second(either: ControlApi) -> None:
     url = either.environ.get("SLUICE_DATABASE_URL")
     with running_control_api(either.directory, policies=None, database_url=url) as other:
         assert named(other) == "support-reads"
@@ -148,7 +148,7 @@ def test_a_batch_and_a_simulation_are_denied_too(tenant: ControlApi) -> None:
 
 
 @pytest.mark.parametrize("path", ["evaluate", "simulate"])
-def test_an_explanation_tells_how_to_lift_it(api: ControlApi, path: str) -> None:
+def test_an_explanation_describes_how_to_lift_a_freeze(api: ControlApi, path: str) -> None:
     freeze(api)
     told = api.admin("POST", f"/v1/context/{path}?explain=true", asked(source_id="payroll"))
     api.admin("DELETE", "/v1/freeze")
@@ -175,7 +175,7 @@ def test_no_session_is_claimed_while_the_tenant_is_frozen(tenant: ControlApi) ->
         assert tenant.evaluate(session_id=session_id)["decision"] == "ALLOW"
 
 
-def test_management_and_other_tenants_go_on(fresh: ControlApi) -> None:
+def test_management_and_other_tenants_are_not_affected_by_a_freeze(fresh: ControlApi) -> None:
     made = fresh.call("POST", "/v1/admin/tenants", {"name": "other"}).body
     freeze(fresh)
     other = made["admin_key"]

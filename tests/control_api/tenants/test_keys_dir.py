@@ -56,7 +56,7 @@ def test_two_replicas_with_one_secret_are_one_installation(tmp_path: Path) -> No
         assert not [*data.glob("log.key"), *data.glob("first-start.json")]
 
 
-def test_fresh_keys_are_keys(tmp_path: Path) -> None:
+def test_fresh_keys_are_well_formed_and_usable(tmp_path: Path) -> None:
     keys = fresh_keys(os.urandom)
     assert well_formed(keys["admin.key"].decode())
     assert well_formed(keys["superadmin.key"].decode())

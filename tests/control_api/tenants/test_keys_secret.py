@@ -45,7 +45,7 @@ async def test_the_secret_is_created_by_one_request() -> None:
     assert {name: base64.b64decode(value) for name, value in body["data"].items()} == keys
 
 
-async def test_a_secret_that_exists_stays() -> None:
+async def test_an_existing_secret_is_not_changed() -> None:
     async with server(409, {"message": "exists"}) as (cluster, seen):
         assert not await create(cluster, "sluice-keys", fresh_keys(os.urandom))
     assert [method for method, *_ in seen] == ["POST"]
@@ -66,7 +66,7 @@ async def test_an_answer_that_is_no_status_is_a_failure() -> None:
             await create(cluster, "sluice-keys", {})
 
 
-async def test_an_api_server_that_is_away_is_a_failure() -> None:
+async def test_an_unreachable_api_server_is_a_failure() -> None:
     async with server(201, {}) as (cluster, _):
         pass
     with pytest.raises(NoSecret, match="does not answer"):

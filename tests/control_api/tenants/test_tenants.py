@@ -129,14 +129,14 @@ def test_a_setting_is_in_force_when_its_answer_leaves(either: ControlApi) -> Non
     assert either.call("PATCH", path, {"require_agent_id": 1}).status == 422
 
 
-def test_the_global_flag_holds_whatever_the_tenant_says(tmp_path: Path) -> None:
+def test_the_global_flag_applies_whatever_the_tenant_sets(tmp_path: Path) -> None:
     with running_control_api(tmp_path, SLUICE_REQUIRE_AGENT_ID="1") as api:
         api.admin("PATCH", f"{TENANTS}/default/settings", {"require_agent_id": False})
         assert api.evaluate()["policy_name"] == "agent_id_required"
 
 
 @pytest.mark.deep(stands_in="test_a_new_tenant_has_a_key_settings_of_its_own_and_nothing_else")
-def test_deactivation_stops_keys_at_once_and_reactivation_brings_them_back(
+def test_deactivation_stops_keys_at_once_and_reactivation_restores_them(
     either: ControlApi,
 ) -> None:
     tenant_id, key = made(either)

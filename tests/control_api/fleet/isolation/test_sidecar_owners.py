@@ -94,7 +94,7 @@ async def test_a_dead_key_s_sidecar_is_taken_and_a_live_one_s_is_not(either: Wor
     assert await either.owners.admits(thief, "pod-2")
 
 
-async def test_a_replaced_key_s_sidecars_go_on(world: World) -> None:
+async def test_sidecars_of_a_replaced_key_are_still_admitted(world: World) -> None:
     old = await world.key("agt_a", "agt_b")
     assert await world.owners.admits(old, "pod-1")
     # Both are live while the new key is rolled out. Of fewer agents, it is another's.
@@ -124,7 +124,7 @@ async def test_pods_and_a_key_of_the_same_agent_replace_each_other(world: World)
     assert await world.owners.admits(thief, "pod-1")
 
 
-async def test_of_many_that_want_an_id_at_once_one_gets_it(either: World) -> None:
+async def test_only_one_of_many_keys_that_want_an_id_at_once_gets_it(either: World) -> None:
     wanting = [await either.key(f"agt_{number}") for number in range(8)]
     admitted = await asyncio.gather(*(either.owners.admits(each, "pod-1") for each in wanting))
     assert sum(admitted) == 1

@@ -121,7 +121,7 @@ async def test_counts_equal_a_scan_over_the_log(world: OpenStore) -> None:
     await first_allowed_as_in_the_log(world)
 
 
-async def test_an_event_from_the_future_counts_as_now(world: OpenStore) -> None:
+async def test_an_event_with_a_future_time_is_counted_as_of_now(world: OpenStore) -> None:
     """A sidecar whose clock is an hour ahead must not be missing from a window for an hour."""
     spool = Spool()
     ahead = spool.record(decision("DENY"), at=world.now() + 3_600_000_000)
@@ -151,7 +151,7 @@ async def test_a_failed_append_counts_nothing(world: OpenStore) -> None:
     assert await kept(world) == {}
 
 
-async def test_purged_entries_leave_the_counts(world: OpenStore) -> None:
+async def test_purged_entries_are_removed_from_the_counts(world: OpenStore) -> None:
     await filled(world, records=100)
     before = await kept(world)
     gone = (

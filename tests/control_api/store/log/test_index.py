@@ -41,14 +41,14 @@ def test_the_indexed_size_only_grows_and_is_never_far_behind() -> None:
             before = now
 
 
-def test_no_size_is_the_end_of_two_blocks() -> None:
+def test_no_size_ends_two_blocks() -> None:
     """No transaction has to write every block."""
     for size in range(1, 2 * BLOCK):
         due = [place for place in range(SPAN + 1) if indexed_size(place, size) == size]
         assert len(due) <= 1
 
 
-async def test_the_index_follows_what_is_appended_and_removed(
+async def test_the_index_matches_what_is_appended_and_removed(
     world: OpenStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(log_index, "BLOCK", 16)
@@ -86,7 +86,7 @@ async def test_the_index_follows_what_is_appended_and_removed(
     assert len(after) == len(set(after))
 
 
-@pytest.mark.deep(stands_in="test_the_index_follows_what_is_appended_and_removed")
+@pytest.mark.deep(stands_in="test_the_index_matches_what_is_appended_and_removed")
 @pytest.mark.parametrize("seed", range(3))
 async def test_the_index_holds_exactly_the_entries_below_its_size(
     world: OpenStore, monkeypatch: pytest.MonkeyPatch, seed: int
@@ -135,9 +135,7 @@ async def named(world: OpenStore) -> list[tuple[int, str, int]]:
     ]
 
 
-@pytest.mark.deep(
-    stands_in="test_an_upgraded_postgresql_database_gets_them_once_older_versions_are_excluded"
-)
+@pytest.mark.deep(stands_in="test_rows_of_several_entries_begin_only_after_the_upgrade_is_finished")
 async def test_a_new_postgresql_database_gets_rows_of_several_entries(
     postgresql_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -158,7 +156,7 @@ SWITCH = "COMMENT ON TABLE alembic_version IS 'readable since {}'"
 SEVERAL = "SELECT count(*) FROM log_index WHERE more IS NOT NULL"
 
 
-async def test_an_upgraded_postgresql_database_gets_them_once_older_versions_are_excluded(
+async def test_rows_of_several_entries_begin_only_after_the_upgrade_is_finished(
     migrated_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Both forms are there then. Lists, erasure and verification take them as one index."""
@@ -209,9 +207,9 @@ async def listed(world: OpenStore, session: str, newest: list[int]) -> None:
             assert [row.seq for row in rows] == newest[max(0, at - 7) : at][::-1]
 
 
-@pytest.mark.deep(stands_in="test_the_index_follows_what_is_appended_and_removed")
+@pytest.mark.deep(stands_in="test_the_index_matches_what_is_appended_and_removed")
 @pytest.mark.parametrize("seed", range(4))
-async def test_what_is_left_of_a_row_stays_in_the_index(
+async def test_the_remaining_entries_of_a_row_stay_in_the_index(
     world: OpenStore, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
     monkeypatch.setattr(log_index, "BLOCK", 32)
@@ -237,7 +235,7 @@ async def test_what_is_left_of_a_row_stays_in_the_index(
     assert len(after) == len(set(after))
 
 
-@pytest.mark.deep(stands_in="test_the_index_follows_what_is_appended_and_removed")
+@pytest.mark.deep(stands_in="test_the_index_matches_what_is_appended_and_removed")
 async def test_one_transaction_may_complete_many_blocks(
     world: OpenStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:

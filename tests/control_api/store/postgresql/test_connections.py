@@ -84,7 +84,7 @@ async def impatient(url: str, seconds: float) -> AsyncIterator[OpenStore]:
     await store.close()
 
 
-async def test_a_silent_server_is_given_up(postgresql_url: str) -> None:
+async def test_a_server_that_stays_silent_is_given_up(postgresql_url: str) -> None:
     async with impatient(postgresql_url, 3) as world:
         async with held(world.store, 3):
             stopped = await backends(postgresql_url)
@@ -103,7 +103,7 @@ async def test_a_silent_server_is_given_up(postgresql_url: str) -> None:
         assert (await verify(world.store, TENANT))["total"] == 1
 
 
-async def test_a_caller_that_gets_no_connection_is_told(
+async def test_a_caller_that_gets_no_connection_gets_a_fault(
     postgresql_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("control_api.store.postgresql.engine.POOL_SECONDS", 0.2)
@@ -114,7 +114,7 @@ async def test_a_caller_that_gets_no_connection_is_told(
         await _look(world.store)
 
 
-@pytest.mark.deep(stands_in="test_a_caller_that_gets_no_connection_is_told")
+@pytest.mark.deep(stands_in="test_a_caller_that_gets_no_connection_gets_a_fault")
 async def test_an_exhausted_pool_is_a_fault(
     postgresql_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -39,7 +39,7 @@ async def follow(world: OpenStore, limit: int, max_bytes: int) -> dict[str, byte
         since = revisions[-1]
 
 
-async def test_following_page_by_page_gives_what_loading_gives(world: OpenStore) -> None:
+async def test_following_page_by_page_gives_the_same_as_loading(world: OpenStore) -> None:
     chance = random.Random(3)
     for _ in range(30):
         names = chance.sample(range(12), chance.randrange(1, 6))
@@ -56,7 +56,7 @@ async def test_following_page_by_page_gives_what_loading_gives(world: OpenStore)
         assert newest == documents.ChangePage(revision, [], more=False)
 
 
-@pytest.mark.deep(stands_in="test_following_page_by_page_gives_what_loading_gives")
+@pytest.mark.deep(stands_in="test_following_page_by_page_gives_the_same_as_loading")
 async def test_a_page_ends_within_a_publication_of_many(world: OpenStore) -> None:
     await publish(world, {f"role/{n}": b"%d" % n for n in range(1200)})
     page = await fetch(world, 0, 512, 1_000_000)
@@ -64,8 +64,8 @@ async def test_a_page_ends_within_a_publication_of_many(world: OpenStore) -> Non
     assert len(await follow(world, 512, 1_000_000)) == 1200
 
 
-@pytest.mark.deep(stands_in="test_following_page_by_page_gives_what_loading_gives")
-async def test_a_document_larger_than_a_page_comes_alone(world: OpenStore) -> None:
+@pytest.mark.deep(stands_in="test_following_page_by_page_gives_the_same_as_loading")
+async def test_a_document_larger_than_a_page_is_sent_alone(world: OpenStore) -> None:
     await publish(world, {"a": b"1", "b": b"2" * 500, "c": b"3"})
     pages = []
     since = 0
@@ -78,7 +78,7 @@ async def test_a_document_larger_than_a_page_comes_alone(world: OpenStore) -> No
     assert pages == [["a"], ["b"], ["c"]]
 
 
-@pytest.mark.deep(stands_in="test_following_page_by_page_gives_what_loading_gives")
+@pytest.mark.deep(stands_in="test_following_page_by_page_gives_the_same_as_loading")
 async def test_with_nothing_newer_a_page_is_empty(world: OpenStore) -> None:
     await publish(world, {"a": b"1"})
     assert await fetch(world, 1, 10, 100) == documents.ChangePage(1, [], more=False)

@@ -60,8 +60,8 @@ async def stored(world: OpenStore) -> StoredRun:
     return found
 
 
-@pytest.mark.deep(stands_in="test_who_lost_the_lease_saves_nothing")
-async def test_of_two_processes_that_claim_at_once_one_gets_the_run(either_url: str) -> None:
+@pytest.mark.deep(stands_in="test_a_process_that_lost_its_lease_saves_nothing")
+async def test_only_one_of_two_processes_gets_a_run(either_url: str) -> None:
     async with opened(either_url) as one, opened(either_url) as other:
         await add(one, run_of("imp_1", one.now()))
         for round_ in range(5):
@@ -74,7 +74,7 @@ async def test_of_two_processes_that_claim_at_once_one_gets_the_run(either_url: 
             other.now.ahead += 6_000_000
 
 
-async def test_who_lost_the_lease_saves_nothing(either_url: str) -> None:
+async def test_a_process_that_lost_its_lease_saves_nothing(either_url: str) -> None:
     async with opened(either_url) as world:
         await add(world, run_of("imp_1", world.now()))
         # Of two that claim at once, one gets it.
@@ -94,7 +94,7 @@ async def test_who_lost_the_lease_saves_nothing(either_url: str) -> None:
         assert ((await stored(world)).next_seq, (await stored(world)).attempts) == (8, 0)
 
 
-async def test_an_ended_run_stays_as_it_is(either_url: str) -> None:
+async def test_an_ended_run_is_not_changed(either_url: str) -> None:
     async with opened(either_url) as world:
         await add(world, run_of("imp_1", world.now()))
         await claim(world, "mine")

@@ -8,7 +8,7 @@ from control_api.store.transaction import Transaction
 from tests.support.open_store import TENANT, OpenStore
 
 
-async def test_of_two_uses_of_a_link_one_succeeds(world: OpenStore) -> None:
+async def test_only_one_of_two_uses_of_a_link_succeeds(world: OpenStore) -> None:
     now, live, expired = world.now(), bytes(32), bytes([1] * 32)
 
     async def add(tx: Transaction) -> None:
