@@ -14,7 +14,7 @@ def of_log(action: str, before: dict[str, Any], after: dict[str, Any]) -> str | 
     return in_words({**row, "before": before, "after": after})
 
 
-def test_a_log_that_was_put_back_is_told_in_words() -> None:
+def test_a_log_put_back_to_an_older_state_is_described_in_words() -> None:
     accepted = {"number": 1, "origin": f"{ORIGIN}#1"}
     for note, size in ((f"{ORIGIN}\n1019\nroot\n\n— x …\n", "1019"), (None, "an unknown number")):
         assert of_log("incarnation_accepted", {"checkpoint": note}, accepted) == (

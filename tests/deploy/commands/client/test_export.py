@@ -82,7 +82,7 @@ def relay(port: int, *limits: int) -> Iterator[str]:
 
 
 @pytest.mark.usefixtures("filled")
-def test_the_file_is_complete(operator: Operator, tmp_path: Path) -> None:
+def test_an_export_writes_the_whole_log(operator: Operator, tmp_path: Path) -> None:
     target = tmp_path / "log.ndjson"
     said = operator.done("export", "-o", str(target))
     assert seqs_of(target) == whole(target)
@@ -92,7 +92,7 @@ def test_the_file_is_complete(operator: Operator, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("filled")
-def test_a_part_without_personal_data(operator: Operator, tmp_path: Path) -> None:
+def test_a_part_is_exported_without_personal_data(operator: Operator, tmp_path: Path) -> None:
     target = tmp_path / "log.ndjson"
     words = ("--from", "5", "--to", "9", "--no-openings", "--json")
     said = operator.done("export", "-o", str(target), *words)
@@ -102,7 +102,7 @@ def test_a_part_without_personal_data(operator: Operator, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("coding", ["gzip", "zstd"])
-def test_it_comes_compressed_from_elsewhere(
+def test_an_export_compressed_on_its_way_is_complete(
     operator: Operator, filled: Stack, tmp_path: Path, coding: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if coding == "zstd":
@@ -115,9 +115,9 @@ def test_it_comes_compressed_from_elsewhere(
     assert seqs_of(target) == whole(target)
 
 
-@pytest.mark.deep(stands_in="test_what_arrived_is_kept_for_the_next_run")
+@pytest.mark.deep(stands_in="test_the_received_part_is_kept_for_the_next_run")
 @pytest.mark.parametrize("limits", [(4_000,), (9_000, 200, 12_000), (700, 20_000, 3_000, 15_000)])
-def test_it_continues_after_broken_connections(
+def test_an_export_continues_after_broken_connections(
     operator: Operator, filled: Stack, tmp_path: Path, limits: tuple[int, ...]
 ) -> None:
     target = tmp_path / "log.ndjson"
@@ -130,7 +130,7 @@ def test_it_continues_after_broken_connections(
     assert len(documents) == len(set(documents)) >= 1
 
 
-def test_what_arrived_is_kept_for_the_next_run(
+def test_the_received_part_is_kept_for_the_next_run(
     operator: Operator, filled: Stack, tmp_path: Path
 ) -> None:
     target, part = tmp_path / "log.ndjson", tmp_path / "log.ndjson.part"
@@ -154,7 +154,7 @@ def test_what_arrived_is_kept_for_the_next_run(
     assert len(documents) == len(set(documents)) >= 1
 
 
-def test_of_a_part_whose_end_is_missing_the_last_entry_is_asked_for_again(tmp_path: Path) -> None:
+def test_the_last_entry_of_a_part_without_an_end_is_requested_again(tmp_path: Path) -> None:
     """The proof behind it comes with it."""
     header = b'{"format":"sluice-log/1","log":"x","from":4,"to":7,"openings":"all"}\n'
     entries = [b'{"entry":{"seq":%d}}\n' % seq for seq in (4, 5, 6)]
@@ -171,7 +171,7 @@ def test_of_a_part_whose_end_is_missing_the_last_entry_is_asked_for_again(tmp_pa
                 assert path.read_bytes() == header + b"".join(entries[:left])
 
 
-@pytest.mark.deep(stands_in="test_of_a_part_whose_end_is_missing_the_last_entry_is_asked_for_again")
+@pytest.mark.deep(stands_in="test_the_last_entry_of_a_part_without_an_end_is_requested_again")
 def test_a_connection_that_breaks_behind_the_last_entry_leaves_nothing_out(
     operator: Operator, filled: Stack, tmp_path: Path
 ) -> None:

@@ -50,9 +50,9 @@ def test_the_file_has_the_lines_of_the_response(
     assert not target.with_name("decisions.part").exists()
 
 
-@pytest.mark.deep(stands_in="test_what_arrived_is_kept_for_the_next_run")
+@pytest.mark.deep(stands_in="test_the_received_lines_are_kept_for_the_next_run")
 @pytest.mark.parametrize("form", FORMATS)
-def test_it_continues_after_broken_connections(
+def test_an_export_of_decisions_continues_after_broken_connections(
     operator: Operator, filled: Stack, tmp_path: Path, form: str
 ) -> None:
     target = tmp_path / "decisions"
@@ -63,7 +63,7 @@ def test_it_continues_after_broken_connections(
 
 
 @pytest.mark.parametrize("form", ["ecs", "csv"])
-def test_what_arrived_is_kept_for_the_next_run(
+def test_the_received_lines_are_kept_for_the_next_run(
     operator: Operator, filled: Stack, tmp_path: Path, form: str
 ) -> None:
     target, part = tmp_path / "decisions", tmp_path / "decisions.part"
@@ -84,7 +84,9 @@ def test_what_arrived_is_kept_for_the_next_run(
 
 
 @pytest.mark.usefixtures("filled")
-def test_a_part_without_personal_data(operator: Operator, tmp_path: Path) -> None:
+def test_a_part_of_the_decisions_is_exported_without_personal_data(
+    operator: Operator, tmp_path: Path
+) -> None:
     target = tmp_path / "decisions"
     words = ("--from", "5", "--to", "9", "--no-openings")
     operator.done("export", "--format", "csv", "-o", str(target), *words)
@@ -104,5 +106,5 @@ def test_another_file_is_not_continued(operator: Operator, tmp_path: Path) -> No
 
 
 @pytest.mark.usefixtures("filled")
-def test_a_format_that_does_not_exist_is_refused(operator: Operator, tmp_path: Path) -> None:
+def test_an_unknown_format_is_refused(operator: Operator, tmp_path: Path) -> None:
     assert operator("export", "--format", "xml", "-o", str(tmp_path / "x")).code == 2

@@ -54,7 +54,7 @@ def killing(port: int, after: int, kill: Callable[[], None]) -> Iterator[str]:
     listener.close()
 
 
-def test_a_killed_service_leaves_a_file_that_is_continued(
+def test_an_export_continues_after_the_service_was_killed(
     process: Callable[..., ControlApiProcess],
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],

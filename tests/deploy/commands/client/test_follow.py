@@ -72,7 +72,7 @@ def test_nothing_is_skipped_or_repeated_across_a_restart(
     assert told[1] == "sluice: the control API responds again"
 
 
-def test_a_revoked_key_ends_it(operator: Operator, stack: Stack, tmp_path: Path) -> None:
+def test_a_revoked_key_ends_the_following(operator: Operator, stack: Stack, tmp_path: Path) -> None:
     made = stack.admin("POST", "/v1/keys", {"name": "follower", "scope": "read"})
     path = tmp_path / "read.key"
     path.write_text(made["key"])

@@ -19,7 +19,7 @@ from tests.deploy.commands.client.conftest import Operator, evaluate
 from tests.support.stack import Stack
 
 
-def test_an_agent_from_registration_to_its_end(operator: Operator) -> None:
+def test_an_agent_is_registered_changed_and_deprecated(operator: Operator) -> None:
     made = operator.done(
         "agents", "register", "--role", "support", "--id", "spiffe://a/b", "--owner", "desk"
     )
@@ -47,7 +47,7 @@ def test_an_agent_from_registration_to_its_end(operator: Operator) -> None:
     assert "request id: " in refused.err
 
 
-def test_a_key_from_creation_to_revocation(operator: Operator, tmp_path: Path) -> None:
+def test_a_key_is_created_bound_and_revoked(operator: Operator, tmp_path: Path) -> None:
     file = tmp_path / "agent.key"
     made = operator.done(
         "keys", "create", "--name", "agents", "--scope", "evaluate", "--out", str(file)
@@ -184,7 +184,7 @@ def test_an_event_is_shown_in_full_by_the_id_that_the_list_shows(
     assert (unknown.code, "404" in unknown.err) == (1, True)
 
 
-def test_an_event_without_an_explanation_is_shown_too(
+def test_an_event_without_an_explanation_is_shown(
     operator: Operator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A sidecar's denial of a call for an agent that its key does not name has no facts."""
@@ -274,7 +274,7 @@ REPORT = {
 }
 
 
-def test_the_fleet_is_listed_and_waited_for(operator: Operator, stack: Stack) -> None:
+def test_the_fleet_is_listed_and_the_command_waits_for_it(operator: Operator, stack: Stack) -> None:
     assert operator.done("fleet", "--json").json == []
     assert operator.done("fleet", "--wait-for", "1").out == "every live sidecar has revision 1\n"
     stack.admin("POST", "/v1/sidecars/report", REPORT)
@@ -307,7 +307,7 @@ def test_the_administrative_trail_is_listed(operator: Operator, stack: Stack) ->
     assert operator.done(*words, "--to", oldest["timestamp"], "--json").json == []
 
 
-def test_the_fleets_own_records_show_what_it_has_applied(operator: Operator, stack: Stack) -> None:
+def test_the_fleet_s_own_records_show_what_it_has_applied(operator: Operator, stack: Stack) -> None:
     stack.admin("POST", "/v1/sidecars/report", {**REPORT, "sidecar_id": "sc-9"})
     shown = operator("fleet", "--applied", "1", "--json").json
     assert (shown["revision"], shown["applied"]) == (1, [])
@@ -345,7 +345,7 @@ def test_unusable_arguments_exit_with_2(operator: Operator, words: tuple[str, ..
 
 
 @pytest.mark.parametrize("scope", ["read", "evaluate"])
-def test_a_key_of_insufficient_scope_is_named_with_what_is_needed(
+def test_a_key_of_insufficient_scope_is_refused_with_the_needed_scope(
     operator: Operator, stack: Stack, key_file: Callable[[str], Path], scope: str
 ) -> None:
     path = str(key_file(stack.new_key("little", scope)))

@@ -61,7 +61,7 @@ def answers(monkeypatch: pytest.MonkeyPatch) -> Callable[[Redact], None]:
     return change
 
 
-def test_a_user_is_erased_and_the_report_is_for_them(
+def test_a_user_is_erased_and_a_report_is_written_for_them(
     operator: Operator, stack: Stack, tmp_path: Path, stdin: Callable[[bytes], None]
 ) -> None:
     person, target = "ann-7c1e", tmp_path / "report.json"
@@ -89,7 +89,7 @@ def test_a_user_is_erased_and_the_report_is_for_them(
     assert again.out.startswith("nothing was erased: ")
 
 
-def test_what_the_report_says_can_be_checked_with_its_own_commands(
+def test_the_commands_in_the_report_confirm_it(
     operator: Operator, stack: Stack, tmp_path: Path
 ) -> None:
     used(stack, "bo-31f0", session_id="r-2")
@@ -126,7 +126,7 @@ def test_events_are_erased_by_their_ids(operator: Operator, stack: Stack) -> Non
     assert operator(*words, *(f"e-{number}" for number in range(1001))).code == 2
 
 
-def test_it_repeats_while_more_is_left(
+def test_an_erasure_repeats_while_more_is_left(
     operator: Operator, stack: Stack, answers: Callable[[Redact], None]
 ) -> None:
     events = [used(stack, "di-9d02")["event_id"] for _ in range(3)]
@@ -172,7 +172,7 @@ def test_an_erasure_whose_answer_is_lost_is_reported(
     assert "NOT COMPLETE" in said.out
 
 
-def test_it_ends_if_nothing_more_is_erased(
+def test_an_erasure_ends_if_a_request_erases_nothing_more(
     operator: Operator, answers: Callable[[Redact], None]
 ) -> None:
     def stuck(send: Callable[[], ApiResponse], body: dict[str, Any]) -> ApiResponse:
@@ -184,7 +184,7 @@ def test_it_ends_if_nothing_more_is_erased(
     assert (said.code, "erases none of it" in said.err) == (1, True)
 
 
-def test_a_hold_refuses_it_and_leaves_no_report(
+def test_a_hold_refuses_an_erasure_and_leaves_no_report(
     operator: Operator, stack: Stack, tmp_path: Path
 ) -> None:
     used(stack, "flo-4b6d", session_id="r-3")
@@ -220,7 +220,9 @@ def on_terminal(operator: Operator, words: list[str], typed: bytes) -> Said:
     return Said(done.returncode, done.stdout, done.stderr)
 
 
-def test_a_terminal_is_asked(operator: Operator, stack: Stack, tmp_path: Path) -> None:
+def test_an_erasure_on_a_terminal_needs_a_confirmation(
+    operator: Operator, stack: Stack, tmp_path: Path
+) -> None:
     used(stack, "gil-8e21")
     target = tmp_path / "report.json"
     words = ["--user", "-", "--reason", "asked", "-o", str(target)]
@@ -259,7 +261,9 @@ def test_unusable_arguments_erase_nothing(
     assert (said.code, complaint in said.err) == (2, True), said.err
 
 
-def test_a_report_replaces_no_file(operator: Operator, stack: Stack, tmp_path: Path) -> None:
+def test_a_report_does_not_overwrite_a_file(
+    operator: Operator, stack: Stack, tmp_path: Path
+) -> None:
     used(stack, "hal-02c9")
     target = tmp_path / "report.json"
     target.write_text("another report")

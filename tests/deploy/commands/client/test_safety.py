@@ -120,7 +120,7 @@ def test_cells_are_safe_and_aligned() -> None:
         (False, {}, False),
     ],
 )
-def test_only_what_a_terminal_shows_has_colours(
+def test_colours_are_printed_only_to_a_terminal_that_wants_them(
     terminal: bool, environ: dict[str, str], coloured: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = io.StringIO()
@@ -133,8 +133,10 @@ def test_only_what_a_terminal_shows_has_colours(
     assert ("\x1b" in file.getvalue()) is coloured
 
 
-@pytest.mark.deep(stands_in="test_only_what_a_terminal_shows_has_colours")
-def test_colours_are_only_for_terminals(operator: Operator, stack: Stack) -> None:
+@pytest.mark.deep(stands_in="test_colours_are_printed_only_to_a_terminal_that_wants_them")
+def test_colours_of_a_command_are_printed_only_to_terminals(
+    operator: Operator, stack: Stack
+) -> None:
     evaluate(stack, source_id="payroll")
     words = [*SLUICE, "events", "--limit", "1"]
     piped = subprocess.run(

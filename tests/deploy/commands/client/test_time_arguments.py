@@ -34,19 +34,19 @@ NO_TIMES = (
 
 
 @pytest.mark.parametrize("text", TIMES)
-def test_a_time_is_read_as_people_type_it(text: str) -> None:
+def test_a_time_is_read_in_every_common_form(text: str) -> None:
     assert read_time_text(text, NOW) == TIMES[text]
     assert rfc3339(read_time(text, NOW)) == TIMES[text]
 
 
 @pytest.mark.parametrize("text", NO_TIMES)
-def test_what_is_no_time_is_refused_with_what_is_accepted(text: str) -> None:
+def test_an_unreadable_time_is_refused_with_the_accepted_forms(text: str) -> None:
     with pytest.raises(UnreadableTime) as refused:
         read_time(text, NOW)
     assert str(refused.value) == f"`{text}` is not a time; expected {ACCEPTED}"
 
 
-def test_events_changes_and_exports_take_times_as_they_are_typed(
+def test_events_changes_and_exports_accept_times_in_every_common_form(
     operator: Operator, stack: Stack, tmp_path: Path
 ) -> None:
     evaluate(stack, session_id="timed")
@@ -67,7 +67,7 @@ def test_events_changes_and_exports_take_times_as_they_are_typed(
     [("events", "--from"), ("events", "--to"), ("changes", "--from"), ("changes", "--to"),
      ("export", "-o", "absent/log", "--from"), ("export", "-o", "absent/log", "--to")],
 )  # fmt: skip
-def test_an_unreadable_time_is_refused_before_anything_is_asked(
+def test_an_unreadable_time_is_refused_before_any_request(
     operator: Operator, words: tuple[str, ...]
 ) -> None:
     said = operator(*words, "soon", SLUICE_URL="http://127.0.0.1:1")

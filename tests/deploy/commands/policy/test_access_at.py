@@ -68,7 +68,9 @@ def who(past: Past, capsys: Capture, source: str, at: str, *words: str, code: in
     return json.loads(capsys.readouterr().out)
 
 
-def test_who_could_read_is_answered_by_the_version_of_then(past: Past, capsys: Capture) -> None:
+def test_a_question_about_the_past_is_answered_by_the_version_of_that_time(
+    past: Past, capsys: Capture
+) -> None:
     at_first = who(past, capsys, "kb-secret", past.made)
     assert [row["agent_role"] for row in at_first["rows"]] == ["support"]
     (version,) = at_first["versions"]
@@ -82,7 +84,7 @@ def test_who_could_read_is_answered_by_the_version_of_then(past: Past, capsys: C
         assert who(past, capsys, "kb-1", at)["versions"] == []
 
 
-def test_before_the_log_begins_nothing_is_known(past: Past, capsys: Capture) -> None:
+def test_a_time_before_the_log_is_refused(past: Past, capsys: Capture) -> None:
     assert main(["who", "kb-1", "--at", "2026-01-01", *past.words]) == 2
     oldest = past.api.admin("GET", "/v1/audit/changes")[-1]["timestamp"]
     said = capsys.readouterr().err
@@ -102,7 +104,7 @@ def test_a_private_key_is_recognised_and_never_shown(
         assert seed not in said.out + said.err
 
 
-def test_the_text_says_which_version_since_when_and_by_which_key(
+def test_the_answer_names_the_version_its_time_and_its_key(
     past: Past, capsys: Capture, tmp_path: Path
 ) -> None:
     assert main(["who", "kb-1", "--at", past.made, *past.words]) == 0
@@ -124,7 +126,7 @@ def test_the_text_says_which_version_since_when_and_by_which_key(
     assert "not signed by the log's key" in version["why_not"]
 
 
-def test_a_public_key_is_read_whatever_its_base64_looks_like(past: Past, tmp_path: Path) -> None:
+def test_a_public_key_is_read_in_every_form_of_its_base64(past: Past, tmp_path: Path) -> None:
     api = ControlApiClient(past.words[1], Path(past.words[3]).read_text())
     # As many `+` as a verifier key has.
     raw = bytes([0xFB, 0xEF, 0xBE]) * 10 + bytes(2)
@@ -140,7 +142,7 @@ def test_a_public_key_is_read_whatever_its_base64_looks_like(past: Past, tmp_pat
         read_keys(api, VerifierKey("sluice.example/a", COSIGNATURE, raw).text())
 
 
-def test_a_service_that_shows_another_policy_than_the_log_holds_proves_nothing(past: Past) -> None:
+def test_a_policy_that_differs_from_its_entry_in_the_log_is_not_proven(past: Past) -> None:
     api = ControlApiClient(past.words[1], Path(past.words[3]).read_text())
     changes = past.api.admin("GET", "/v1/audit/changes?object_type=policy")
     made = next(each for each in changes if each["timestamp"] == past.made)
@@ -179,7 +181,7 @@ def test_a_change_whose_policy_is_not_known_is_never_taken_for_a_deletion(
         (["--log-key", "k"], "--log-key belongs to --at"),
     ],
 )
-def test_unusable_arguments_of_at_are_exit_2(
+def test_unusable_arguments_of_at_exit_with_2(
     past: Past, capsys: Capture, words: list[str], said: str
 ) -> None:
     service = [] if "--policies" in words else past.words

@@ -54,7 +54,7 @@ def new(tmp_path: Path) -> str:
     return str(path)
 
 
-def test_what_a_candidate_decides_otherwise_is_shown(api: ControlApi, say: Say, new: str) -> None:
+def test_a_candidate_s_different_decisions_are_shown(api: ControlApi, say: Say, new: str) -> None:
     assert say("list") == (0, "", "there are no candidates\n")
     code, out, _ = say("publish", "tomorrow", new)
     assert code == 0
@@ -89,7 +89,7 @@ def test_a_promotion_that_breaks_a_guardrail_is_refused(
     assert api.evaluate(source_id="payroll")["decision"] == "ALLOW"
 
 
-def test_what_the_service_does_not_know_is_told(say: Say) -> None:
+def test_a_missing_argument_or_an_unknown_candidate_exits_with_2(say: Say) -> None:
     with pytest.raises(SystemExit, match="2"):
         say()
     code, _, beside = say("show", "nothing")

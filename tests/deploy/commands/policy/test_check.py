@@ -22,7 +22,9 @@ CONTRACTS = "source_id `contracts`, sensitivity_level `high`"
 WIDE = ENTRY.replace("[contracts]", "[contracts, 'pay*']")
 
 
-def test_guardrails_that_hold(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_guardrails_that_hold_exit_with_success(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     write(tmp_path, of(ENTRY))
     write(tmp_path, RULES, "default/guardrails.yaml")
     write(tmp_path, "tests: []", "default/lending/loans_test.yaml")
@@ -80,7 +82,7 @@ def test_a_broken_guardrail_is_shown_with_a_request(
         ("guardrails.yaml", RULES, "guardrails.yaml: belongs to no tenant"),
     ],
 )
-def test_a_file_that_is_not_valid_ends_with_2(
+def test_an_invalid_file_exits_with_2(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], at: str, text: str, said: str
 ) -> None:
     write(tmp_path, of(WIDE))
@@ -90,7 +92,9 @@ def test_a_file_that_is_not_valid_ends_with_2(
     assert said in capsys.readouterr().err
 
 
-def test_what_is_not_there_ends_with_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_directory_or_tenant_exits_with_2(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["check", str(tmp_path / "none")]) == 2
     assert "is not a directory" in capsys.readouterr().err
     write(tmp_path, of(ENTRY))
@@ -98,7 +102,7 @@ def test_what_is_not_there_ends_with_2(tmp_path: Path, capsys: pytest.CaptureFix
     assert "holds no tenant `acme`" in capsys.readouterr().err
 
 
-def test_patterns_that_can_t_be_analysed_end_with_2(
+def test_patterns_that_can_t_be_analysed_exit_with_2(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     wild = [f"*{'?' * at}a{'?' * (20 - at)}b*" for at in range(20)]

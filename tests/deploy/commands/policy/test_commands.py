@@ -75,7 +75,7 @@ def wider(tmp_path: Path) -> Path:
     return tree(tmp_path / "wider", default=WIDER)
 
 
-def test_diff_says_what_changes_and_fails_only_if_asked_to(
+def test_diff_prints_what_changes_and_fails_only_on_request(
     run: Run, old: Path, wider: Path
 ) -> None:
     said = run("diff", old, wider)
@@ -134,7 +134,7 @@ def test_an_odd_revision_is_refused_and_writes_nothing(
     assert sorted(old.rglob("x")) == before
 
 
-def test_files_that_can_t_be_used_are_told_with_file_and_line(run: Run, tmp_path: Path) -> None:
+def test_unusable_files_are_reported_with_file_and_line(run: Run, tmp_path: Path) -> None:
     broken = tree(tmp_path / "broken", default=BROKEN)
     said = run("lint", broken)
     assert said.code == 1
@@ -148,7 +148,7 @@ def test_files_that_can_t_be_used_are_told_with_file_and_line(run: Run, tmp_path
     assert "does not exist" in missing.err
 
 
-def test_patterns_that_overlap_in_too_many_ways_are_told(
+def test_patterns_that_overlap_in_too_many_ways_are_reported(
     run: Run, old: Path, tmp_path: Path
 ) -> None:
     text = IN_FORCE.replace('"kb-*"', f'"*a{"?" * 20}"')
@@ -158,13 +158,13 @@ def test_patterns_that_overlap_in_too_many_ways_are_told(
     assert f"`*a{'?' * 20}`" in said.err
 
 
-def test_lint_counts_and_passes(run: Run, old: Path) -> None:
+def test_lint_counts_valid_files_and_succeeds(run: Run, old: Path) -> None:
     said = run("lint", old)
     assert (said.code, said.out) == (0, "")
     assert said.err == "1 policy, 0 errors, 0 warnings\n"
 
 
-def test_who_and_can_say_what_files_allow(run: Run, old: Path) -> None:
+def test_who_and_can_answer_from_policy_files(run: Run, old: Path) -> None:
     said = run("who", "kb-1", "--policies", old)
     assert said.code == 0
     assert said.out.splitlines() == [
@@ -187,7 +187,7 @@ def test_who_and_can_say_what_files_allow(run: Run, old: Path) -> None:
     assert run("can", "other", "--policies", old, "--json").json == {"rows": []}
 
 
-def test_arguments_that_contradict_are_told(run: Run, old: Path) -> None:
+def test_contradictory_arguments_are_refused_with_a_message(run: Run, old: Path) -> None:
     assert "give one of the two" in run("who", "a", "--policies", old, "--url", "http://a").err
     neither = run("who", "a")
     assert neither.code == 2
@@ -197,7 +197,7 @@ def test_arguments_that_contradict_are_told(run: Run, old: Path) -> None:
     assert "--key-file" in run("diff", "live", old).err
 
 
-def test_a_reader_that_goes_away_is_no_error(old: Path, wider: Path) -> None:
+def test_a_reader_that_closes_the_pipe_causes_no_error(old: Path, wider: Path) -> None:
     command = [sys.executable, "-m", "deploy.commands.policy", "diff", str(old), str(wider)]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT
@@ -227,7 +227,7 @@ def service(api: ControlApi, tmp_path: Path) -> list[str]:
     return ["--url", f"http://127.0.0.1:{api.port}", "--key-file", str(key)]
 
 
-def test_diff_reads_what_is_in_force_on_either_side(
+def test_diff_reads_the_policies_in_force_on_either_side(
     run: Run, service: list[str], old: Path, wider: Path
 ) -> None:
     """As the same files would be."""
@@ -237,8 +237,10 @@ def test_diff_reads_what_is_in_force_on_either_side(
         assert (found.code, found.json) == (code, run("diff", *files, "--json").json)
 
 
-@pytest.mark.deep(stands_in="test_diff_reads_what_is_in_force_on_either_side")
-def test_diff_with_what_is_in_force(run: Run, service: list[str], old: Path, wider: Path) -> None:
+@pytest.mark.deep(stands_in="test_diff_reads_the_policies_in_force_on_either_side")
+def test_diff_compares_with_the_policies_in_force(
+    run: Run, service: list[str], old: Path, wider: Path
+) -> None:
     said = run("diff", "live", old, *service)
     assert (said.code, said.out) == (0, "")
     for one, other in (("live", wider), (wider, "live")):
@@ -249,7 +251,7 @@ def test_diff_with_what_is_in_force(run: Run, service: list[str], old: Path, wid
     assert run("diff", wider, "live", "--fail-on", "widened", *service).code == 0
 
 
-def test_who_and_can_ask_a_service_with_its_registry(
+def test_who_and_can_include_the_agents_registered_at_a_service(
     run: Run, service: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said = run("who", "kb-1", *service)
@@ -260,7 +262,7 @@ def test_who_and_can_ask_a_service_with_its_registry(
     assert {tuple(row["agent_ids"]) for row in rows} == {("agt_1",)}
 
 
-def test_a_service_that_refuses_or_is_away_is_told(
+def test_a_service_that_refuses_or_is_unreachable_is_reported(
     run: Run, service: list[str], api: ControlApi, old: Path
 ) -> None:
     Path(service[3]).write_text(api.new_key("evaluate"))

@@ -30,7 +30,7 @@ def test_files_are_laid_out_in_place(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert main(["fmt", "--check", str(tmp_path)]) == 0
 
 
-def test_a_link_stays_a_link(tmp_path: Path) -> None:
+def test_a_link_is_formatted_and_stays_a_link(tmp_path: Path) -> None:
     target, link = tmp_path / "real.yaml", tmp_path / "link.yaml"
     target.write_bytes(ROUGH.replace(b"\n", b"\r\n"))
     link.symlink_to(target.name)
@@ -74,7 +74,7 @@ def test_a_reader_never_sees_half_a_file(tmp_path: Path) -> None:
         (b"services: {}\n", "is not a file of the kind"),
     ],
 )
-def test_what_is_not_a_policy_file_stays(
+def test_a_file_that_is_not_a_policy_file_is_not_changed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], text: bytes, said: str
 ) -> None:
     bad, rough = tmp_path / "bad.yaml", tmp_path / "rough.yaml"
@@ -86,6 +86,6 @@ def test_what_is_not_a_policy_file_stays(
     assert rough.read_bytes() == SMOOTH
 
 
-def test_a_path_that_is_not_there_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_path_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["fmt", "not-there.yaml"]) == 2
     assert "`not-there.yaml` does not exist" in capsys.readouterr().err

@@ -52,14 +52,14 @@ def sources(repository: Path, source: str) -> list[tuple[str, ...]]:
 
 
 @pytest.mark.parametrize("path", ["policies", FILE])
-def test_a_revision_gives_what_was_committed(repository: Path, path: str) -> None:
+def test_a_revision_contains_what_was_committed(repository: Path, path: str) -> None:
     write(repository, FILE, POLICIES.format(source="changed"))
     found = read("git:HEAD", None, str(repository / path))
     assert [each.allowed_sources for each in found] == [("contracts",)]
     assert sources(repository, f"git:HEAD:{repository / path}") == [("contracts",)]
 
 
-def test_attributes_hide_no_file_and_change_none(repository: Path) -> None:
+def test_attributes_neither_hide_nor_change_a_file(repository: Path) -> None:
     write(repository, ".gitattributes", "* export-ignore\n*.yaml export-subst text eol=crlf\n")
     commit(repository)
     assert sources(repository, "git:HEAD") == [("contracts",)]
@@ -78,7 +78,7 @@ def test_a_path_is_never_a_pattern(repository: Path) -> None:
             pass
 
 
-def test_links_lead_to_nothing_outside(repository: Path, tmp_path: Path) -> None:
+def test_links_to_the_outside_are_refused(repository: Path, tmp_path: Path) -> None:
     secret = tmp_path / "secret.yaml"
     secret.write_text(POLICIES.format(source="secret"))
     (repository / FILE).unlink()
@@ -122,7 +122,7 @@ def test_no_file_is_written_through_a_link(repository: Path, tmp_path: Path) -> 
     assert list(outside.iterdir()) == []
 
 
-def test_a_name_that_is_not_text_is_copied_as_it_is(repository: Path) -> None:
+def test_a_name_that_is_not_text_is_copied_unchanged(repository: Path) -> None:
     name = b"n\xff\n\t\x1b[2J".decode(errors="surrogateescape")
     write(repository, f"policies/{name}", "x")
     commit(repository)
@@ -137,6 +137,6 @@ def test_a_submodule_is_left_out(repository: Path) -> None:
     assert sources(repository, "git:HEAD") == [("contracts",)]
 
 
-def test_outside_of_a_repository_it_says_so(tmp_path: Path) -> None:
+def test_a_folder_outside_of_a_repository_is_reported(tmp_path: Path) -> None:
     with pytest.raises(GitFailed, match="not a git repository"), checked_out("HEAD", tmp_path):
         pass

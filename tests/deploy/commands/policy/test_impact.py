@@ -50,7 +50,9 @@ def arguments(api: ControlApi, tmp_path: Path) -> list[str]:
     return ["impact", str(new), "--url", f"http://127.0.0.1:{api.port}", "--key-file", str(key)]
 
 
-def test_what_changes_is_listed(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_changed_decisions_are_listed(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main([*arguments, "--since", "30m"]) == 0
     told = capsys.readouterr()
     assert "+ `support` may newly read `payroll`: 1 from 20" in told.out
@@ -64,8 +66,8 @@ def test_what_changes_is_listed(arguments: list[str], capsys: pytest.CaptureFixt
     assert "\r" not in told.err  # it is no terminal
 
 
-@pytest.mark.deep(stands_in="test_what_changes_is_listed")
-def test_only_what_was_recorded_since_is_read(
+@pytest.mark.deep(stands_in="test_changed_decisions_are_listed")
+def test_only_decisions_since_the_given_time_are_read(
     arguments: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main([*arguments, "--since", "30m", "--json"]) == 0
@@ -121,7 +123,7 @@ def test_a_text_that_is_not_a_time_is_refused(
     assert f"--since: `{since}` is not a time; expected how long ago" in capsys.readouterr().err
 
 
-def test_policies_that_can_t_be_read_and_a_key_that_may_not_are_exit_2(
+def test_unreadable_policies_and_a_key_without_the_right_exit_with_2(
     api: ControlApi, arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["impact", str(tmp_path / "gone.yaml"), *arguments[2:]]) == 2
@@ -131,7 +133,7 @@ def test_policies_that_can_t_be_read_and_a_key_that_may_not_are_exit_2(
     assert "sluice policy: 403 Forbidden: " in capsys.readouterr().err
 
 
-def test_a_terminal_shows_how_far_the_run_has_come() -> None:
+def test_a_terminal_shows_the_progress_of_the_run() -> None:
     out = io.StringIO()
     bar = diff.Bar(out, 100.0)
     bar.show({"progress": 0.25, "entries": 5000}, 102.0)

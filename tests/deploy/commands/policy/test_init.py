@@ -20,7 +20,9 @@ def folder(tmp_path: Path) -> Path:
     return folder
 
 
-def test_the_samples_are_clean(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
+def test_the_sample_policies_have_no_findings(
+    capsys: pytest.CaptureFixture[str], folder: Path
+) -> None:
     said = capsys.readouterr().out
     assert main(["lint", str(folder)]) == 0
     assert main(["check", str(folder)]) == 0
@@ -36,7 +38,7 @@ def test_the_samples_are_clean(capsys: pytest.CaptureFixture[str], folder: Path)
     assert re.search(rf"sluice'? policy lint {re.escape(str(folder))}\n", said)
 
 
-def test_every_file_names_a_schema_that_is_there(folder: Path) -> None:
+def test_every_file_names_an_existing_schema(folder: Path) -> None:
     for path in folder.rglob("*.yaml"):
         start = "# yaml-language-server: $schema="
         first = path.read_text().splitlines()[0]
@@ -46,12 +48,12 @@ def test_every_file_names_a_schema_that_is_there(folder: Path) -> None:
         assert (folder / f"{kind}.schema.json").read_text() == schema(kind)
 
 
-def test_an_empty_directory_will_do(tmp_path: Path) -> None:
+def test_an_empty_directory_is_accepted(tmp_path: Path) -> None:
     assert main(["init", str(tmp_path)]) == 0
 
 
 @pytest.mark.parametrize("name", [".hidden", "default"])
-def test_a_directory_with_anything_in_it_stays(
+def test_a_directory_that_is_not_empty_is_not_changed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
 ) -> None:
     (tmp_path / name).write_text("mine")
@@ -60,7 +62,9 @@ def test_a_directory_with_anything_in_it_stays(
     assert [path.name for path in tmp_path.iterdir()] == [name]
 
 
-def test_a_file_is_no_directory(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_in_place_of_a_directory_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "file").write_text("")
     assert main(["init", str(tmp_path / "file")]) == 2
     assert main(["init", str(tmp_path / "file" / "below")]) == 2

@@ -19,7 +19,7 @@ def test_a_schema_is_printed(kind: str, capsys: pytest.CaptureFixture[str]) -> N
     jsonschema_rs.Draft202012Validator(json.loads(printed))
 
 
-def test_the_shipped_schemas_are_what_validates() -> None:
+def test_the_shipped_schemas_are_those_that_validate() -> None:
     assert schemas.stale() == [], "python -m tests.support.schemas"
 
 

@@ -73,7 +73,7 @@ def test_a_refusal_is_shown_with_its_details(
         service.request("POST", "/v1/context/simulate", body={"user_id": "x" * 30_000_000})
 
 
-def test_what_names_no_usable_service_is_told_without_the_key(
+def test_an_unusable_service_is_reported_without_the_key(
     options: Options, tmp_path: Path, key_file: str
 ) -> None:
     wrong = tmp_path / "wrong"
@@ -102,7 +102,7 @@ def test_what_names_no_usable_service_is_told_without_the_key(
         connect(options("--key-file", key_file))
 
 
-def test_an_unencrypted_address_elsewhere_is_warned_of(
+def test_an_unencrypted_address_elsewhere_causes_a_warning(
     options: Options, key_file: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     connect(options("--url", "http://192.0.2.1", "--key-file", key_file))
@@ -123,7 +123,7 @@ def test_an_unencrypted_address_elsewhere_is_warned_of(
         (302, b"", r"^302 Found: the response is not from a control API\n"),
     ],
 )
-def test_an_answer_of_something_else_is_told(
+def test_an_answer_of_another_program_is_reported(
     options: Options, key_file: str, status: int, body: bytes, message: str
 ) -> None:
     with _answering(status, body) as url:

@@ -92,7 +92,7 @@ def test_each_alteration_is_named(name: str, tmp_path: Path, capsys: Capture) ->
     assert "NOT VALID" in run(capsys, path, "--key", KEY).out
 
 
-def test_a_report_holds_alone(tmp_path: Path, capsys: Capture) -> None:
+def test_a_report_is_valid_without_any_other_file(tmp_path: Path, capsys: Capture) -> None:
     content = export(notes={SIZE: cosigned(note(SIZE))})
     wire, _ = made(tmp_path, capsys, "--agent", "agt_a", content=content)
     path = str(tmp_path / "out/report.json")
@@ -129,7 +129,7 @@ def test_a_checkpoint_from_elsewhere_must_agree(tmp_path: Path, capsys: Capture)
     assert (answer.code, answer.out.partition(": ")[0]) == (2, "INCOMPLETE"), answer.out
 
 
-def test_entries_that_no_checkpoint_covers_make_it_incomplete(
+def test_entries_that_no_checkpoint_covers_make_a_report_incomplete(
     tmp_path: Path, capsys: Capture
 ) -> None:
     made(tmp_path, capsys, "--agent", "agt_a")
@@ -147,7 +147,7 @@ def test_entries_that_no_checkpoint_covers_make_it_incomplete(
     assert run(capsys, without).code == 2
 
 
-def test_every_truncation_is_told(tmp_path: Path, capsys: Capture) -> None:
+def test_every_truncation_of_a_report_is_a_finding(tmp_path: Path, capsys: Capture) -> None:
     made(tmp_path, capsys, "--event", "event-3")
     whole = (tmp_path / "out/report.json").read_bytes()
     for size in range(40, len(whole) - 1, 97):

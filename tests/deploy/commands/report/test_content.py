@@ -32,7 +32,7 @@ AGENT = ("--agent", "agt_a")
          [2, 7, 8]),
     ],
 )  # fmt: skip
-def test_the_entries_that_belong_to_it(
+def test_a_report_holds_the_entries_of_its_subject(
     asked: str, expected: list[int], tmp_path: Path, capsys: Capture
 ) -> None:
     wire, _ = made(tmp_path, capsys, *asked.split())
@@ -40,7 +40,7 @@ def test_the_entries_that_belong_to_it(
 
 
 @pytest.mark.parametrize("by", ["session s_1", "agent agt_a", "user ann@example.com"])
-def test_all_decisions_about_it_and_what_was_changed_meanwhile(
+def test_a_report_holds_all_decisions_of_its_subject_and_changes_in_between(
     by: str, tmp_path: Path, capsys: Capture
 ) -> None:
     name, value = by.split()
@@ -90,7 +90,7 @@ def test_the_same_export_gives_the_same_bytes(tmp_path: Path, capsys: Capture) -
     )
 
 
-def test_an_empty_selection_says_so(tmp_path: Path, capsys: Capture) -> None:
+def test_an_empty_selection_is_reported(tmp_path: Path, capsys: Capture) -> None:
     path, out = put(tmp_path, export()), tmp_path / "out"
     answer = report(capsys, path, "--session", "s_none", "--key", KEY, "-o", str(out))
     assert answer.code == 0
@@ -99,7 +99,7 @@ def test_an_empty_selection_says_so(tmp_path: Path, capsys: Capture) -> None:
     assert run(capsys, str(out / "report.json"), "--key", KEY).code == 0
 
 
-def test_entries_behind_the_checkpoint_are_told_apart(tmp_path: Path, capsys: Capture) -> None:
+def test_entries_after_the_checkpoint_are_marked(tmp_path: Path, capsys: Capture) -> None:
     content = export(notes={14: note(14)})
     wire, page = made(tmp_path, capsys, *AGENT, content=content)
     proven = [each["proof"] is not None for each in wire["entries"]]
@@ -121,7 +121,7 @@ def test_a_part_of_a_log_gives_proofs_too(
     assert run(capsys, path, "--key", KEY, "--json").json["level"] == "signed"
 
 
-def test_an_export_that_does_not_hold_gives_none(tmp_path: Path, capsys: Capture) -> None:
+def test_an_export_that_does_not_verify_gives_no_report(tmp_path: Path, capsys: Capture) -> None:
     rows = [*ROWS[:5], ROWS[5]._replace(entry=ROWS[5].entry.replace(b"DENY", b"DONT")), *ROWS[6:]]
     path, out = put(tmp_path, export(rows)), tmp_path / "out"
     answer = report(capsys, path, *AGENT, "--key", KEY, "-o", str(out))
@@ -136,7 +136,9 @@ def test_an_export_that_does_not_hold_gives_none(tmp_path: Path, capsys: Capture
      ["--agent", "a", "--from", "2026-02-30"],
      ["--agent", "a", "--from", "2026-01-02", "--to", "2026-01-01"]],
 )  # fmt: skip
-def test_unusable_arguments_are_told(arguments: list[str], tmp_path: Path, capsys: Capture) -> None:
+def test_unusable_arguments_are_refused_with_a_message(
+    arguments: list[str], tmp_path: Path, capsys: Capture
+) -> None:
     path = put(tmp_path, export())
     answer = report(capsys, path, *arguments, "-o", str(tmp_path / "out"))
     assert answer.code == 2
@@ -188,7 +190,7 @@ def test_invisible_characters_are_shown_by_number(character: str) -> None:
     assert shown("naïve Ω 名") == "<bdi>naïve Ω 名</bdi>"
 
 
-def test_a_change_is_told_from_what_to_what() -> None:
+def test_a_change_is_described_by_its_old_and_new_values() -> None:
     pub = {
         "after": {"status": "approved", "roles": ["a"], "updated_at": "2"},
         "after_sha256": "bb",

@@ -118,7 +118,7 @@ def test_the_oldest_deleted_as_if_by_retention_contradict_the_anchor(
     assert _reasons_of(lines, draft, tmp_path, capsys) == ["root_mismatch"]
 
 
-def test_the_oldest_rewritten_and_deleted_with_the_key_contradict_a_checkpoint_from_outside(
+def test_oldest_entries_rewritten_and_deleted_contradict_an_outside_checkpoint(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     kept = _note(_purged(_log()), tmp_path)
@@ -129,7 +129,7 @@ def test_the_oldest_rewritten_and_deleted_with_the_key_contradict_a_checkpoint_f
     assert "root_mismatch" in _reasons(draft, tmp_path, capsys, "--checkpoint", kept)
 
 
-def test_two_versions_shown_to_two_readers_have_two_roots_and_one_is_not_witnessed(
+def test_of_two_versions_for_two_readers_one_has_no_witness(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     one, other = _log(), _log()

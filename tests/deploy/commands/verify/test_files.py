@@ -161,7 +161,7 @@ def test_a_witness_raises_the_level(tmp_path: Path, capsys: Capture) -> None:
     ],
     ids=["cosigned", "not cosigned", "no checkpoint"],
 )
-def test_a_witness_is_asked_for_without_a_key_too(
+def test_a_witness_can_be_required_without_a_key(
     notes: dict[int, str], reasons: list[str], tmp_path: Path, capsys: Capture
 ) -> None:
     answer = run(capsys, put(tmp_path, export(notes=notes)), "--witness", WITNESS_KEY, "--json")
@@ -214,7 +214,7 @@ def test_a_checkpoint_from_outside_must_be_contained(tmp_path: Path, capsys: Cap
     assert answer.reasons == ["root_mismatch"]
 
 
-def test_a_checkpoint_that_can_t_be_compared_is_told(tmp_path: Path, capsys: Capture) -> None:
+def test_a_checkpoint_that_can_t_be_compared_is_reported(tmp_path: Path, capsys: Capture) -> None:
     # The tree of 22 entries is known by its subtrees of 16, 4 and 2.
     for oldest, why in ((22, "lies inside the purged prefix"), (0, "lies before this part")):
         rows = purged_rows(22) if oldest else ROWS
@@ -266,7 +266,9 @@ def test_a_true_part_and_a_later_checkpoint_can_t_be_compared(
         assert (answer.code, answer.reasons) == (1, [*uncovered, "log_behind_checkpoint"])
 
 
-def test_json_says_what_the_file_covers_and_who_signed_it(tmp_path: Path, capsys: Capture) -> None:
+def test_the_json_names_what_the_file_covers_and_who_signed_it(
+    tmp_path: Path, capsys: Capture
+) -> None:
     path = put(tmp_path, export(ROWS[8:20], first=8, oldest=3, tail=note(24)))
     public = b64(SIGNER.public)
     said = run(capsys, path, "--json").json
@@ -281,7 +283,7 @@ def test_json_says_what_the_file_covers_and_who_signed_it(tmp_path: Path, capsys
     assert (bare["signed_by"], bare["completeness"]["to_end"]) == (None, True)
 
 
-def test_a_checkpoint_of_the_origin_before_an_incarnation_is_told(
+def test_a_checkpoint_from_before_an_incarnation_is_reported(
     tmp_path: Path, capsys: Capture
 ) -> None:
     path = put(tmp_path, export(origin="default#1"))
@@ -383,7 +385,7 @@ def test_a_broken_chain_names_both_entries_that_may_have_been_changed(
     ]
 
 
-def test_the_first_entry_has_none_before_it_that_may_have_been_changed(
+def test_damage_of_the_first_entry_names_no_entry_before_it(
     tmp_path: Path, capsys: Capture
 ) -> None:
     rows = list(ROWS)
@@ -439,7 +441,9 @@ def test_an_erasure_behind_a_part_excuses_missing_openings(
 # ------------------------------------------------------------------------------------- the file
 
 
-def test_a_file_that_ends_within_or_between_lines_is_told(tmp_path: Path, capsys: Capture) -> None:
+def test_a_file_that_ends_within_or_between_lines_is_reported(
+    tmp_path: Path, capsys: Capture
+) -> None:
     whole = export(ROWS[:2])
     path = tmp_path / "log.jsonl"
     ends = [at + 1 for at, byte in enumerate(whole[:-1]) if byte == ord("\n")]
@@ -455,8 +459,8 @@ def test_a_file_that_ends_within_or_between_lines_is_told(tmp_path: Path, capsys
     assert run(capsys, str(path), "--json").reasons == ["file_truncated"]
 
 
-@pytest.mark.deep(stands_in="test_a_file_that_ends_within_or_between_lines_is_told")
-def test_every_truncation_is_told(tmp_path: Path, capsys: Capture) -> None:
+@pytest.mark.deep(stands_in="test_a_file_that_ends_within_or_between_lines_is_reported")
+def test_every_truncation_is_reported(tmp_path: Path, capsys: Capture) -> None:
     whole = export(ROWS[:2])
     path = tmp_path / "log.jsonl"
     header = whole.index(b"\n")
@@ -473,7 +477,7 @@ def test_every_truncation_is_told(tmp_path: Path, capsys: Capture) -> None:
     assert run(capsys, str(path), "--json").code == 0
 
 
-def test_every_truncation_of_gzip_is_told(tmp_path: Path, capsys: Capture) -> None:
+def test_every_truncation_of_gzip_is_reported(tmp_path: Path, capsys: Capture) -> None:
     whole = gzip.compress(export(ROWS[:4]))
     path = tmp_path / "log.jsonl.gz"
     for size in range(0, len(whole), 17):
@@ -485,7 +489,7 @@ def test_every_truncation_of_gzip_is_told(tmp_path: Path, capsys: Capture) -> No
     assert run(capsys, str(path)).code == 0
 
 
-def test_damaged_gzip_is_told(tmp_path: Path, capsys: Capture) -> None:
+def test_damaged_gzip_is_reported(tmp_path: Path, capsys: Capture) -> None:
     whole = bytearray(gzip.compress(export()))
     whole[len(whole) // 2] ^= 0xFF
     answer = run(capsys, put(tmp_path, bytes(whole)))
@@ -510,7 +514,7 @@ def test_zstd_is_read_where_the_library_is(tmp_path: Path, capsys: Capture) -> N
         (b'{"checkpoint":', b'{"other":', "file_malformed"),
     ],
 )
-def test_a_damaged_line_is_told(
+def test_a_damaged_line_is_reported(
     old: bytes, new: bytes, reason: str, tmp_path: Path, capsys: Capture
 ) -> None:
     head, found, tail = export().rpartition(old)
@@ -520,7 +524,7 @@ def test_a_damaged_line_is_told(
     assert answer.reasons[0] == reason
 
 
-def test_lines_after_the_end_are_told(tmp_path: Path, capsys: Capture) -> None:
+def test_lines_after_the_end_are_reported(tmp_path: Path, capsys: Capture) -> None:
     answer = run(capsys, put(tmp_path, export() + b'{"checkpoint":"x"}\n'), "--json")
     assert answer.reasons == ["file_malformed"]
 
@@ -537,7 +541,9 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_what_is_no_export_is_unusable(name: str, tmp_path: Path, capsys: Capture) -> None:
+def test_a_file_that_is_not_an_export_is_refused(
+    name: str, tmp_path: Path, capsys: Capture
+) -> None:
     answer = run(capsys, put(tmp_path, HOSTILE[name]))
     assert (answer.code, answer.out) == (2, "")
     assert answer.err.startswith("sluice verify: ")
@@ -559,7 +565,7 @@ def test_a_hostile_line_is_a_finding(line: bytes, tmp_path: Path, capsys: Captur
         assert not answer.err
 
 
-def test_a_file_that_is_not_there_is_unusable(tmp_path: Path, capsys: Capture) -> None:
+def test_a_missing_file_is_refused(tmp_path: Path, capsys: Capture) -> None:
     answer = run(capsys, str(tmp_path / "none"))
     assert answer.code == 2
     assert "No such file" in answer.err
@@ -571,7 +577,9 @@ def test_a_file_that_is_not_there_is_unusable(tmp_path: Path, capsys: Capture) -
      ["x", "--witness", KEY], ["x", "--quorum", "1"], ["x", "--store", "file:///x"],
      ["--url", "http://x"], ["x", "--checkpoint", "missing"]],
 )  # fmt: skip
-def test_unusable_arguments_are_told(arguments: list[str], capsys: Capture) -> None:
+def test_unusable_arguments_of_verify_are_refused_with_a_message(
+    arguments: list[str], capsys: Capture
+) -> None:
     answer = run(capsys, *arguments)
     assert answer.code == 2
     assert "sluice verify" in answer.err

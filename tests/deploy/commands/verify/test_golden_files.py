@@ -28,7 +28,7 @@ LOG = "sluice/epoch/default"
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_golden_files_are_made_as_they_were(name: str) -> None:
+def test_golden_files_are_made_with_the_same_bytes(name: str) -> None:
     assert getattr(make_files, name)() == vector(name)
 
 
@@ -83,7 +83,7 @@ def test_the_entries_of_a_report_are_in_its_checkpoint(
     assert run(capsys, path, "--key", wire["keys"][0]["key"], "--json").code == 2
 
 
-def test_a_state_is_that_of_its_checkpoint() -> None:
+def test_a_saved_state_matches_its_checkpoint() -> None:
     text = vector("monitor_state")["state"]
     wire = json.loads(text)
     assert Verified.from_wire(wire).to_bytes().decode() == text
@@ -106,7 +106,7 @@ def test_rare_lines_are_read_by_both(name: str) -> None:
         assert broken.value.finding.reason == "file_truncated"
 
 
-def test_the_purge_entry_is_that_of_what_precedes_the_file() -> None:
+def test_the_purge_entry_matches_what_precedes_the_file() -> None:
     lines = _lines(vector("continued")["file"].encode())
     pub = next(each["entry"]["pub"] for each in lines if each.get("entry", {}).get("seq") == 5)
     tree = Tree(3, [b64decode(each) for each in pub["frontier"]])

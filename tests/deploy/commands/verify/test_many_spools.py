@@ -41,14 +41,16 @@ def test_a_true_log_of_more_spools_than_are_followed_is_incomplete(
     assert (shown.code, shown.reasons, shown.json["spools_followed"]) == (2, [], False)
 
 
-def test_as_many_spools_as_are_followed_hold(tmp_path: Path, capsys: Capture) -> None:
+def test_a_log_with_as_many_spools_as_are_followed_is_valid(
+    tmp_path: Path, capsys: Capture
+) -> None:
     rows = of_spools(10).rows
     path = put(tmp_path, export(rows, notes={len(rows): note(len(rows), rows)}))
     shown = run(capsys, path, "--key", KEY, "--json")
     assert (shown.code, shown.json["spools_followed"]) == (0, True)
 
 
-def test_what_is_followed_is_still_held_against_its_chain(tmp_path: Path, capsys: Capture) -> None:
+def test_followed_spools_are_still_checked_beside_too_many(tmp_path: Path, capsys: Capture) -> None:
     log = of_spools(30)
     log.ends["sidecar-3", "i1"] = (5, log.ends["sidecar-3", "i1"][1])
     log.shipped(decided(seed=99), "sidecar-3", "i1")

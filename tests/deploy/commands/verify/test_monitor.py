@@ -66,7 +66,7 @@ def monitor(api: ControlApi, tmp_path: Path, capsys: Capture) -> Monitor:
     return made
 
 
-def test_each_run_verifies_what_is_new(monitor: Monitor) -> None:
+def test_each_run_verifies_only_new_entries(monitor: Monitor) -> None:
     first = monitor.run()
     assert (first.code, first.json["valid"]) == (0, True), first.out
     size = monitor.saved()["size"]
@@ -80,7 +80,7 @@ def test_each_run_verifies_what_is_new(monitor: Monitor) -> None:
     assert (third.code, third.json["entries"]) == (0, 0), third.out
 
 
-def test_an_altered_policy_document_is_told(
+def test_an_altered_policy_document_is_reported(
     monitor: Monitor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As a service would show it that lies about its policies of then."""
@@ -106,7 +106,7 @@ def _altered(line: bytes) -> bytes:
     return line.replace(b"support", b"supporx") if line.startswith(b'{"policy":') else line
 
 
-def test_a_rollback_is_told(monitor: Monitor) -> None:
+def test_a_rollback_is_reported(monitor: Monitor) -> None:
     monitor.run()
     state = read_state(monitor.state)
     assert state is not None
@@ -119,7 +119,7 @@ def test_a_rollback_is_told(monitor: Monitor) -> None:
     assert monitor.state.read_bytes() == before
 
 
-def test_a_fork_is_told(monitor: Monitor) -> None:
+def test_a_fork_is_reported(monitor: Monitor) -> None:
     monitor.run()
     frontier = [b64(bytes(32)), *monitor.saved()["frontier"][1:]]
     monitor.change(frontier=frontier)
@@ -128,7 +128,7 @@ def test_a_fork_is_told(monitor: Monitor) -> None:
     assert "fork" in answer.json["findings"][0]["message"]
 
 
-def test_a_new_origin_and_another_log_are_told(monitor: Monitor) -> None:
+def test_a_new_origin_and_another_log_are_reported(monitor: Monitor) -> None:
     monitor.run()
     log = monitor.saved()["log"]
     monitor.change(origin=f"{log}#1")
@@ -137,7 +137,7 @@ def test_a_new_origin_and_another_log_are_told(monitor: Monitor) -> None:
     assert monitor.run().reasons == ["log_behind_checkpoint"]
 
 
-def test_what_is_unusable_is_told_and_changes_nothing(monitor: Monitor, capsys: Capture) -> None:
+def test_unusable_input_is_refused_and_changes_nothing(monitor: Monitor, capsys: Capture) -> None:
     monitor.run()
     monitor.state.write_text("{}")
     answer = monitor.run()
@@ -158,7 +158,7 @@ def test_what_is_unusable_is_told_and_changes_nothing(monitor: Monitor, capsys: 
     assert not monitor.state.exists()
 
 
-def test_a_state_that_can_not_be_replaced_stays_as_it_was(
+def test_a_state_that_cannot_be_replaced_is_not_changed(
     monitor: Monitor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: object) -> None:
@@ -186,7 +186,7 @@ class _Served:
         yield io.BytesIO(self._content)
 
 
-def test_what_a_former_key_signs_proves_nothing_to_later_runs_either(tmp_path: Path) -> None:
+def test_a_checkpoint_by_a_former_key_proves_nothing_in_later_runs_either(tmp_path: Path) -> None:
     successor, keys = rotated_keys()
     pinned = [VerifierKey("", ED25519, successor.public)]
 
@@ -207,7 +207,7 @@ def test_what_a_former_key_signs_proves_nothing_to_later_runs_either(tmp_path: P
     assert (later.covered, later.unproven_tail) == (15, 0), later
 
 
-@pytest.mark.deep(stands_in="test_a_state_that_can_not_be_replaced_stays_as_it_was")
+@pytest.mark.deep(stands_in="test_a_state_that_cannot_be_replaced_is_not_changed")
 def test_a_run_that_is_killed_leaves_the_last_state(monitor: Monitor) -> None:
     monitor.run()
     before = monitor.state.read_bytes()

@@ -60,7 +60,7 @@ def test_a_part_cut_at_the_newest_checkpoint_can_t_be_compared_with_a_later_one(
     assert answer.json["completeness"]["part"] is False
 
 
-def test_the_summary_says_where_a_part_ends(tmp_path: Path, capsys: Capture) -> None:
+def test_the_summary_names_the_end_of_a_part(tmp_path: Path, capsys: Capture) -> None:
     shown = run(capsys, put(tmp_path, export(ROWS[:20], part=True)), "--key", KEY)
     assert shown.code == 0
     assert "the file is a part by its own header: it tells nothing of entries from 20 on" in (
@@ -96,13 +96,13 @@ def test_without_a_checkpoint_the_claim_changes_no_verdict(name: str) -> None:
     assert wires[0] == wires[1]
 
 
-def test_what_was_asked_for_without_an_end_is_no_part_whatever_it_says() -> None:
+def test_a_file_requested_without_an_end_is_no_part_whatever_it_claims() -> None:
     raw, known = export(ROWS[:20], part=True), note(30)
     assert reasons(verified(raw, known, to_end=True)) == ["log_behind_checkpoint"]
     assert verified(raw, known, to_end=True).part is False
 
 
-def test_the_golden_part_is_no_rollback(tmp_path: Path, capsys: Capture) -> None:
+def test_the_golden_part_is_not_taken_for_a_rollback(tmp_path: Path, capsys: Capture) -> None:
     golden = vector("asked_part")
     later = put(tmp_path, golden["later"].encode(), "note")
     for name, code in (("part", 2), ("whole", 1)):

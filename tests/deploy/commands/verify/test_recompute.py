@@ -131,7 +131,7 @@ def test_a_rewritten_verdict_is_not_silenced_by_an_unsigned_line(
 
 
 @pytest.mark.parametrize("jobs", ["1", "2"])
-def test_an_altered_policy_document_is_found_without_recompute_in_the_same_words(
+def test_an_altered_policy_document_is_found_without_recompute_too(
     jobs: str, tmp_path: Path, capsys: Capture
 ) -> None:
     path = put(tmp_path, file_of(decisions(), [changed(document())]))
@@ -144,7 +144,7 @@ def test_an_altered_policy_document_is_found_without_recompute_in_the_same_words
     assert "level         none: a signature proves nothing of a log with findings" in text
 
 
-def test_a_log_that_tells_why_documents_are_gone_holds_unless_they_are_derived(
+def test_a_log_that_records_why_documents_are_gone_is_valid_until_recomputed(
     tmp_path: Path, capsys: Capture
 ) -> None:
     log = Log()
@@ -219,7 +219,7 @@ NOW = ObjectChange({"version": 1}, {"version": 2})
     ],
     ids=["then", "later", "a day before", "long before", "of an agent", "of this version"],
 )
-def test_a_version_that_kept_no_documents_may_have_replaced_them(
+def test_an_older_version_may_have_replaced_documents_without_keeping_them(
     change: ObjectChange | None,
     what: str,
     later: int,
@@ -253,7 +253,9 @@ def test_a_restore_may_have_lost_documents(tmp_path: Path, capsys: Capture) -> N
     assert (answer.code, answer.reasons, len(answer.json["not_derived"])) == (2, [], 1)
 
 
-def test_facts_that_an_incarnation_made_unknown_are_told(tmp_path: Path, capsys: Capture) -> None:
+def test_facts_that_an_incarnation_made_unknown_are_reported(
+    tmp_path: Path, capsys: Capture
+) -> None:
     """An insider with the log's key can write one, and then rewrite the facts behind it."""
     log = Log()
     log.direct(incarnation_record(3, 5, 1, record_id="incarnation"))
@@ -271,7 +273,7 @@ def test_facts_that_an_incarnation_made_unknown_are_told(tmp_path: Path, capsys:
     [(f"{LOG}#1", 2, []), (LOG, 1, ["document_missing"])],
     ids=["a checkpoint", "the header alone"],
 )
-def test_only_what_is_signed_tells_of_another_incarnation(
+def test_only_a_signed_origin_excuses_facts_by_an_incarnation(
     signed: str, code: int, reasons: list[str], tmp_path: Path, capsys: Capture
 ) -> None:
     path = put(tmp_path, file_of(decisions(), [], f"{LOG}#1", signed))
@@ -279,7 +281,7 @@ def test_only_what_is_signed_tells_of_another_incarnation(
     assert (answer.code, answer.reasons) == (code, reasons)
 
 
-def test_more_documents_than_can_be_held_are_told(
+def test_more_documents_than_can_be_kept_are_reported(
     tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(policy_check, "MOST_BYTES", 10)
@@ -293,7 +295,7 @@ def test_more_documents_than_can_be_held_are_told(
     assert (answer.code, answer.reasons, len(answer.json["not_derived"])) == (2, [], 1)
 
 
-def test_a_time_that_can_t_be_read_excuses_no_missing_document() -> None:
+def test_an_unreadable_time_excuses_no_missing_document() -> None:
     # The service writes none such, but who rewrites a log may.
     row = decisions()[0]
     entry = orjson.loads(row.entry)

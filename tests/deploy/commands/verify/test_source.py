@@ -15,7 +15,7 @@ from tests.deploy.commands.verify.world import export, put, run
 Capture = pytest.CaptureFixture[str]
 
 
-def test_a_line_in_single_bytes_is_joined_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_line_that_arrives_byte_by_byte_is_joined_once(monkeypatch: pytest.MonkeyPatch) -> None:
     joined, cut = list[int](), LineChunks._cut  # noqa: SLF001  # counts how much is joined
 
     def counted(chunks: LineChunks, held: list[bytes]) -> bytes | None:
@@ -33,7 +33,7 @@ def test_a_line_in_single_bytes_is_joined_once(monkeypatch: pytest.MonkeyPatch) 
     assert len(joined) < 10
 
 
-def test_a_process_that_dies_says_nothing_about_the_log(
+def test_a_killed_process_leaves_the_log_unproven(
     tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pool, "walk_chunk", lambda *_: os.kill(os.getpid(), signal.SIGKILL))

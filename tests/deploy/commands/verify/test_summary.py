@@ -48,7 +48,7 @@ CASES: dict[str, tuple[Callable[[], bytes], list[str]]] = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_the_summary_says_what_is_proven(
+def test_the_summary_describes_what_is_proven(
     name: str, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make, arguments = CASES[name]
@@ -89,7 +89,7 @@ PLACES = (
 
 @pytest.mark.parametrize("form", [[], ["--json"]], ids=["text", "json"])
 @pytest.mark.parametrize("place", PLACES)
-def test_nothing_in_a_file_looks_like_a_line_of_ours_or_commands_a_terminal(
+def test_no_value_of_a_file_can_imitate_our_lines_or_control_a_terminal(
     place: str, form: list[str], tmp_path: Path, capsys: Capture
 ) -> None:
     begins, content = b'"%b":"' % place.encode(), export()
@@ -103,7 +103,9 @@ def test_nothing_in_a_file_looks_like_a_line_of_ours_or_commands_a_terminal(
         assert not re.match(r"level +witnessed", line)
 
 
-def test_nor_does_its_name(tmp_path: Path, capsys: Capture) -> None:
+def test_no_name_of_a_file_can_imitate_our_lines_or_control_a_terminal(
+    tmp_path: Path, capsys: Capture
+) -> None:
     (tmp_path / "log\x1b[2J\nOK: holds").write_bytes(b"")
     for name in ("log\x1b[2J\nOK: holds", "gone\x1b[2J\nOK: holds"):
         answer = run(capsys, str(tmp_path / name), "--key", KEY)

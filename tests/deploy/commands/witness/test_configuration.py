@@ -22,7 +22,7 @@ def test_the_example_is_a_configuration(tmp_path: Path) -> None:
     )
 
 
-def test_all_faults_are_told_at_once(tmp_path: Path) -> None:
+def test_all_faults_are_reported_at_once(tmp_path: Path) -> None:
     path = tmp_path / "w.yaml"
     path.write_text(
         "nme: x\nname: a b\nlisten: nowhere\nkey_file: k\ntls_cert: c\nlogs:\n"

@@ -19,7 +19,7 @@ from tests.deploy.commands.witness.running_witness import DYING, WitnessProcess,
 CLOCK = Clock(lambda: 1_700_000_000_000_000, lambda: 0.0)
 
 
-@pytest.mark.deep(stands_in="test_it_does_not_start_with_a_memory_that_is_not_its_own")
+@pytest.mark.deep(stands_in="test_a_witness_does_not_start_with_the_state_of_another")
 @pytest.mark.parametrize(
     ("step", "remembered"),
     [
@@ -53,7 +53,7 @@ def test_a_witness_killed_at_a_step_signs_no_second_version(
 
 
 @pytest.mark.deep(stands_in="test_nothing_is_signed_while_the_state_can_not_be_written")
-def test_of_two_versions_at_once_one_is_signed(tmp_path: Path) -> None:
+def test_only_one_of_many_concurrent_versions_is_signed(tmp_path: Path) -> None:
     log = Log("raced.example", 30)
     with WitnessProcess(configure(tmp_path, log)) as witness, ThreadPoolExecutor(8) as pool:
         versions = [log, *(log.rewritten(30 - n) for n in range(7))]
@@ -63,7 +63,7 @@ def test_of_two_versions_at_once_one_is_signed(tmp_path: Path) -> None:
 
 
 @pytest.mark.deep(stands_in="test_nothing_is_signed_while_the_state_can_not_be_written")
-def test_its_files_are_its_own(tmp_path: Path) -> None:
+def test_a_witness_s_files_are_private_and_in_use_only_once(tmp_path: Path) -> None:
     log = Log("private.example", 3)
     config = configure(tmp_path, log)
     with WitnessProcess(config) as witness:
@@ -78,7 +78,7 @@ def test_its_files_are_its_own(tmp_path: Path) -> None:
         assert stat.S_IMODE((tmp_path / "state").stat().st_mode) == 0o700
 
 
-def test_it_does_not_start_with_a_memory_that_is_not_its_own(tmp_path: Path) -> None:
+def test_a_witness_does_not_start_with_the_state_of_another(tmp_path: Path) -> None:
     log = Log("damaged.example", 6)
     config = configure(tmp_path, log)
     with WitnessProcess(config) as witness:
@@ -153,8 +153,8 @@ def test_nothing_is_signed_while_the_state_can_not_be_written(tmp_path: Path) ->
     assert forged.note(9).splitlines()[2] in logged
 
 
-@pytest.mark.deep(stands_in="test_it_does_not_start_with_a_memory_that_is_not_its_own")
-def test_it_says_whose_next_checkpoint_begins_a_log(tmp_path: Path) -> None:
+@pytest.mark.deep(stands_in="test_a_witness_does_not_start_with_the_state_of_another")
+def test_a_warning_names_the_logs_whose_next_checkpoint_begins_them(tmp_path: Path) -> None:
     logs = [Log("one.example", 3), Log("two.example", 3)]
     config = configure(tmp_path, *logs)
     with WitnessProcess(config) as first:

@@ -64,7 +64,7 @@ def test_an_unknown_log_is_refused_and_so_is_an_incarnation_of_a_known_one(
     assert submit(witness.port, again.body(0, 3)).status == 404
 
 
-def test_what_the_log_did_not_sign_is_refused(witness: WitnessProcess) -> None:
+def test_a_note_that_the_log_did_not_sign_is_refused(witness: WitnessProcess) -> None:
     log = OTHERS[1]
     stranger = Log(log.origin, 4)
     assert submit(witness.port, stranger.body(0, 4)).status == 403
@@ -80,7 +80,7 @@ def test_what_the_log_did_not_sign_is_refused(witness: WitnessProcess) -> None:
     assert submit(witness.port, f"old 0\n\n{text}\n\n{lines}".encode()).status == 200
 
 
-def test_a_proof_that_does_not_hold_is_refused(witness: WitnessProcess) -> None:
+def test_an_invalid_proof_is_refused(witness: WitnessProcess) -> None:
     log = OTHERS[2]
     assert submit(witness.port, b"old 0\n" + b64(b"\0" * 32).encode() + b"\n\n").status == 400
     first = log.body(0, 6).replace(b"old 0\n", b"old 0\n" + b64(b"\0" * 32).encode() + b"\n")
@@ -147,16 +147,16 @@ NOTE = LOG.note(3).encode()
         os.urandom(1000),
     ],
 )
-def test_another_form_is_malformed(witness: WitnessProcess, body: bytes) -> None:
+def test_a_request_of_another_form_is_malformed(witness: WitnessProcess, body: bytes) -> None:
     assert submit(witness.port, body).status == 400
 
 
-def test_63_lines_of_proof_are_read(witness: WitnessProcess) -> None:
+def test_a_proof_of_the_greatest_length_is_read(witness: WitnessProcess) -> None:
     body = b"old 1\n" + f"{b64(bytes(32))}\n".encode() * 63 + b"\n" + LOG.note(3).encode()
     assert submit(witness.port, body).status in (409, 422)
 
 
-def test_a_body_has_a_limit_and_a_path_its_methods(witness: WitnessProcess) -> None:
+def test_the_size_of_a_body_and_the_methods_of_a_path_are_limited(witness: WitnessProcess) -> None:
     assert submit(witness.port, b"x" * 70_000).status == 413
     assert submit(witness.port, b"", "GET").status == 405
     assert call(witness.port, "/health").status == 200

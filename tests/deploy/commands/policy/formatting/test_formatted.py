@@ -77,13 +77,13 @@ def keeps_its_meaning_and_comments(random: Random, path: Path) -> int:
     return len(before)
 
 
-def test_some_generated_files_mean_the_same_and_keep_their_comments(tmp_path: Path) -> None:
+def test_some_generated_files_keep_their_meaning_and_their_comments(tmp_path: Path) -> None:
     random, path = Random(17), tmp_path / "loans.yaml"
     assert sum(keeps_its_meaning_and_comments(random, path) for _ in range(20)) > 40
 
 
-@pytest.mark.deep(stands_in="test_some_generated_files_mean_the_same_and_keep_their_comments")
-def test_generated_files_mean_the_same_and_keep_their_comments(tmp_path: Path) -> None:
+@pytest.mark.deep(stands_in="test_some_generated_files_keep_their_meaning_and_their_comments")
+def test_generated_files_keep_their_meaning_and_their_comments(tmp_path: Path) -> None:
     random, path = Random(16), tmp_path / "loans.yaml"
     comments = sum(keeps_its_meaning_and_comments(random, path) for _ in range(few(2000)))
     assert comments > 500
@@ -93,15 +93,15 @@ OTHERS = pytest.mark.parametrize(("kind", "sample"), [("test", TESTS), ("guardra
 
 
 @OTHERS
-def test_some_files_of_other_kinds_mean_the_same_and_keep_their_comments(
+def test_some_files_of_other_kinds_keep_their_meaning_and_their_comments(
     kind: str, sample: str
 ) -> None:
     in_one_layout(kind, sample, 10)
 
 
-@pytest.mark.deep(stands_in="test_some_files_of_other_kinds_mean_the_same_and_keep_their_comments")
+@pytest.mark.deep(stands_in="test_some_files_of_other_kinds_keep_their_meaning_and_their_comments")
 @OTHERS
-def test_other_kinds_mean_the_same_and_keep_their_comments(kind: str, sample: str) -> None:
+def test_files_of_other_kinds_keep_their_meaning_and_their_comments(kind: str, sample: str) -> None:
     in_one_layout(kind, sample, few(300))
 
 
@@ -197,7 +197,7 @@ def in_one_layout(kind: str, sample: str, count: int) -> None:
         ("--- # start\npolicies: []\n...\n# end\n", "# start\npolicies: []\n# end\n"),
     ],
 )  # fmt: skip
-def test_examples(before: str, after: str) -> None:
+def test_each_example_is_formatted_as_expected(before: str, after: str) -> None:
     assert laid_out(dedent(before)) == dedent(after)
 
 
@@ -209,7 +209,7 @@ def test_a_list_that_does_not_fit_has_an_item_a_line() -> None:
 
 
 @pytest.mark.parametrize("text", ["policies: [", "policies: &a []\nb: *a\n", "policies: []\n" * 2])
-def test_what_the_loader_can_not_read_is_refused(text: str) -> None:
+def test_a_file_that_the_loader_cannot_read_is_refused(text: str) -> None:
     with pytest.raises(LoadError):
         laid_out(text)
 
@@ -220,7 +220,7 @@ def test_another_kind_of_file_is_refused(text: str) -> None:
         laid_out(text)
 
 
-def test_an_entry_knows_its_scalars() -> None:
+def test_the_scalars_of_an_entry_include_its_key() -> None:
     (entry,) = parse("policies: a\n").entries
     assert isinstance(entry, Entry)
     assert [each.text for each in entry.scalars()] == ["policies", "a"]

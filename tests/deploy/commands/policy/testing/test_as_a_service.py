@@ -90,7 +90,7 @@ def random_policies(random: Random) -> list[dict[str, Any]]:
     return found
 
 
-def test_files_of_what_a_service_answered_pass(
+def test_files_with_a_service_s_own_answers_pass(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     random = Random(16)

@@ -60,7 +60,7 @@ def test_a_path_is_a_tree_a_folder_or_a_file(
     assert capsys.readouterr().err == f"{cases} cases, {cases} passed, 0 failed\n"
 
 
-def test_without_a_path_it_is_the_current_folder(
+def test_the_current_folder_is_tested_without_a_path(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tree(tmp_path, FAILING) / "default")
@@ -80,7 +80,7 @@ def test_each_tenant_is_decided_by_its_own_policies(
     assert printed.out.count("\n") == 1
 
 
-def test_coverage_lists_what_no_case_depends_on(
+def test_coverage_lists_the_parts_that_no_case_depends_on(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run("--coverage", tree(tmp_path)) == 0
@@ -116,7 +116,9 @@ def test_policies_without_an_entry_are_covered_as_a_whole(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("least", ["-1", "101", "many", "nan"])
-def test_a_coverage_is_a_number_of_per_cent(least: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_minimum_coverage_must_be_a_percentage(
+    least: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit) as stopped:
         run("--min-coverage", least)
     assert stopped.value.code == 2
@@ -179,7 +181,7 @@ def test_the_json_has_failures_and_coverage(
     }
 
 
-def test_the_json_of_no_failure_has_no_coverage_unless_asked(
+def test_the_json_without_failures_has_coverage_only_on_request(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run("--json", tree(tmp_path)) == 0
@@ -200,7 +202,7 @@ def test_the_json_of_no_failure_has_no_coverage_unless_asked(
         ({"stray_test.yaml": TESTS}, "stray_test.yaml: belongs to no tenant"),
     ],
 )
-def test_a_file_that_can_t_be_used_is_told_with_its_line(
+def test_an_unusable_file_is_reported_with_its_line(
     tmp_path: Path, files: dict[str, str], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(write(tree(tmp_path), files)) == 2
@@ -211,7 +213,7 @@ def test_a_file_that_can_t_be_used_is_told_with_its_line(
     ), printed.err
 
 
-def test_every_fault_of_every_file_is_told(
+def test_every_fault_of_every_file_is_reported(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     broken = "tests:\n  - nam: x\n"
@@ -251,7 +253,7 @@ def test_a_path_without_tests_is_no_success(
     assert said in capsys.readouterr().err
 
 
-def test_the_readme_s_example_passes_and_fails_as_it_says(
+def test_the_readme_s_example_passes_and_fails_as_described(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     policies, tests = (
@@ -278,7 +280,7 @@ def test_every_option_and_member_is_in_the_readme(capsys: pytest.CaptureFixture[
     assert {each for each in options if f"| `{each}" not in section} == set()
 
 
-def test_each_part_that_is_covered_is_missed_if_it_is_deleted(
+def test_each_covered_part_is_missed_if_it_is_deleted(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """On the files that `sluice policy init` writes, which are covered as a whole."""

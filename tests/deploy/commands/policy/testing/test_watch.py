@@ -150,7 +150,7 @@ def test_a_policy_a_new_file_and_a_removed_one_are_changes(tmp_path: Path) -> No
         until_it_says(process, FAILED)
 
 
-def test_a_fault_is_told_and_the_watch_goes_on(tmp_path: Path) -> None:
+def test_a_fault_is_reported_and_the_watch_continues(tmp_path: Path) -> None:
     root = tree(tmp_path)
     tests = root / "default/lending/loans_test.yaml"
     with watching(root) as process:
@@ -164,7 +164,7 @@ def test_a_fault_is_told_and_the_watch_goes_on(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("tests", "code"), [(TESTS, 0), (FAILING, 1), ("tests: 1\n", 2)])
-def test_ctrl_c_ends_it_with_the_code_of_the_last_run(
+def test_ctrl_c_ends_the_watch_with_the_code_of_the_last_run(
     tmp_path: Path, tests: str, code: int
 ) -> None:
     with watching(tree(tmp_path, tests)) as process:
@@ -179,7 +179,7 @@ def test_a_path_that_is_absent_is_not_watched(tmp_path: Path) -> None:
         assert process.wait(HUNG) == 2
 
 
-def test_an_editor_that_is_half_done_is_waited_for(tmp_path: Path) -> None:
+def test_a_half_saved_file_is_tested_once_it_is_whole(tmp_path: Path) -> None:
     """The clock is the pauses: between two looks an editor takes its next step."""
     root = tree(tmp_path)
     tests = root / "default/lending/loans_test.yaml"
