@@ -43,7 +43,7 @@ RUN_BY = {
         },
     },
     "tests/deploy/gateways/test_attacks.py": {
-        "test_what_is_allowed_arrives_unchanged_and_what_is_denied_does_not": {
+        "test_an_allowed_request_arrives_unchanged_and_a_denied_one_does_not": {
             "deploy/gateways/caddy/README.md": ["start"],
             "deploy/gateways/envoy-grpc/README.md": ["start"],
             "deploy/gateways/envoy-http/README.md": ["start"],
@@ -66,7 +66,7 @@ RUN_BY = {
         },
     },
     "tests/deploy/helm/test_guides.py": {
-        "test_every_command_of_a_guide_works_as_it_is_written": {
+        "test_every_command_of_a_guide_works_as_written": {
             "deploy/kubernetes/admission/README.md": ["keys in a Secret", "inject"],
             "deploy/README.md": [
                 "cluster", "install", "agent", "demo", "outage", "production", "upgrade",
@@ -85,7 +85,7 @@ RUN_BY = {
         "test_the_readme_s_command_erases_a_person": {"deploy/README.md": ["erasure"]},
     },
     "tests/deploy/test_documented_commands.py": {
-        "test_make_knows_every_target_and_runs_what_is_promised": {
+        "test_every_target_of_make_exists_and_runs_the_promised_commands": {
             "CONTRIBUTING.md": ["develop"],
             "README.md": ["start", "develop"],
             "deploy/README.md": ["try it, in a clone"],
@@ -106,7 +106,7 @@ RUN_BY = {
         "test_the_lock_s_part_and_the_wheel_are_installed_by_hash": {
             "deploy/README.md": ["install by hash"],
         },
-        "test_the_units_are_written_by_what_was_installed": {
+        "test_the_installed_command_writes_the_units": {
             "deploy/README.md": ["systemd", "upgrade a host", "roll back a host"],
         },
     },
@@ -124,7 +124,7 @@ RUN_BY = {
         },
     },
     "tests/deploy/test_up.py": {
-        "test_from_the_first_start_to_ctrl_c_and_again": {
+        "test_a_first_start_makes_keys_and_a_second_one_after_ctrl_c_reuses_them": {
             "sidecar/README.md": [
                 "ask a sidecar, in the folder where `make run` runs",
                 "ask by AuthZEN, in the folder where `make run` runs",
@@ -160,8 +160,8 @@ RUN_BY = {
         "test_the_sample_agent_gets_one_document_of_two": {"deploy/compose/README.md": ["start"]},
     },
     "tests/deploy/images/test_documented_builds.py": {
-        "test_the_tool_is_told_what_the_readme_says": {"deploy/images/README.md": ["build"]},
-        "test_the_images_are_built_as_the_readme_says": {
+        "test_the_tool_is_called_as_the_readme_documents": {"deploy/images/README.md": ["build"]},
+        "test_the_images_are_built_as_the_readme_documents": {
             "deploy/images/README.md": ["build one", "digests", "bills"],
         },
     },

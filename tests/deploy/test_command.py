@@ -21,7 +21,7 @@ from policies.ground.settings import sentences
 from tests.deploy.launcher import ANYWHERE, ROOT, sluice
 
 
-def test_what_this_process_can_not_run_is_2_and_says_how(
+def test_words_that_are_no_command_exit_with_a_usage_message(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     for words in ([], ["nothing"], ["up", "--nothing"], ["init"], ["agents"], ["keys", "nothing"]):
@@ -34,7 +34,7 @@ def test_what_this_process_can_not_run_is_2_and_says_how(
 
 
 @pytest.mark.parametrize("name", [name for name, each in COMMANDS.items() if each.becomes])
-def test_a_service_takes_over_with_all_its_arguments(
+def test_a_service_replaces_the_process_and_gets_all_arguments(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     taken = []
@@ -53,7 +53,7 @@ def test_a_service_takes_over_with_all_its_arguments(
         assert find_spec(f"{module}.__main__") is not None
 
 
-@pytest.mark.deep(stands_in="test_what_this_process_can_not_run_is_2_and_says_how")
+@pytest.mark.deep(stands_in="test_words_that_are_no_command_exit_with_a_usage_message")
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -71,7 +71,7 @@ def test_a_service_takes_over_with_all_its_arguments(
         ("witness",),
     ],
 )
-def test_unusable_arguments_exit_with_2_and_say_how(arguments: tuple[str, ...]) -> None:
+def test_unusable_arguments_exit_with_2_and_a_usage_message(arguments: tuple[str, ...]) -> None:
     answer = sluice(*arguments)
     assert answer.returncode == 2
     assert "usage: sluice" in answer.stderr
@@ -161,7 +161,7 @@ def test_up_lists_its_options_with_variable_and_default() -> None:
 
 
 @pytest.mark.parametrize("command", ["doctor", "policy", "sidecar", "up", "witness"])
-def test_every_command_explains_itself(command: str) -> None:
+def test_every_command_has_a_help_text(command: str) -> None:
     answer = sluice(command, "--help")
     assert answer.returncode == 0, answer.stderr
     assert answer.stdout.startswith(f"usage: sluice {command} ")
@@ -173,7 +173,7 @@ def test_the_version_is_printed() -> None:
     assert answer.stdout.startswith("sluice ")
 
 
-@pytest.mark.deep(stands_in="test_a_service_takes_over_with_all_its_arguments")
+@pytest.mark.deep(stands_in="test_a_service_replaces_the_process_and_gets_all_arguments")
 def test_lint_takes_over_the_process_and_its_exit_code(tmp_path: Path) -> None:
     assert sluice("policy", "lint", "policies/definitions").returncode == 0
     folder = tmp_path / "default" / "retail"
@@ -200,8 +200,8 @@ def test_a_missing_settings_file_is_reported_with_how_to_make_one(
     assert said == told
 
 
-@pytest.mark.deep(stands_in="test_a_service_takes_over_with_all_its_arguments")
-def test_the_doctor_takes_over_with_all_its_arguments(tmp_path: Path) -> None:
+@pytest.mark.deep(stands_in="test_a_service_replaces_the_process_and_gets_all_arguments")
+def test_the_doctor_gets_all_arguments(tmp_path: Path) -> None:
     absent = str(tmp_path / "absent.yaml")
     assert sluice("doctor", "--config", absent).returncode == 2
     answer = sluice("doctor", "--config", absent, "--json", "--agent-uid", "me")
@@ -209,7 +209,7 @@ def test_the_doctor_takes_over_with_all_its_arguments(tmp_path: Path) -> None:
     assert "`me` is not a user id" in answer.stderr
 
 
-def test_a_control_api_with_unusable_settings_exits_with_2_and_all_complaints(
+def test_a_control_api_with_unusable_settings_exits_with_2_and_all_messages(
     tmp_path: Path,
 ) -> None:
     answer = sluice(

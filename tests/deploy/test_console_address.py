@@ -13,7 +13,7 @@ def shown(folder: Path, **environ: str) -> str | None:
     return console_url(environ, folder, read({"data_dir": str(folder)}, {}).control_listen)
 
 
-def test_it_is_the_name_that_the_control_api_has_made(tmp_path: Path) -> None:
+def test_the_shown_address_is_the_one_that_the_control_api_has_made(tmp_path: Path) -> None:
     assert FILE == console_settings.FILE
     assert shown(tmp_path) is None  # the console is switched off
     made = ConsoleAddress.own(
@@ -22,6 +22,6 @@ def test_it_is_the_name_that_the_control_api_has_made(tmp_path: Path) -> None:
     assert shown(tmp_path) == made.url == f"http://{made.host}:8700"
 
 
-def test_an_operators_own_address_stays(tmp_path: Path) -> None:
+def test_no_address_is_shown_if_the_operator_has_set_one(tmp_path: Path) -> None:
     (tmp_path / FILE).write_text("0123.localhost\n")
     assert shown(tmp_path, SLUICE_CONSOLE_URL="x") is None

@@ -76,7 +76,7 @@ def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @tiers.sampled("page")
 @pytest.mark.parametrize(("page", "title"), MAKE)
-def test_make_knows_every_target_and_runs_what_is_promised(
+def test_every_target_of_make_exists_and_runs_the_promised_commands(
     page: str, title: str, clone: Path, tmp_path: Path
 ) -> None:
     script = commands(page, title).replace("<this project>", quote(str(clone)))
@@ -106,7 +106,7 @@ def test_the_dashboards_are_generated_in_a_clone(tmp_path: Path) -> None:
     assert [path.read_bytes() for path in made] == before
 
 
-def test_the_settings_of_a_control_api_by_hand_are_its_own() -> None:
+def test_the_documented_settings_of_a_control_api_exist() -> None:
     script = commands("deploy/README.md", "PostgreSQL")
     told = [name.removesuffix("_FILE") for name in re.findall(r"\bSLUICE_(\w+)=", script)]
     assert {f"SLUICE_{each}" for each in told} <= {*names(), "SLUICE_MIGRATE_DATABASE_URL"}
@@ -123,7 +123,7 @@ def test_the_settings_of_a_control_api_by_hand_are_its_own() -> None:
     assert "pg_dump -Fc -U sluice_backup " in made
 
 
-@pytest.mark.deep(stands_in="test_the_settings_of_a_control_api_by_hand_are_its_own")
+@pytest.mark.deep(stands_in="test_the_documented_settings_of_a_control_api_exist")
 def test_a_control_api_is_set_up_by_hand(tmp_path: Path, postgres_url: str) -> None:
     if shutil.which("psql") is None or shutil.which("curl") is None:
         pytest.skip("needs psql and curl")
@@ -196,8 +196,8 @@ def _test_of_a_copy(port: int, name: str) -> str:
     return re.sub(r"\bsluice (control|wait|tenants|log-key|verify)", program, script)
 
 
-@pytest.mark.deep(stands_in="test_the_settings_of_a_control_api_by_hand_are_its_own")
-def test_the_balancer_asks_only_replicas_that_are_ready(tmp_path: Path) -> None:
+@pytest.mark.deep(stands_in="test_the_documented_settings_of_a_control_api_exist")
+def test_the_documented_balancer_asks_only_ready_replicas(tmp_path: Path) -> None:
     page = (ROOT / "deploy/README.md").read_text()
     (config,) = re.findall(r"```caddyfile\n(https://control\.example.*?)```", page, re.DOTALL)
     caddy, trusted, port = need("caddy"), authority("guide"), free_port()
@@ -251,7 +251,7 @@ def _replica(*, ready: bool) -> Iterator[int]:
         server.server_close()
 
 
-@pytest.mark.deep(stands_in="test_the_settings_of_a_control_api_by_hand_are_its_own")
+@pytest.mark.deep(stands_in="test_the_documented_settings_of_a_control_api_exist")
 def test_a_database_is_dumped_and_restored(
     tmp_path: Path, postgres_server: postgres.Server, migrated_url: str
 ) -> None:

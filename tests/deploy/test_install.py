@@ -28,7 +28,7 @@ def test_running_needs_no_test_tool() -> None:
     assert not names(run) & names(rest)
 
 
-def test_quick_tests_get_all_but_what_is_large_and_not_imported() -> None:
+def test_quick_tests_install_everything_that_is_small_or_imported() -> None:
     every, quick, run = (
         {pin.partition("==")[0] for pin in required(part, LOCK.read_text())}
         for part in ("test", "quick", "run")
@@ -73,7 +73,7 @@ def lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return pinned
 
 
-def test_pip_is_told_the_hash_of_each_pin(lock: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pip_gets_the_hash_of_each_pin(lock: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[str, ...]] = []
     files: list[str] = []
 
@@ -135,7 +135,7 @@ def make(folder: Path, *arguments: str, **more: str) -> subprocess.CompletedProc
     )
 
 
-def test_make_alone_lists_its_targets(clone: Path) -> None:
+def test_make_without_a_target_lists_its_targets(clone: Path) -> None:
     answer = make(clone)
     assert answer.returncode == 0
     for target in ("run", "test", "lint", "bench"):
@@ -149,7 +149,7 @@ def test_a_missing_python_is_reported_with_what_to_do(clone: Path) -> None:
     assert not (clone / ".venv").exists()
 
 
-@pytest.mark.deep(stands_in="test_pip_is_told_the_hash_of_each_pin")
+@pytest.mark.deep(stands_in="test_pip_gets_the_hash_of_each_pin")
 def test_a_lock_that_does_not_match_installs_nothing(clone: Path) -> None:
     wheel = clone / "wheels" / "sample-1-py3-none-any.whl"
     wheel.parent.mkdir()
@@ -193,12 +193,12 @@ def test_a_named_python_replaces_a_venv_of_another_one(clone: Path, other_venv: 
     assert not (other_venv / "test.stamp").exists()
 
 
-def test_without_a_named_python_the_venv_stays(clone: Path, other_venv: Path) -> None:
+def test_a_venv_is_kept_if_no_python_is_named(clone: Path, other_venv: Path) -> None:
     answer = make(clone, "run")
     assert answer.stdout == "sluice of 3.13.0\n"
 
 
-def test_a_named_python_that_made_the_venv_leaves_it(clone: Path, other_venv: Path) -> None:
+def test_a_venv_made_by_the_named_python_is_kept(clone: Path, other_venv: Path) -> None:
     script(other_venv / "bin" / "python", f"exec '{sys.executable}' \"$@\"")
     for given in ({"PYTHON": sys.executable}, {}):
         arguments = [] if given else [f"PYTHON={sys.executable}"]

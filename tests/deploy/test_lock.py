@@ -50,7 +50,7 @@ def closure(asked: list[str]) -> set[str]:
 
 
 @pytest.mark.parametrize("extra", [BASE, *EXTRAS])
-def test_the_lock_says_what_each_extra_needs(extra: str) -> None:
+def test_the_lock_names_the_requirements_of_each_extra(extra: str) -> None:
     """After a change by hand: `python -m deploy.lock --mark` writes these comments again."""
     asked = [*CONFIG["dependencies"], *CONFIG["optional-dependencies"].get(extra, [])]
     try:

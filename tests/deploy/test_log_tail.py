@@ -13,7 +13,7 @@ def entry(level: str, message: str, error: str | None = None) -> Entry:
     return Entry(0, level, "sluice.policies", message, None, error)
 
 
-def test_warnings_and_errors_are_shown_once_and_the_rest_is_not(tmp_path: Path) -> None:
+def test_warnings_and_errors_are_shown_once_and_other_lines_are_not(tmp_path: Path) -> None:
     log = tmp_path / "control-API.log"
     log.touch()
     tail = LogTail("control API", log)
@@ -28,7 +28,7 @@ def test_warnings_and_errors_are_shown_once_and_the_rest_is_not(tmp_path: Path) 
         assert tail.read_new() == []
 
 
-def test_an_incomplete_line_waits_for_its_end(tmp_path: Path) -> None:
+def test_an_incomplete_line_is_shown_once_it_is_complete(tmp_path: Path) -> None:
     log = tmp_path / "log"
     line = json_line(entry("error", "x" * 3000)).encode() + b"\n"
     tail, news = LogTail("sidecar", log), list[str]()

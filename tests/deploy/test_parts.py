@@ -19,7 +19,7 @@ STARTED = "Paste into another terminal"
 
 
 @pytest.mark.deep(
-    stands_in="tests/deploy/test_processes.py::test_what_the_first_start_makes_the_next_one_finds_and_ctrl_c_drains_both"
+    stands_in="tests/deploy/test_processes.py::test_the_next_start_uses_what_the_first_one_made_and_ctrl_c_drains_both"
 )
 def test_the_parts_of_a_first_start_run_one_by_one(tmp_path: Path) -> None:
     data = tmp_path / "data"

@@ -127,7 +127,7 @@ def test_a_refused_address_leaves_no_port_held() -> None:
     listening(port).close()
 
 
-def test_a_host_that_is_not_here_is_refused() -> None:
+def test_a_host_of_another_machine_is_refused() -> None:
     with (
         pytest.raises(PortsTaken, match=r"can't listen on `192\.0\.2\.1:0`"),
         hold_ports(settings(Address("192.0.2.1", 0))),

@@ -124,7 +124,7 @@ with hold_ports(settings) as held:
     ("seconds", "when", "code"),
     [(60, "in the middle", 0), (60, "while it runs", 0), (0.3, "while it runs", 1)],
 )
-def test_a_start_that_ends_stops_every_child_and_says_why(
+def test_a_failed_start_stops_every_child_and_reports_the_cause(
     seconds: float, when: str, code: int, tmp_path: Path
 ) -> None:
     command = [sys.executable, "-c", SEQUENCE, str(tmp_path), str(seconds), when]
@@ -146,7 +146,7 @@ def test_a_start_that_ends_stops_every_child_and_says_why(
     assert gone(children)
 
 
-def test_no_key_is_shown_where_there_is_no_terminal(
+def test_no_key_is_shown_without_a_terminal(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The last step of a start, without the children that it waits for."""
@@ -197,7 +197,7 @@ with hold_ports(settings, by_make=True) as held:
 @pytest.mark.parametrize(
     ("child", "other"), [("exec sleep 60", "listens"), ("exit 0", "has bound it")]
 )
-def test_a_port_that_another_server_took_meanwhile_is_told_with_what_to_do(
+def test_a_port_that_another_server_took_meanwhile_is_reported_with_a_remedy(
     tmp_path: Path, child: str, other: str
 ) -> None:
     """The other server has the port when the child starts: whatever it answers, it is not ours."""
@@ -231,7 +231,7 @@ with hold_ports(settings) as held:
 """
 
 
-def test_ctrl_c_that_has_to_kill_a_child_names_it_and_is_no_failure(tmp_path: Path) -> None:
+def test_a_child_that_must_be_killed_at_ctrl_c_is_named_without_a_failure(tmp_path: Path) -> None:
     command = [sys.executable, "-c", STUBBORN, str(tmp_path)]
     with subprocess.Popen(
         command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -310,7 +310,7 @@ for _ in range(2):
 """
 
 
-def test_what_the_first_start_makes_the_next_one_finds_and_ctrl_c_drains_both(
+def test_the_next_start_uses_what_the_first_one_made_and_ctrl_c_drains_both(
     tmp_path: Path,
 ) -> None:
     """With a control API of the test's, and children that do nothing but drain."""

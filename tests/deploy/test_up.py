@@ -24,9 +24,9 @@ STARTED = "Paste into another terminal"
 
 
 @pytest.mark.deep(
-    stands_in="tests/deploy/test_processes.py::test_what_the_first_start_makes_the_next_one_finds_and_ctrl_c_drains_both"
+    stands_in="tests/deploy/test_processes.py::test_the_next_start_uses_what_the_first_one_made_and_ctrl_c_drains_both"
 )
-def test_from_the_first_start_to_ctrl_c_and_again(tmp_path: Path) -> None:
+def test_a_first_start_makes_keys_and_a_second_one_after_ctrl_c_reuses_them(tmp_path: Path) -> None:
     data = tmp_path / "a folder"
     with up(data) as first:
         first.until_printed(STARTED)
@@ -129,9 +129,9 @@ def test_sigterm_drains_like_ctrl_c_and_no_child_has_the_operators_key(tmp_path:
 
 
 @pytest.mark.deep(
-    stands_in="tests/deploy/test_processes.py::test_a_start_that_ends_stops_every_child_and_says_why"
+    stands_in="tests/deploy/test_processes.py::test_a_failed_start_stops_every_child_and_reports_the_cause"
 )
-def test_ctrl_c_in_the_middle_of_the_start_leaves_nothing(tmp_path: Path) -> None:
+def test_ctrl_c_during_the_start_leaves_no_process(tmp_path: Path) -> None:
     with up(tmp_path / "data") as launcher:
         launcher.until_printed("sample data source ready")
         children = launcher.children()
@@ -140,7 +140,7 @@ def test_ctrl_c_in_the_middle_of_the_start_leaves_nothing(tmp_path: Path) -> Non
 
 
 @pytest.mark.deep(
-    stands_in="tests/deploy/test_processes.py::test_a_start_that_ends_stops_every_child_and_says_why"
+    stands_in="tests/deploy/test_processes.py::test_a_failed_start_stops_every_child_and_reports_the_cause"
 )
 def test_a_child_that_dies_stops_everything_and_is_named(tmp_path: Path) -> None:
     with up(tmp_path / "data") as launcher:
@@ -155,7 +155,7 @@ def test_a_child_that_dies_stops_everything_and_is_named(tmp_path: Path) -> None
 
 
 @pytest.mark.deep(
-    stands_in="tests/deploy/test_processes.py::test_a_start_that_ends_stops_every_child_and_says_why"
+    stands_in="tests/deploy/test_processes.py::test_a_failed_start_stops_every_child_and_reports_the_cause"
 )
 def test_a_fault_in_a_policy_file_shows_on_the_terminal(tmp_path: Path) -> None:
     folder = tmp_path / "policies"

@@ -33,13 +33,13 @@ def block(
     return text(settings, keys, "policies", console(settings, CONSOLE, None), own=own)
 
 
-def test_a_terminal_shows_the_keys_and_commands_that_hold_them(tmp_path: Path) -> None:
+def test_a_terminal_shows_the_keys_and_commands_with_them(tmp_path: Path) -> None:
     shown = block(tmp_path, terminal=True)
     assert all(key in shown for key in ("slc_agent", "slc_admin", "slc_super"))
     assert '-H "X-API-Key: slc_agent"' in shown or 'KEY="slc_agent" ' in shown
 
 
-def test_a_log_shows_where_the_keys_are(tmp_path: Path) -> None:
+def test_a_log_names_the_files_of_the_keys(tmp_path: Path) -> None:
     shown = block(tmp_path, terminal=False)
     assert "slc_" not in shown
     assert f"in {tmp_path / 'agent.key'}" in shown
@@ -89,7 +89,9 @@ def test_the_commands_of_a_log_read_the_keys(
     assert ("curl" in block(folder, terminal=False)) == curl
 
 
-def test_the_console_is_shown_with_what_to_do_where_its_name_is_not_found(tmp_path: Path) -> None:
+def test_the_console_is_shown_with_a_remedy_for_browsers_that_do_not_find_it(
+    tmp_path: Path,
+) -> None:
     for shown in (block(tmp_path, terminal=True), block(tmp_path, terminal=False)):
         assert f"{CONSOLE}/console " in shown
         assert "127.0.0.1 0123.localhost" in shown
@@ -99,7 +101,7 @@ def test_the_console_is_shown_with_what_to_do_where_its_name_is_not_found(tmp_pa
     assert console(settings, CONSOLE, f"{CONSOLE}/console/sign-in#code=x").startswith(CONSOLE)
 
 
-def test_with_other_policies_the_answers_are_said_to_be_those_of_the_samples(
+def test_other_policies_come_with_a_note_that_the_answers_are_of_the_samples(
     tmp_path: Path,
 ) -> None:
     assert "SLUICE_POLICY_DIR" not in block(tmp_path, terminal=False)

@@ -68,7 +68,7 @@ def created(server: ApiServer, pod: dict[str, Any]) -> bool:
     return True
 
 
-def test_the_chart_on_a_real_server_is_sound_until_it_is_weakened(api_server: ApiServer) -> None:
+def test_the_chart_on_a_real_server_has_findings_only_when_weakened(api_server: ApiServer) -> None:
     api_server.namespace(NAMESPACE)
     api_server.namespace(WHERE, **{"sluice/inject": "enabled"})
     policy = rendered(*MODES["transparent"], only=POLICY)

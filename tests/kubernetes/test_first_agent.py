@@ -107,7 +107,9 @@ def enrolling_control(
     return control, {"SLUICE_ENROL_ISSUERS": here}
 
 
-def test_the_first_agent_reads_what_it_may(api_server: ApiServer, tmp_path: Path) -> None:
+def test_the_first_agent_reads_only_what_its_policy_allows(
+    api_server: ApiServer, tmp_path: Path
+) -> None:
     api_server.namespace(NAMESPACE)
     manifests, keys = Choice(size="dev").on(NEWEST), fresh_keys(os.urandom)
     install(api_server, manifests)

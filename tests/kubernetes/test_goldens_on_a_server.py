@@ -53,7 +53,7 @@ VALID = [case for case in OUTPUTS if case.name != INVALID]
 
 
 @pytest.mark.parametrize("case", VALID, ids=lambda case: case.name)
-def test_what_is_stored_is_what_we_inject(server: ApiServer, case: Case) -> None:
+def test_a_stored_pod_equals_the_injected_one(server: ApiServer, case: Case) -> None:
     for manifest in manifests(case):
         (workload,) = workloads(stored(server, manifest))
         again = review(workload.pod, ENABLED, case.fragment)

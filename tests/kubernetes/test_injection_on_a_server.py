@@ -86,7 +86,7 @@ def _home(server: ApiServer, golden: GoldenPod) -> str:
 
 
 @pytest.mark.parametrize("settings", VALUES)
-def test_golden_files_become_the_same_pods(api_server: ApiServer, settings: str) -> None:
+def test_golden_files_give_the_same_pods_on_a_server(api_server: ApiServer, settings: str) -> None:
     policies(api_server, settings)
     for golden in golden_pods():
         if golden.settings != settings:

@@ -19,7 +19,7 @@ mutating = functools.cache(lambda settings: MutatingPolicy(*values(settings)))
 validating = functools.cache(lambda settings: ValidatingPolicy(*values(settings)))
 
 
-def test_the_golden_files_are_there() -> None:
+def test_there_are_golden_files_for_every_setting() -> None:
     assert len(golden_pods()) > 60
     assert {each.settings for each in golden_pods()} == set(VALUES)
 
@@ -34,7 +34,7 @@ def injected(golden: GoldenPod) -> dict[str, object]:
 
 @tiers.rotating(0, 5)
 @pytest.mark.parametrize("golden", golden_pods(), ids=lambda each: each.case.name)
-def test_both_engines_make_the_same_pod(golden: GoldenPod) -> None:
+def test_either_engine_makes_the_same_pod(golden: GoldenPod) -> None:
     pod = injected(golden)
     said = validating(golden.settings).messages(pod, golden.namespace)
     if golden.admitted:

@@ -56,7 +56,7 @@ network_values = st.one_of(
 )
 
 
-def test_a_list_of_networks_is_usable_by_the_command_if_it_is_admitted() -> None:
+def test_a_list_of_networks_is_admitted_only_if_the_command_can_use_it() -> None:
     tried = []
 
     @given(value=network_values)
@@ -70,29 +70,29 @@ def test_a_list_of_networks_is_usable_by_the_command_if_it_is_admitted() -> None
     assert tried
 
 
-@pytest.mark.deep(stands_in="test_a_list_of_networks_is_usable_by_the_command_if_it_is_admitted")
+@pytest.mark.deep(stands_in="test_a_list_of_networks_is_admitted_only_if_the_command_can_use_it")
 @given(value=network_values, namespace=namespaces)
 @examples(1000)
-def test_both_agree_on_any_list_of_networks(value: str, namespace: Namespace) -> None:
+def test_webhook_and_policy_agree_on_any_list_of_networks(value: str, namespace: Namespace) -> None:
     annotations = {"config.sluice/skip-subnets": value}
     pod = changed(governed_pod(fragment("transparent")), {"/metadata/annotations": annotations})
     agree("transparent", pod, namespace)
 
 
-@pytest.mark.deep(stands_in="test_a_list_of_networks_is_usable_by_the_command_if_it_is_admitted")
+@pytest.mark.deep(stands_in="test_a_list_of_networks_is_admitted_only_if_the_command_can_use_it")
 @given(value=st.sampled_from(["true", "false", "False", "", "false\n"]) | option_values)
 @examples(100)
-def test_both_agree_on_the_sidecars_form(value: str) -> None:
+def test_webhook_and_policy_agree_on_the_sidecar_s_form(value: str) -> None:
     pod = governed_pod(fragment("ordinary"))
     given = {"config.sluice/native-sidecar": value}
     found = agree("ordinary", changed(pod, {"/metadata/annotations": given}))
     assert bool(found) is (value != "false")
 
 
-@pytest.mark.deep(stands_in="test_a_list_of_networks_is_usable_by_the_command_if_it_is_admitted")
+@pytest.mark.deep(stands_in="test_a_list_of_networks_is_admitted_only_if_the_command_can_use_it")
 @given(level=st.none() | option_values, skipped=st.none() | option_values, namespace=namespaces)
 @examples(500)
-def test_both_agree_on_any_value_of_an_option(
+def test_webhook_and_policy_agree_on_any_value_of_an_option(
     level: str | None, skipped: str | None, namespace: Namespace
 ) -> None:
     given = {"log-level": level, "skip-outbound-ports": skipped}

@@ -71,7 +71,7 @@ def test_the_api_server_gives_the_same_verdicts(api_server: ApiServer, mode: str
     assert invalid < len(table) / 4
 
 
-def test_a_pod_declines_only_where_its_namespace_lets_it(api_server: ApiServer) -> None:
+def test_a_pod_can_decline_only_where_its_namespace_allows_it(api_server: ApiServer) -> None:
     server = installed(api_server, "explicit")
     declined = changed(plain_pod(), {"/metadata/labels/sluice~1inject": "disabled"})
     assert verdict(server, declined, OPTIONAL) == ""
@@ -82,7 +82,7 @@ def test_a_pod_declines_only_where_its_namespace_lets_it(api_server: ApiServer) 
     assert verdict(server, plain_pod(), Namespace("default", {})) == ""
 
 
-def test_a_mirror_pod_is_told_to_be_one(api_server: ApiServer) -> None:
+def test_a_mirror_pod_is_refused_as_a_mirror(api_server: ApiServer) -> None:
     """Nothing is injected into it: the API server's own plug-in would refuse its volumes."""
     server = installed(api_server, "explicit")
     annotation = {"/metadata/annotations/kubernetes.io~1config.mirror": "a"}

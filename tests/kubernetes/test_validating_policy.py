@@ -90,9 +90,9 @@ def test_every_rule_has_its_validation(mode: str) -> None:
     assert rules == [rule.name for rule in RULES if rule.name not in absent]
 
 
-@pytest.mark.deep(stands_in="test_both_agree_on_updates")
+@pytest.mark.deep(stands_in="test_webhook_and_policy_agree_on_updates")
 @pytest.mark.parametrize("mode", MODES)
-def test_both_agree_on_the_table(mode: str) -> None:
+def test_webhook_and_policy_agree_on_the_table_of_changes(mode: str) -> None:
     """Which rule refuses what is tested with the rules themselves."""
     pod = governed_pod(fragment(mode))
     found = [
@@ -109,7 +109,7 @@ def test_both_agree_on_the_table(mode: str) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_both_agree_on_missing_and_misplaced_containers(mode: str) -> None:
+def test_webhook_and_policy_agree_on_missing_and_misplaced_containers(mode: str) -> None:
     pod = governed_pod(fragment(mode), initContainers=[{"name": "first", "image": "a"}])
     names = pod["spec"]["initContainers"]
     for count in range(len(names)):
@@ -121,7 +121,7 @@ def test_both_agree_on_missing_and_misplaced_containers(mode: str) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_both_agree_on_updates(mode: str) -> None:
+def test_webhook_and_policy_agree_on_updates(mode: str) -> None:
     pod = governed_pod(fragment(mode))
     debug = changed(pod, {"/spec/ephemeralContainers/-": {"name": "debug", "image": "a"}})
     assert agree(mode, debug, ENABLED, "UPDATE", pod) == ["ephemeral"]
@@ -203,7 +203,7 @@ forms = st.sampled_from(["true", "false", "False", ""]).map(
 )
 
 
-@pytest.mark.deep(stands_in="test_both_agree_on_updates")
+@pytest.mark.deep(stands_in="test_webhook_and_policy_agree_on_updates")
 @pytest.mark.parametrize("mode", MODES)
 @given(
     changes=st.lists(st.sampled_from(EVERYTHING) | forms, max_size=4),
@@ -213,7 +213,7 @@ forms = st.sampled_from(["true", "false", "False", ""]).map(
     old=st.lists(st.sampled_from(EVERYTHING), max_size=2) | st.none(),
 )
 @examples(300)
-def test_both_agree_on_any_pod(
+def test_webhook_and_policy_agree_on_any_pod(
     mode: str,
     changes: list[tuple[str, Any]],
     more: list[Pod],
@@ -270,7 +270,7 @@ def _typed(have: Any, value: Any) -> bool:
 @pytest.mark.parametrize("mode", MODES)
 @given(data=st.data())
 @examples(150)
-def test_any_change_of_what_is_ours_is_refused(mode: str, data: st.DataObject) -> None:
+def test_any_change_of_our_own_containers_is_refused(mode: str, data: st.DataObject) -> None:
     pod = governed_pod(fragment(mode))
     own = {"initContainers": "/", "containers": "/0", "volumes": "/"}
     if mode != "ordinary":

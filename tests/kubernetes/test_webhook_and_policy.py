@@ -98,7 +98,7 @@ def answer(server: ApiServer, pod: Manifest) -> tuple[list[str], str]:
     return [each["name"] for each in stored["spec"].get("initContainers", [])], ""
 
 
-def test_the_webhook_injects_what_the_policy_admits_and_nothing_slips_past_while_it_is_away(
+def test_pods_are_injected_by_the_webhook_and_refused_while_it_is_unreachable(
     api_server: ApiServer, webhook: Webhook
 ) -> None:
     until("pods are refused", lambda: "sidecar-missing" in answer(api_server, plain_pod())[1])

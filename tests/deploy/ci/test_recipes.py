@@ -184,16 +184,16 @@ def fails_just_if_one_of_its_commands_does(recipe: Path, checkout: Path) -> None
     assert {line[5] for line in asked if line[1] == "diff"} == {"one", "two", "three"}
 
 
-@pytest.mark.deep(stands_in="test_the_hooks_pass_and_fail")
+@pytest.mark.deep(stands_in="test_the_hooks_pass_valid_policies_and_fail_widened_ones")
 @RECIPES
 def test_a_narrowed_policy_passes(recipe: Path, checkout: Path) -> None:
     commit(checkout, {"policies/two/lending/loans.yaml": NARROWED})
     assert failing(recipe, checkout) == []
 
 
-@pytest.mark.deep(stands_in="test_the_hooks_pass_and_fail")
+@pytest.mark.deep(stands_in="test_the_hooks_pass_valid_policies_and_fail_widened_ones")
 @RECIPES
-def test_a_widened_policy_fails_in_the_job_that_says_so(recipe: Path, checkout: Path) -> None:
+def test_a_widened_policy_fails_the_job_that_compares(recipe: Path, checkout: Path) -> None:
     commit(checkout, {"policies/one/lending/loans.yaml": WIDENED})
     [failed] = failing(recipe, checkout)
     assert "sluice policy diff" in failed
@@ -214,7 +214,7 @@ def test_a_recipe_compares_with_where_the_branch_began(recipe: Path, checkout: P
 
 @pytest.mark.deep(stands_in="test_a_recipe_compares_with_where_the_branch_began")
 @RECIPES
-def test_what_the_target_did_meanwhile_is_no_part_of_the_change(
+def test_later_changes_of_the_target_branch_are_not_part_of_the_comparison(
     recipe: Path, checkout: Path
 ) -> None:
     commit(checkout.parent / "origin", {"policies/one/lending/loans.yaml": NARROWED})
@@ -230,7 +230,7 @@ MISTAKES = {
 }
 
 
-@pytest.mark.deep(stands_in="test_the_hooks_pass_and_fail")
+@pytest.mark.deep(stands_in="test_the_hooks_pass_valid_policies_and_fail_widened_ones")
 @RECIPES
 def test_each_step_fails_by_itself(recipe: Path, checkout: Path) -> None:
     jobs = github_jobs() if recipe is GITHUB else gitlab_jobs()
@@ -244,7 +244,7 @@ def test_each_step_fails_by_itself(recipe: Path, checkout: Path) -> None:
         path.write_text(before)
 
 
-@pytest.mark.deep(stands_in="test_the_hooks_pass_and_fail")
+@pytest.mark.deep(stands_in="test_the_hooks_pass_valid_policies_and_fail_widened_ones")
 @RECIPES
 def test_a_tenant_without_a_past_fails_for_a_person_to_decide(recipe: Path, checkout: Path) -> None:
     commit(checkout, {"policies/three/lending/loans.yaml": POLICY})
@@ -285,7 +285,9 @@ def each_command_fails_by_itself(checkout: Path, monkeypatch: pytest.MonkeyPatch
     assert policy(words) == 1
 
 
-def test_the_hooks_pass_and_fail(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_hooks_pass_valid_policies_and_fail_widened_ones(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     names = [each["id"].removeprefix("sluice-policy-") for each in hooks()]
     assert names == ["lint", "test", "check", "diff"]
     assert [hook(name, checkout) for name in names[:-1]] == [0, 0, 0]

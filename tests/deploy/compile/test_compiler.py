@@ -19,7 +19,7 @@ from tests.deploy.package.distribution import ROOT
 NO_COMPILER = os.environ | {"CC": "/absent/cc"}
 
 
-def test_check_says_what_is_missing() -> None:
+def test_check_names_what_is_missing() -> None:
     command = [sys.executable, "-m", "deploy.compile", "check"]
     answer = subprocess.run(
         command, cwd=ROOT, env=NO_COMPILER, capture_output=True, text=True, check=False
@@ -28,7 +28,7 @@ def test_check_says_what_is_missing() -> None:
     assert "there is no C compiler `/absent/cc`" in answer.stderr
 
 
-def test_the_hook_of_a_wheel_ends_the_build_where_nothing_can_compile(
+def test_building_a_compiled_wheel_without_a_compiler_fails(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("CC", NO_COMPILER["CC"])
@@ -41,7 +41,7 @@ def test_the_hook_of_a_wheel_ends_the_build_where_nothing_can_compile(
     hook.initialize("editable", data)
 
 
-@pytest.mark.deep(stands_in="test_the_hook_of_a_wheel_ends_the_build_where_nothing_can_compile")
+@pytest.mark.deep(stands_in="test_building_a_compiled_wheel_without_a_compiler_fails")
 def test_a_platform_wheel_is_not_built_as_a_pure_one_where_nothing_can_compile(
     tmp_path: Path,
 ) -> None:
@@ -59,7 +59,7 @@ def test_a_platform_wheel_is_not_built_as_a_pure_one_where_nothing_can_compile(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_isolated_build_gets_what_the_extra_names() -> None:
+def test_an_isolated_build_gets_the_requirements_of_the_extra() -> None:
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     asked = extras["optional-dependencies"]["compile"]
     assert {*REQUIRED} == {each for each in asked if not each.startswith("hatchling")}

@@ -45,7 +45,7 @@ print(generate_latest(registry).decode())
 @pytest.mark.deep(
     stands_in="test_a_base_class_of_a_library_is_refused_even_where_the_library_is_installed"
 )
-def test_the_types_allow_it_without_any_library() -> None:
+def test_the_types_are_valid_without_any_library() -> None:
     check_types()
 
 
@@ -62,14 +62,14 @@ def test_a_base_class_of_a_library_is_refused_even_where_the_library_is_installe
         assert [*library_bases(ast.parse((ROOT / file).read_text("utf-8")))] == [], file
 
 
-def test_what_is_compiled_works_with_the_library_as_python(
+def test_compiled_code_works_with_the_library_in_python(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     exec(USE, {})
     shows_all_three(capsys.readouterr().out)
 
 
-@pytest.mark.deep(stands_in="test_what_is_compiled_works_with_the_library_as_python")
+@pytest.mark.deep(stands_in="test_compiled_code_works_with_the_library_in_python")
 @pytest.mark.skipif(missing() is not None, reason=f"nothing can be compiled here: {missing()}")
 def test_a_compiled_module_works_with_the_library_that_it_was_compiled_without(
     tmp_path: Path,

@@ -34,7 +34,7 @@ def test_nothing_waits_in_an_except_block(file: str) -> None:
     assert [*suspended_handlers(ast.parse((ROOT / file).read_text("utf-8")))] == []
 
 
-def test_such_a_block_is_found() -> None:
+def test_an_except_block_that_waits_is_found() -> None:
     source = """
 async def f(task):
     try:
@@ -67,7 +67,7 @@ def library_bases(tree: ast.AST) -> Iterator[str]:
                 yield ast.unparse(base)
 
 
-def test_such_a_base_class_is_found() -> None:
+def test_a_base_class_of_a_library_is_found() -> None:
     source = """
 import typing
 import yarl._url as url

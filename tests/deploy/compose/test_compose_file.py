@@ -37,7 +37,7 @@ SIDECAR: dict[str, Any] = yaml.safe_load(
 
 
 @pytest.mark.parametrize("name", SERVICES)
-def test_a_container_has_no_right_that_it_does_not_need(name: str) -> None:
+def test_a_container_has_only_the_rights_that_it_needs(name: str) -> None:
     service = SERVICES[name]
     # Its image is the operator's choice, by a name that `.env` has.
     image = service["image"].removeprefix("${").removesuffix("}")
@@ -88,7 +88,7 @@ def test_only_this_host_reaches_a_port() -> None:
     assert all(port.startswith("127.0.0.1:") for port in ports)
 
 
-def test_migrations_come_before_the_service_and_keys_before_the_sidecar() -> None:
+def test_migrations_run_before_the_service_and_keys_exist_before_the_sidecar() -> None:
     needs = {name: service.get("depends_on", {}) for name, service in SERVICES.items()}
     done, healthy = "service_completed_successfully", "service_healthy"
     assert needs["migrate"] == {"postgres": {"condition": healthy}}
@@ -128,7 +128,7 @@ def test_the_file_refers_to_nothing_that_init_does_not_write(tmp_path: Path) -> 
     assert variables == environment
 
 
-def test_checkpoints_outlive_the_container_and_are_apart_from_the_database() -> None:
+def test_checkpoints_outlive_the_container_outside_the_database() -> None:
     control = SERVICES["control"]
     store = StoreLocation.parse(control["environment"]["SLUICE_CHECKPOINT_STORE"])
     [host] = [
@@ -141,7 +141,7 @@ def test_checkpoints_outlive_the_container_and_are_apart_from_the_database() -> 
     assert not [name for name, each in others.items() if any(host in volume for volume in each)]
 
 
-@pytest.mark.deep(stands_in="test_a_container_has_no_right_that_it_does_not_need")
+@pytest.mark.deep(stands_in="test_a_container_has_only_the_rights_that_it_needs")
 def test_podman_compose_reads_the_file_as_we_do(tmp_path: Path) -> None:
     (tmp_path / "compose.yaml").write_text(TEXT)
     (tmp_path / ".env").write_text("SLUICE_UID=1000\nSLUICE_GID=1000\nSLUICE_CONTROL_IMAGE=c\n")
@@ -169,7 +169,7 @@ def test_podman_compose_reads_the_file_as_we_do(tmp_path: Path) -> None:
     assert read["services"]["control"]["cap_drop"] == ["ALL"]
 
 
-def test_what_is_missing_is_written_as_it_was_and_nothing_else(tmp_path: Path) -> None:
+def test_a_missing_file_is_written_again_and_nothing_else(tmp_path: Path) -> None:
     def written() -> dict[Path, bytes]:
         write(tmp_path, compose.files(compose.prepare(tmp_path)))
         return {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}

@@ -41,7 +41,7 @@ def settings(tmp_path: Path) -> dict[str, str]:
     return environ(PATH=path, ASKED=str(tmp_path / "asked"))
 
 
-def test_the_commands_name_what_the_file_has() -> None:
+def test_the_commands_name_only_services_of_the_file() -> None:
     init, enter, up, run = map(shlex.split, SCRIPT.splitlines()[1:])
     assert init[:4] == ["sluice", "init", "--target", "compose"]
     assert enter == ["cd", init[init.index("--dir") + 1]]
@@ -63,8 +63,8 @@ def test_the_commands_name_what_the_file_has() -> None:
         assert (ROOT / "deploy/compose/source" / document).is_file()
 
 
-@pytest.mark.deep(stands_in="test_the_commands_name_what_the_file_has")
-def test_compose_is_told_what_the_readme_says(tmp_path: Path) -> None:
+@pytest.mark.deep(stands_in="test_the_commands_name_only_services_of_the_file")
+def test_compose_is_called_as_the_readme_documents(tmp_path: Path) -> None:
     compose = Path(sys.executable).with_name("podman-compose")
     if not os.access(compose, os.X_OK):
         pytest.skip("no podman-compose here: its wheel brings it")

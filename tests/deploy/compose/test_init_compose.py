@@ -75,7 +75,7 @@ def test_only_the_containers_user_reads_the_secrets(written: Path) -> None:
 
 
 @pytest.mark.deep(
-    stands_in="tests/deploy/compose/test_compose_file.py::test_what_is_missing_is_written_as_it_was_and_nothing_else"
+    stands_in="tests/deploy/compose/test_compose_file.py::test_a_missing_file_is_written_again_and_nothing_else"
 )
 def test_a_second_run_writes_a_missing_secret_as_it_was(written: Path) -> None:
     before = contents(written)
@@ -170,7 +170,7 @@ def test_the_sample_agent_gets_what_its_policy_allows(written: Path, control: in
     assert codes[1] == 0
 
 
-def test_a_refused_key_is_a_failure_and_says_so(
+def test_a_refused_key_is_a_failure_with_a_message(
     written: Path, control: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     url = f"http://127.0.0.1:{control}"

@@ -22,7 +22,7 @@ WITH_OWN_PAGE = ("nginx",)
 
 
 @pytest.mark.parametrize("name", STARTED)
-def test_what_is_allowed_arrives_unchanged_and_what_is_denied_does_not(
+def test_an_allowed_request_arrives_unchanged_and_a_denied_one_does_not(
     name: str, world: Protected, gateways: Gateways
 ) -> None:
     port = gateways.port(name)
@@ -49,7 +49,7 @@ def test_what_is_allowed_arrives_unchanged_and_what_is_denied_does_not(
 
 @pytest.mark.deep(stands_in="test_no_probe_gets_past_a_whole_recipe")
 @pytest.mark.parametrize("name", STARTED)
-def test_no_word_of_a_client_counts(name: str, world: Protected, gateways: Gateways) -> None:
+def test_headers_of_a_client_do_not_decide(name: str, world: Protected, gateways: Gateways) -> None:
     port = gateways.port(name)
     fields = [each.format(key=world.others_key) for each in IDENTITY]
     world.upstream.take()
@@ -67,7 +67,7 @@ def test_no_word_of_a_client_counts(name: str, world: Protected, gateways: Gatew
 
 @pytest.mark.deep(stands_in="test_no_probe_gets_past_a_whole_recipe")
 @pytest.mark.parametrize("name", STARTED)
-def test_the_upstream_gets_nothing_but_what_was_judged(
+def test_the_upstream_gets_only_judged_requests(
     name: str, world: Protected, gateways: Gateways
 ) -> None:
     check_what_passes(world, gateways.port(name))
@@ -96,7 +96,7 @@ def test_without_a_safety_line_its_probe_gets_past(
         assert PROBES[line](world, port)
 
 
-def test_the_paths_of_the_readme_are_answered_as_it_says(
+def test_the_paths_of_the_readme_are_answered_as_documented(
     world: Protected, gateways: Gateways
 ) -> None:
     port, script = gateways.port("nginx"), documents.commands("deploy/gateways/README.md", "ask")

@@ -81,7 +81,7 @@ def disagrees(world: Protected, port: int) -> bool:
 
 
 @pytest.mark.parametrize("name", WITH_BODIES)
-def test_the_headers_of_a_message_have_to_agree_with_it(
+def test_the_headers_of_a_message_must_agree_with_its_body(
     name: str, world: Protected, asked: Gateways, tmp_path: Path
 ) -> None:
     assert not disagrees(world, asked.port(name))
@@ -93,14 +93,18 @@ def test_the_headers_of_a_message_have_to_agree_with_it(
 
 
 @pytest.mark.parametrize("name", WITHOUT_BODIES)
-def test_without_the_body_nothing_passes(name: str, world: Protected, asked: Gateways) -> None:
+def test_a_recipe_that_does_not_send_the_body_denies(
+    name: str, world: Protected, asked: Gateways
+) -> None:
     world.upstream.take()
     assert status(ask(asked.port(name), call("search"))) == 403
     assert world.upstream.take() == []
 
 
 @pytest.mark.parametrize("name", WITH_BODIES)
-def test_no_other_body_passes(name: str, world: Protected, asked: Gateways) -> None:
+def test_a_body_with_two_readings_or_over_the_limit_does_not_pass(
+    name: str, world: Protected, asked: Gateways
+) -> None:
     world.upstream.take()
     allowed, denied = call("search"), call("delete_all")
     chunk = b"%x\r\n%s\r\n"

@@ -153,7 +153,7 @@ def test_nothing_passes_while_the_sidecar_is_down_or_starts(fronted: Fronted) ->
 
 @pytest.mark.deep(stands_in="test_nothing_passes_while_the_sidecar_is_down_or_starts")
 @pytest.mark.parametrize("name", ["caddy", "nginx"])
-def test_an_upstream_that_is_away_does_not_look_like_the_sidecar(
+def test_an_unreachable_upstream_is_told_from_an_unreachable_sidecar(
     name: str, fronted: Fronted, tmp_path: Path
 ) -> None:
     behind = replace(fronted.world.behind, upstream=free_port())
@@ -164,7 +164,7 @@ def test_an_upstream_that_is_away_does_not_look_like_the_sidecar(
 @pytest.mark.deep(
     stands_in="tests/sidecar/doors/http/test_answers.py::test_no_answer_leaves_before_its_record_is_on_disk"
 )
-def test_what_passed_before_a_kill_under_load_is_on_record(fronted: Fronted) -> None:
+def test_every_request_passed_before_a_kill_under_load_is_recorded(fronted: Fronted) -> None:
     fronted.world.upstream.take()
     numbers = itertools.count()
     over = threading.Event()

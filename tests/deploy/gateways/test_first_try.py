@@ -175,7 +175,7 @@ def check_without_the_old_key(reader: Reader, old: str) -> None:
 
 @pytest.mark.deep(
     stands_in="tests/deploy/gateways/test_attacks.py::"
-    "test_the_paths_of_the_readme_are_answered_as_it_says"
+    "test_the_paths_of_the_readme_are_answered_as_documented"
 )
 @pytest.mark.parametrize("name", STARTED)
 def test_the_readme_leads_to_an_allow_and_a_deny_and_on_with_a_new_key(

@@ -86,7 +86,7 @@ def is_answered(wire: socket.socket, connection: H2Connection) -> bool:
 
 
 @pytest.mark.parametrize("name", GATEWAYS)
-def test_the_upstream_gets_nothing_but_what_was_judged(
+def test_the_upstream_gets_only_judged_requests(
     name: str, world: Protected, gateways: Gateways
 ) -> None:
     port = gateways.port(name)

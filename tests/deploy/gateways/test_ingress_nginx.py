@@ -132,7 +132,7 @@ def test_no_probe_gets_past_but_the_forwarded_host(world: Protected, port: int) 
 
 
 @pytest.mark.deep(stands_in="test_no_probe_gets_past_but_the_forwarded_host")
-def test_the_upstream_gets_nothing_but_what_was_judged(world: Protected, port: int) -> None:
+def test_the_upstream_gets_only_judged_requests(world: Protected, port: int) -> None:
     check_what_passes(world, port)
 
 

@@ -52,7 +52,7 @@ def test_the_host_that_is_judged_is_the_one_that_is_forwarded(name: str, tmp_pat
 
 
 @pytest.mark.parametrize(("name", "number"), LINES)
-def test_without_the_safety_line_a_client_says_the_host(
+def test_a_client_chooses_the_host_without_the_safety_line(
     name: str, number: int, tmp_path: Path
 ) -> None:
     found = hosts(name, tmp_path, recipes.Change(number))

@@ -101,7 +101,7 @@ FRAMINGS: dict[str, tuple[Callable[[int], None], tuple[str, ...]]] = {
 
 
 @pytest.mark.parametrize("framing", FRAMINGS)
-def test_what_comes_after_the_check_reaches_no_upstream(
+def test_data_after_the_check_reaches_no_upstream(
     world: Protected, searched: Gateways, framing: str
 ) -> None:
     send, names = FRAMINGS[framing]

@@ -96,7 +96,7 @@ def _dashed_overrides() -> set[str]:
     return {name for name in names if not {"_", "."} & {*name}}
 
 
-def test_kong_forwards_on_a_200_and_on_nothing_else(tmp_path: Path) -> None:
+def test_kong_forwards_only_after_a_successful_check(tmp_path: Path) -> None:
     (plugin,) = recipe("kong")["services"][0]["plugins"]
     (function,) = plugin["config"]["access"]
     allowed = run(tmp_path, KONG, function, answered=200)
@@ -119,7 +119,7 @@ def test_kong_forwards_on_a_200_and_on_nothing_else(tmp_path: Path) -> None:
         assert refused[5:] == ["exit 503"], status
 
 
-def test_apisix_removes_a_clients_words_before_the_check(tmp_path: Path) -> None:
+def test_apisix_removes_a_client_s_headers_before_the_check(tmp_path: Path) -> None:
     plugins = recipe("apisix")["routes"][0]["plugins"]
     (function,) = plugins["serverless-pre-function"]["functions"]
     asked = run(tmp_path, APISIX, function)

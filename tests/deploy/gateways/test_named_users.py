@@ -36,7 +36,9 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("name", STARTED)
-def test_the_gateway_s_word_counts(name: str, world: Protected, tmp_path: Path) -> None:
+def test_the_user_named_by_the_gateway_is_recorded(
+    name: str, world: Protected, tmp_path: Path
+) -> None:
     with gateway(name, tmp_path, world.behind, Change(changed=CHANGES[name])) as port:
         world.upstream.take()
         for fields in ((), ("X-Sluice-User: mallory",), ("baggage: sluice.user=mallory",)):

@@ -40,7 +40,7 @@ def test_every_recipe_is_started_or_checked_and_in_the_overview() -> None:
 
 
 @pytest.mark.parametrize("name", recipes.names())
-def test_a_recipe_says_the_rules(name: str) -> None:
+def test_a_recipe_documents_the_rules(name: str) -> None:
     readme = (recipes.FOLDER / name / "README.md").read_text("utf-8")
     assert "#rules-for-every-gateway" in readme
     assert "overwrite every header" in readme
@@ -75,7 +75,7 @@ def test_the_schemas_refuse_an_open_gateway() -> None:
         assert not jsonschema_rs.is_valid(FIELDS[name][file][0], opened), name
 
 
-def test_the_ingress_is_one_that_kubernetes_takes() -> None:
+def test_the_ingress_is_valid_for_kubernetes() -> None:
     ingress, *maps = documents("ingress-nginx", "ingress.yaml")
     for each in (ingress, *maps):
         kubernetes_validate.validate(each, "1.34", strict=True)
@@ -90,7 +90,7 @@ def test_the_ingress_is_one_that_kubernetes_takes() -> None:
     assert (check["baggage"], upstream["X-API-Key"]) == ("", "")
 
 
-def test_the_doors_are_told_apart_and_ask_for_a_key_or_a_certificate() -> None:
+def test_the_doors_have_different_names_and_need_a_key_or_a_certificate() -> None:
     names = [door["name"] for door in DOORS]
     assert len(set(names)) == len(names)
     for door in DOORS:
@@ -99,7 +99,7 @@ def test_the_doors_are_told_apart_and_ask_for_a_key_or_a_certificate() -> None:
 
 
 @pytest.mark.parametrize("name", recipes.names())
-def test_a_sidecar_takes_what_a_recipe_adds(name: str, tmp_path: Path) -> None:
+def test_a_sidecar_accepts_the_settings_of_a_recipe(name: str, tmp_path: Path) -> None:
     for file in ("sidecar.key", "agent.key"):
         (tmp_path / file).write_text(make_key(os.urandom(32)))
     trusted = authority("gateways")

@@ -48,7 +48,7 @@ EMPTY_AT_FIRST = {
 }
 
 
-def test_the_files_are_what_the_code_generates() -> None:
+def test_the_generated_files_are_up_to_date() -> None:
     for path, board in FILES.items():
         assert path.read_text() == rendered(board), "run `python -m deploy.grafana`"
 

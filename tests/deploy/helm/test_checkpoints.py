@@ -97,7 +97,7 @@ def test_every_combination_renders_valid_objects(store: str, files: tuple[Path, 
     assert ("checkpoints" in mounted) == (STORES[store].get("store") == "volume")
 
 
-def test_the_service_reads_the_settings_as_they_were_given() -> None:
+def test_the_service_reads_the_settings_of_the_values() -> None:
     bucket = STORES["bucket elsewhere"]
     found = environment(rendered(checkpoints(**bucket, witnesses=WITNESSES, quorum=2)))
     assert found["AWS_ENDPOINT_URL_S3"] == "http://minio.storage:9000"
@@ -221,20 +221,20 @@ def test_the_network_policy_opens_the_ports_of_bucket_and_witnesses() -> None:
         ),
     ],
 )
-def test_values_that_can_not_be_used_are_refused(values: Values, said: str) -> None:
+def test_unusable_values_are_refused(values: Values, said: str) -> None:
     with pytest.raises(Refused) as raised:
         template(values)
     assert said in str(raised.value)
 
 
-def test_the_notes_warn_unless_something_says_where_checkpoints_go() -> None:
+def test_the_notes_warn_without_a_store_unless_the_environment_names_one() -> None:
     warning = "`checkpoints.store` is not set"
     elsewhere = {"control": {"environment": {"SLUICE_CHECKPOINT_STORE": BUCKET}}}
     assert warning in notes(checkpoints(witnesses=WITNESSES))
     assert warning not in notes(elsewhere)
 
 
-@pytest.mark.deep(stands_in="test_the_notes_warn_unless_something_says_where_checkpoints_go")
+@pytest.mark.deep(stands_in="test_the_notes_warn_without_a_store_unless_the_environment_names_one")
 def test_the_notes_warn_where_checkpoints_are_lost() -> None:
     warning = "`checkpoints.store` is not set"
     elsewhere = {"control": {"environment": {"SLUICE_CHECKPOINT_STORE": BUCKET}}}
@@ -261,7 +261,7 @@ def test_the_control_api_keeps_its_checkpoints_on_the_volume(tmp_path: Path) -> 
     assert not (tmp_path / "volumes" / "data" / "checkpoints").exists()
 
 
-@pytest.mark.deep(stands_in="test_the_service_reads_the_settings_as_they_were_given")
+@pytest.mark.deep(stands_in="test_the_service_reads_the_settings_of_the_values")
 def test_the_control_api_keeps_its_checkpoints_in_a_bucket(tmp_path: Path) -> None:
     session = pytest.importorskip("botocore.session").Session()
     session.set_credentials("key", "secret")

@@ -30,7 +30,7 @@ def notes(control: Values) -> str:
     return helm(*fixed, values={"control": control}).partition("NOTES:")[2]
 
 
-@pytest.mark.deep(stands_in="test_the_service_is_told_the_host_of_the_value")
+@pytest.mark.deep(stands_in="test_the_service_gets_the_host_of_the_value")
 def test_the_console_answers_under_the_host_of_the_value(tmp_path: Path) -> None:
     assert NAME not in environment({})
     given = environment({"consoleUrl": URL})[NAME]
@@ -43,7 +43,7 @@ def test_the_console_answers_under_the_host_of_the_value(tmp_path: Path) -> None
         assert not elsewhere.cookies
 
 
-def test_the_service_is_told_the_host_of_the_value() -> None:
+def test_the_service_gets_the_host_of_the_value() -> None:
     told = environment({"consoleUrl": URL})
     assert told[NAME] == URL
     console = read({NAME: told[NAME]}).console_url
@@ -61,7 +61,7 @@ def test_the_service_is_told_the_host_of_the_value() -> None:
         ({}, "The console has no address for others: set `control.consoleUrl`"),
     ],
 )
-def test_an_installation_says_where_its_console_is(control: Values, said: str) -> None:
+def test_the_notes_of_an_installation_name_its_console(control: Values, said: str) -> None:
     printed = notes(control)
     assert said in printed
     lines = ("The console is at", "refuses every sign-in", "no address for others")

@@ -210,7 +210,7 @@ def test_the_commands_of_a_guide_are_known(page: Path) -> None:
 
 @pytest.mark.deep(stands_in="test_the_commands_of_a_guide_are_known")
 @pytest.mark.parametrize("page", GUIDES, ids=lambda page: str(page.parent.name))
-def test_every_command_of_a_guide_works_as_it_is_written(
+def test_every_command_of_a_guide_works_as_written(
     page: Path, place: tuple[Path, dict[str, str]]
 ) -> None:
     sluice = 'sluice() { kubectl -n sluice-system exec statefulset/sluice-control -- sluice "$@"; }'
@@ -271,9 +271,7 @@ def test_the_guides_register_the_agent_that_the_demo_is(
     assert "support-reads-the-handbook" in policies.stdout
 
 
-@pytest.mark.deep(
-    stands_in="tests/deploy/helm/test_values.py::test_values_that_can_not_be_used_are_refused"
-)
+@pytest.mark.deep(stands_in="tests/deploy/helm/test_values.py::test_unusable_values_are_refused")
 def test_a_mistyped_command_would_be_found(place: tuple[Path, dict[str, str]]) -> None:
     for wrong in (
         "kubectl -n agents rollout statuss deployment/support",

@@ -28,7 +28,7 @@ def built(folder: Path) -> list[dict[str, Any]]:
     return list(yaml.load_all(done.stdout, yaml.CSafeLoader))
 
 
-def test_the_bases_are_what_the_chart_renders(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_bases_equal_what_the_chart_renders(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--check", "--helm", str(servers.need("helm"))]) == 0, capsys.readouterr().out
 
 
@@ -63,7 +63,7 @@ def test_the_overlay_replaces_replicas_and_images() -> None:
     assert container["image"].startswith("registry.example/sluice/control@sha256:")
 
 
-def test_the_governed_namespace_is_what_the_chart_renders() -> None:
+def test_the_governed_namespace_equals_what_the_chart_renders() -> None:
     source = {"name": "kb", "namespace": "data", "podLabels": {"app": "chroma"}, "ports": [8000]}
     values = {"networkPolicies": {"governed": ["agents"], "sources": [source]}}
     ours = find(built(FOLDER / "governed"), "NetworkPolicy", "sluice-governed")

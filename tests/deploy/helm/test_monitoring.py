@@ -18,14 +18,14 @@ ON = {"serviceMonitors": True, "rules": True, "dashboards": True, "labels": {"re
 
 
 @pytest.mark.parametrize("name", COPIES)
-def test_what_the_chart_carries_is_a_copy(name: str) -> None:
+def test_files_in_the_chart_are_exact_copies(name: str) -> None:
     """Helm reads only files inside a chart, and a link would not survive its packaging."""
     copy = CHART / "files" / name
     assert copy.read_bytes() == COPIES[name].read_bytes(), f"cp {COPIES[name]} {copy}"
 
 
 @pytest.mark.deep(stands_in="test_rules_dashboards_and_scrapes_are_rendered_whole")
-def test_there_is_nothing_to_monitor_by_default() -> None:
+def test_nothing_is_monitored_by_default() -> None:
     kinds = {each["kind"] for each in rendered({})}
     assert not kinds & {"ServiceMonitor", "PodMonitor", "PrometheusRule"}
 

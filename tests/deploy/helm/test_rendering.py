@@ -111,7 +111,7 @@ def test_every_object_has_a_name_a_place_and_our_labels(choice: Choice) -> None:
     )
 
 
-def test_selectors_select_the_pods_that_they_are_for() -> None:
+def test_selectors_select_their_pods() -> None:
     for choice in (Choice(), Choice(size="dev")):
         manifests = choice.manifests
         labels = {

@@ -49,7 +49,7 @@ def test_every_container_meets_the_restricted_standard(choice: Choice) -> None:
 
 
 @pytest.mark.parametrize("choice", BOTH, ids="-".join)
-def test_only_what_calls_the_api_server_has_a_token(choice: Choice) -> None:
+def test_only_pods_that_call_the_api_server_have_a_token(choice: Choice) -> None:
     manifests = choice.manifests
     with_token = {name for name, spec in pods(manifests) if spec["automountServiceAccountToken"]}
     webhook = {"sluice-webhook"} if choice.engine == "webhook" else set()
@@ -98,12 +98,12 @@ def check_rights(choice: Choice) -> None:
 
 
 @pytest.mark.parametrize("choice", BOTH, ids="-".join)
-def test_the_rights_of_each_kind_are_these_and_no_more(choice: Choice) -> None:
+def test_each_kind_of_object_has_only_the_listed_rights(choice: Choice) -> None:
     check_rights(choice)
 
 
-@pytest.mark.deep(stands_in="test_the_rights_of_each_kind_are_these_and_no_more")
-def test_the_rights_are_these_and_no_more() -> None:
+@pytest.mark.deep(stands_in="test_each_kind_of_object_has_only_the_listed_rights")
+def test_only_the_listed_rights_are_granted() -> None:
     for choice in CHOICES:
         check_rights(choice)
     # Without a webhook nothing in the cluster may be changed, and no Secret be read.
@@ -154,7 +154,7 @@ def test_the_namespace_of_the_release_is_used_everywhere() -> None:
         assert namespace == (None if each["kind"] in clustered else NAMESPACE), each["metadata"]
 
 
-def test_the_webhook_is_called_as_its_documentation_says() -> None:
+def test_the_webhook_is_registered_as_documented() -> None:
     for choice in CHOICES:
         if choice.engine != "webhook":
             continue

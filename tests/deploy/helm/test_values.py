@@ -61,7 +61,7 @@ KEY = "-----BEGIN " + "PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----"
         ({"monitoring": {"rules": "yes"}}, "want boolean"),
     ],
 )
-def test_values_that_can_not_be_used_are_refused(values: Values, said: str) -> None:
+def test_unusable_values_are_refused(values: Values, said: str) -> None:
     with pytest.raises(Refused) as raised:
         template(values)
     assert said in str(raised.value)
@@ -79,7 +79,7 @@ def objects(schema: Any, path: str = "") -> Iterator[tuple[str, dict[str, Any]]]
             yield from objects(value, f"{path}/{index}")
 
 
-def test_the_schema_is_closed_everywhere() -> None:
+def test_the_schema_allows_no_unknown_key() -> None:
     # Helm sets `global`. What a source and a rule of AuthZEN may hold besides, the sidecar checks.
     rules = {f"/properties/authzen/properties/{each}/items" for each in ("resources", "actions")}
     open_ones = {"/properties/global", "/definitions/source", *rules}
@@ -109,7 +109,7 @@ USABLE: list[Values] = [
 ]
 
 
-def test_values_that_can_be_used_fit_the_schema() -> None:
+def test_usable_values_fit_the_schema() -> None:
     schema = jsonschema_rs.Draft7Validator(SCHEMA)
     for values in USABLE:
         assert schema.is_valid(laid_over(VALUES, values)), values
@@ -126,8 +126,8 @@ def laid_over(values: Values, others: Values) -> Values:
     return found
 
 
-@pytest.mark.deep(stands_in="test_values_that_can_be_used_fit_the_schema")
-def test_values_that_can_be_used_are_accepted() -> None:
+@pytest.mark.deep(stands_in="test_usable_values_fit_the_schema")
+def test_usable_values_are_accepted() -> None:
     template({"control": {"tls": {"secretName": "sluice-tls", "ca": CERTIFICATE}}})
     template({"issuers": [], "identity": "secret"})
     template({"global": {"anything": 1}})

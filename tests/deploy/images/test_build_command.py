@@ -26,7 +26,7 @@ def tool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "asked"
 
 
-def test_both_images_are_built_for_the_same_time_and_from_the_same_base(
+def test_both_images_are_built_with_the_same_time_and_base(
     tool: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["--base", BASE, "--tool", "buildah"]) == 0
@@ -61,7 +61,7 @@ def test_a_base_without_a_digest_is_refused_before_the_tool_runs(
     assert not tool.exists()
 
 
-def test_a_machine_without_a_tool_is_told_what_to_install(
+def test_a_machine_without_a_tool_is_refused_with_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))

@@ -65,7 +65,7 @@ def make_tools(folder: Path) -> Path:
     return python
 
 
-def test_the_dockerfile_installs_and_copies_what_the_wheel_is_built_with() -> None:
+def test_the_dockerfile_installs_and_copies_everything_that_the_build_needs() -> None:
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
     project, wheel = settings["project"], settings["tool"]["hatch"]["build"]["targets"]["wheel"]
     wanted = {"pyproject.toml", project["readme"], *project["license-files"]}
@@ -76,8 +76,10 @@ def test_the_dockerfile_installs_and_copies_what_the_wheel_is_built_with() -> No
     assert set(REQUIRED) <= set(project["optional-dependencies"]["compile"])
 
 
-@pytest.mark.deep(stands_in="test_the_dockerfile_installs_and_copies_what_the_wheel_is_built_with")
-def test_the_compiled_wheel_is_built_with_what_the_dockerfile_installs_and_copies(
+@pytest.mark.deep(
+    stands_in="test_the_dockerfile_installs_and_copies_everything_that_the_build_needs"
+)
+def test_the_compiled_wheel_is_built_with_only_what_the_dockerfile_provides(
     tmp_path: Path,
 ) -> None:
     if lacking := missing():

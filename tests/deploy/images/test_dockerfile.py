@@ -50,14 +50,14 @@ def test_an_image_runs_sluice_without_a_shell_as_its_own_user(name: str) -> None
         assert f"org.opencontainers.image.{label}=" in body
 
 
-def test_pips_configuration_stays_out_of_every_layer() -> None:
+def test_pip_s_configuration_is_in_no_layer() -> None:
     for line in re.findall(r"(?m)^RUN (.*(?:libraries|images\.root).*)$", INSTRUCTIONS):
         assert "--mount=type=secret,id=pip.conf" in line
         assert "--mount=type=secret,id=certificates" in line
     assert not re.search(r"(?i)(index-url|PIP_|trusted-host)", INSTRUCTIONS)
 
 
-def test_the_build_sees_no_more_than_it_needs() -> None:
+def test_the_build_context_has_only_what_it_needs() -> None:
     lines = (FOLDER / "Dockerfile.dockerignore").read_text("utf-8").splitlines()
     rules = [line for line in lines if line and not line.startswith("#")]
     # Everything is left out first; then what the build copies is let in.
@@ -67,7 +67,7 @@ def test_the_build_sees_no_more_than_it_needs() -> None:
     assert {rule.removeprefix("!") for rule in rules if rule.startswith("!")} == copied
 
 
-def test_an_images_extras_are_the_distributions() -> None:
+def test_an_image_s_extras_exist_in_the_distribution() -> None:
     for contents in IMAGES.values():
         assert {*contents.extras} <= {*EXTRAS}
 

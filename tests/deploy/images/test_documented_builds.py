@@ -60,7 +60,7 @@ def script(title: str, base: str) -> str:
     return text
 
 
-def test_the_tool_is_told_what_the_readme_says(clone: Path, tmp_path: Path) -> None:
+def test_the_tool_is_called_as_the_readme_documents(clone: Path, tmp_path: Path) -> None:
     for name in ("docker", "buildah"):
         put(tmp_path / "bin", name, TOOL)
     asked = tmp_path / "asked"
@@ -79,9 +79,9 @@ def test_the_tool_is_told_what_the_readme_says(clone: Path, tmp_path: Path) -> N
     assert done.returncode != 0
 
 
-@pytest.mark.deep(stands_in="test_the_tool_is_told_what_the_readme_says")
+@pytest.mark.deep(stands_in="test_the_tool_is_called_as_the_readme_documents")
 @pytest.mark.skipif(BASE is None, reason="SLUICE_IMAGE_BASE names no base to build from")
-def test_the_images_are_built_as_the_readme_says(clone: Path, tmp_path: Path) -> None:
+def test_the_images_are_built_as_the_readme_documents(clone: Path, tmp_path: Path) -> None:
     need("buildah")
     if not docker(tmp_path / "bin"):
         pytest.skip("needs docker or podman")

@@ -47,7 +47,7 @@ def root(name: str) -> Iterator[Path]:
         yield folder
 
 
-def test_the_image_says_what_it_is_and_whom_it_runs_as(name: str) -> None:
+def test_the_image_names_itself_and_its_user(name: str) -> None:
     found = containers.inspect(containers.image(name))
     assert found["User"] == f"{USER}:{USER}"
     assert found["Config"]["Entrypoint"] == ["sluice"]

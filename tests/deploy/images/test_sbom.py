@@ -65,7 +65,7 @@ def test_a_bill_lists_every_distribution_and_package(bill: str) -> None:
     assert listed == {f"pkg:pypi/{name}" for name in installed} | {"pkg:deb/debian/libc6"}
 
 
-def test_a_bill_says_what_needs_what(bill: str) -> None:
+def test_a_bill_of_materials_lists_all_dependencies(bill: str) -> None:
     needs = {each["ref"]: each.get("dependsOn", []) for each in json.loads(bill)["dependencies"]}
     assert any("deb/debian/libc6" in each for each in needs["sidecar"])
     aiohttp = next(ref for ref in needs if ref.startswith("pkg:pypi/aiohttp@"))

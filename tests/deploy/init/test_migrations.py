@@ -44,7 +44,7 @@ def test_the_printed_command_names_both_roles_and_the_installed_program() -> Non
 
 
 @pytest.mark.deep(stands_in="test_the_printed_command_names_both_roles_and_the_installed_program")
-def test_the_printed_command_makes_the_tables_and_says_so(
+def test_the_printed_command_creates_the_tables_and_reports_it(
     postgres_url: str, tmp_path: Path
 ) -> None:
     _, command = printed()

@@ -38,7 +38,9 @@ def contents(wheel: Path) -> dict[str, bytes]:
         return {name: archive.read(name) for name in names}
 
 
-def test_it_is_the_pure_wheel_and_the_extension_modules(wheel: Path, compiled_wheel: Path) -> None:
+def test_the_compiled_wheel_is_the_pure_one_plus_the_extension_modules(
+    wheel: Path, compiled_wheel: Path
+) -> None:
     assert wheel.name.endswith("-py3-none-any.whl")
     assert "-none-any" not in compiled_wheel.name
     pure, compiled = contents(wheel), contents(compiled_wheel)
@@ -51,7 +53,9 @@ def test_it_is_the_pure_wheel_and_the_extension_modules(wheel: Path, compiled_wh
         assert (ROOT / name.removeprefix("sluice/lib/")).read_bytes() == content, name
 
 
-def test_it_installs_and_says_that_it_is_compiled(compiled_wheel: Path, tmp_path: Path) -> None:
+def test_the_compiled_wheel_installs_and_reports_that_it_is_compiled(
+    compiled_wheel: Path, tmp_path: Path
+) -> None:
     python = empty_venv(tmp_path / "a venv")
     install(compiled_wheel, python)
     lend_libraries(python)

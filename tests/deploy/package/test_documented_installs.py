@@ -71,7 +71,7 @@ def test_a_sidecar_is_installed_and_prints_its_settings(wheel: Path, tmp_path: P
 @pytest.mark.deep(
     stands_in="tests/deploy/package/test_installed.py::test_the_installed_command_writes_the_units_as_documented"
 )
-def test_the_units_are_written_by_what_was_installed(
+def test_the_installed_command_writes_the_units(
     wheel: Path, tmp_path: Path, migrated_url: str
 ) -> None:
     if not os.access("/opt", os.W_OK):

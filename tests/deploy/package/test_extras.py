@@ -77,7 +77,7 @@ def absent(extra: str) -> set[str]:
         ),
     ],
 )
-def test_an_extra_is_enough_to_start(extra: str, modules: list[str]) -> None:
+def test_each_extra_is_enough_to_import_its_modules(extra: str, modules: list[str]) -> None:
     missing = absent(extra)
     assert {"redis", "botocore", "chromadb"} <= missing
     code = CODE.format(absent=sorted(missing), modules=modules)

@@ -153,7 +153,7 @@ def test_the_installed_command_writes_the_units_as_documented(
 @pytest.mark.deep(
     stands_in="test_up_takes_a_copy_of_the_installed_samples_and_starts_the_installed_services"
 )
-def test_up_runs_what_it_prints(complete: Path, tmp_path: Path) -> None:
+def test_the_commands_that_up_prints_work(complete: Path, tmp_path: Path) -> None:
     program = [str(complete.parent / "sluice")]
     data = tmp_path / "data"
     with up(data, program=program, cwd=tmp_path, **OUTSIDE) as started:
@@ -216,7 +216,7 @@ def test_workers_start_from_the_wheel_too(
         (("up",), "demo"),
     ],
 )
-def test_a_command_without_its_extra_says_what_to_install(
+def test_a_command_without_its_extra_names_what_to_install(
     bare: Path, tmp_path: Path, arguments: tuple[str, ...], extra: str
 ) -> None:
     answer = run(bare, *arguments, cwd=tmp_path)

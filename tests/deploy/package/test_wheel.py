@@ -37,7 +37,7 @@ def test_the_wheel_has_every_file_of_the_packages_below_one_name(wheel: Path) ->
     assert found == expected
 
 
-def test_the_sdist_has_what_the_wheel_is_made_of_and_the_wheel_no_time_of_its_own(
+def test_the_sdist_has_every_source_of_the_wheel_and_the_wheel_a_fixed_time(
     wheel: Path,
 ) -> None:
     builder = SdistBuilder(str(ROOT))
@@ -52,7 +52,7 @@ def test_the_sdist_has_what_the_wheel_is_made_of_and_the_wheel_no_time_of_its_ow
 
 
 @pytest.mark.deep(
-    stands_in="test_the_sdist_has_what_the_wheel_is_made_of_and_the_wheel_no_time_of_its_own"
+    stands_in="test_the_sdist_has_every_source_of_the_wheel_and_the_wheel_a_fixed_time"
 )
 def test_a_second_build_and_one_from_the_sdist_give_the_same_wheel(
     wheel: Path, tmp_path: Path

@@ -64,7 +64,7 @@ def test_promtool_takes_the_rules_and_the_configuration() -> None:
 
 
 @pytest.mark.deep(stands_in="test_the_readme_s_commands_pass")
-def test_every_alert_fires_when_it_should_and_not_before() -> None:
+def test_every_alert_fires_exactly_when_it_should() -> None:
     promtool("test", "rules", UNIT_TESTS)
 
 

@@ -197,7 +197,7 @@ async def test_a_leaf_is_renewed_after_half_of_its_life_by_the_same_authority(
 @pytest.mark.deep(
     stands_in="test_the_old_authority_stays_trusted_as_long_as_a_leaf_of_it_may_be_served"
 )
-async def test_a_new_authority_is_trusted_before_it_is_served_and_the_old_one_until_it_is_safe(
+async def test_a_new_authority_is_trusted_before_it_is_used_and_the_old_one_long_enough(
     world: WebhookReplicas,
 ) -> None:
     replica, away = await world.replica("a"), await world.replica("away")
@@ -361,7 +361,7 @@ async def test_a_refused_call_is_counted_and_tried_again(
     assert world.accepts(replica.leaf)
 
 
-async def test_an_api_server_that_hangs_is_given_up(
+async def test_a_hanging_api_server_is_given_up(
     world: WebhookReplicas, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(kubernetes_api, "CALL_SECONDS", 0.2)

@@ -65,7 +65,7 @@ async def counted(webhook: Webhook, outcome: str, least: float) -> float:
     return found
 
 
-async def test_an_injected_pod_s_controller_gets_one_event_however_many_pods_it_creates(
+async def test_an_injected_pod_s_controller_gets_only_one_event(
     webhook: Webhook, server: FakeApiServer
 ) -> None:
     raw = encoded(review(object=owned(OWNER)))
@@ -83,7 +83,7 @@ async def test_an_injected_pod_s_controller_gets_one_event_however_many_pods_it_
     assert event["metadata"]["name"].startswith("cart-5d9.")
 
 
-async def test_a_skipped_pod_gets_a_warning_that_says_why(
+async def test_a_skipped_pod_gets_a_warning_with_the_reason(
     webhook: Webhook, server: FakeApiServer
 ) -> None:
     webhook.injector.decide = lambda _review, _facts: Verdict(
@@ -157,7 +157,7 @@ async def test_a_refused_event_is_counted_and_the_next_is_sent(
 
 
 @pytest.mark.parametrize("name", ["../../../apis/x", "shop/../kube-system", "", "a" * 64, "Shop"])
-async def test_a_namespace_that_is_no_name_reaches_no_path(
+async def test_an_invalid_namespace_is_used_in_no_path(
     webhook: Webhook, server: FakeApiServer, name: str
 ) -> None:
     await webhook.ask(encoded(review(object=owned(OWNER), namespace=name)))

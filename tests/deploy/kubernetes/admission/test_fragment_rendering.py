@@ -51,7 +51,7 @@ def test_sources_of_the_values_are_those_of_the_settings() -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_secret_takes_the_place_of_the_token(mode: str) -> None:
+def test_a_secret_replaces_the_token(mode: str) -> None:
     text = rendered(mode, "identity=secret")
     fragment = read(text, "rendered").for_account("loans")
     assert {"sluice-agent"} == fragment.volume_names - {
@@ -102,7 +102,7 @@ def test_only_allowed_options_reach_the_containers() -> None:
     }
 
 
-def test_the_api_server_is_exempt_unless_it_is_to_be_judged() -> None:
+def test_the_api_server_is_exempt_unless_set_otherwise() -> None:
     def arguments(*values: str) -> list[str]:
         return list(read(rendered("transparent", *values), "rendered").init_containers[0]["args"])
 

@@ -30,13 +30,13 @@ def as_list(pods: list[dict[str, Any]]) -> dict[str, Any]:
     stands_in="tests/deploy/kubernetes/admission/test_goldens.py::test_the_patch_gives_the_expected_pods"
 )
 @pytest.mark.parametrize("version", VERSIONS)
-def test_the_api_accepts_what_we_write(version: str) -> None:
+def test_the_api_s_schema_accepts_the_golden_pods(version: str) -> None:
     found = golden_pods()
     assert len(found) >= 50
     kubernetes_validate.validate(as_list(found), version, strict=True)
 
 
-def test_a_wrong_pod_is_noticed() -> None:
+def test_the_api_s_schema_refuses_a_wrong_pod() -> None:
     wrong = golden_pods()[0]
     wrong["spec"]["initContainers"][0]["restartPolicies"] = "Always"
     with pytest.raises(kubernetes_validate.ValidationError, match="restartPolicies"):

@@ -44,7 +44,7 @@ def pods(text: str) -> list[dict[str, Any]]:
     return [each.pod for part in split(text) for each in workloads(load(part))]
 
 
-def test_the_command_writes_what_is_expected(case: Case) -> None:
+def test_the_command_writes_the_expected_output(case: Case) -> None:
     assert case.command() == case.expected()
 
 
@@ -104,7 +104,7 @@ def test_every_file_belongs_to_a_case() -> None:
     assert {path.stem for path in (FOLDER / "settings").iterdir()} == set(VALUES)
 
 
-def test_there_are_enough_cases_and_each_says_what_it_shows() -> None:
+def test_there_are_enough_cases_and_each_has_a_reason() -> None:
     assert len(CASES) >= 60
     for each in CASES.values():
         assert set(each.header) <= {"why", "settings", "namespace-label", "pod-security"}
@@ -122,7 +122,7 @@ def test_the_packaged_fragment_is_the_charts_default() -> None:
     assert rendered("explicit") == PACKAGED.read_text()
 
 
-def test_the_status_tells_version_and_digest() -> None:
+def test_the_status_shows_version_and_digest() -> None:
     case = CASES["pod-smallest"]
     (finding,) = case.findings
     assert case.expected()[1].count(f"sha256:{case.fragment.digest[:16]}") == 1

@@ -37,18 +37,18 @@ def test_several_files_are_written_in_their_order(tmp_path: Path) -> None:
     assert report == "Pod/agent: injected\n"
 
 
-def test_what_is_injected_already_passes_to_the_letter() -> None:
+def test_an_already_injected_pod_is_passed_on_byte_for_byte() -> None:
     _, once, _ = run(["-f", "-"], POD)
     assert run(["-f", "-"], once) == (0, once, "Pod/agent: has the sidecar already\n")
 
 
-def test_one_refused_pod_keeps_all_from_being_written() -> None:
+def test_one_refused_pod_prevents_all_from_being_written() -> None:
     code, output, report = run(["-f", "-"], f"{POD}---\n{REFUSED}")
     assert (code, output) == (1, "")
     assert report.startswith("Pod/agent: injected\nPod/bad: refused\n  `hostNetwork` opens")
 
 
-def test_a_check_says_why_and_writes_no_manifest() -> None:
+def test_a_check_reports_the_reason_and_writes_no_manifest() -> None:
     code, output, report = run(["--check", "-f", "-"], f"{SERVICE}---\n{POD}---\n{REFUSED}")
     assert (code, report) == (1, "")
     assert output.startswith("Pod/agent: would be injected\nPod/bad: would be refused\n  `hostN")
@@ -96,14 +96,14 @@ def test_the_settings_are_a_fragment_or_its_configmap(tmp_path: Path) -> None:
         ("x" * 17_000_000, "over the limit of 16777216"),
     ],
 )  # fmt: skip
-def test_an_unreadable_manifest_is_a_complaint(text: str, complaint: str) -> None:
+def test_an_unreadable_manifest_is_refused_with_a_message(text: str, complaint: str) -> None:
     code, output, report = run(["-f", "-"], text)
     assert (code, output) == (2, "")
     assert report.startswith("sluice inject: ")
     assert complaint in report
 
 
-def test_an_unusable_file_is_a_complaint(tmp_path: Path) -> None:
+def test_unusable_files_are_refused_with_all_messages_at_once(tmp_path: Path) -> None:
     missing, binary = tmp_path / "missing.yaml", tmp_path / "binary.yaml"
     binary.write_bytes(b"\xff\xfe\x00")
     bad = tmp_path / "settings.yaml"

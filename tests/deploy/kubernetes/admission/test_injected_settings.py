@@ -70,7 +70,7 @@ def test_only_an_ordinary_container_can_be_stopped_by_a_request() -> None:
 @pytest.mark.deep(
     stands_in="tests/deploy/kubernetes/admission/test_goldens.py::test_the_chart_renders_the_fragments"
 )
-def test_an_ordinary_container_is_the_native_one_but_for_when_it_starts_and_ends() -> None:
+def test_an_ordinary_container_differs_only_in_how_it_starts_and_ends() -> None:
     for name in ("ordinary", "ordinary-transparent"):
         fragment = read(rendered(name, "injection.quitEndpoint=false"), "rendered")
         native = dict(fragment.init_containers[-1])

@@ -290,7 +290,7 @@ def test_a_hostile_name_stays_on_one_short_line() -> None:
 
 
 @pytest.mark.parametrize("count", [1, 40, 200])
-def test_the_patch_grows_with_the_containers_alone(count: int) -> None:
+def test_the_size_of_the_patch_depends_on_the_containers_alone(count: int) -> None:
     pod = {"spec": {"containers": [{"name": f"c{each}"} for each in range(count)]}}
     verdict = review(pod, ENABLED, fragment("explicit"))
     # The list of init containers, that of volumes, and two levels of annotations.
@@ -301,14 +301,14 @@ def test_the_patch_grows_with_the_containers_alone(count: int) -> None:
 
 
 @pytest.mark.parametrize("excess", [0, 1])
-def test_a_pod_has_a_limit_of_containers(excess: int) -> None:
+def test_a_pod_with_too_many_containers_is_refused(excess: int) -> None:
     pod = {"spec": {"containers": [{"name": f"n{each}"} for each in range(200 + excess)]}}
     verdict = review(pod, ENABLED, fragment("explicit"))
     assert [each.rule for each in verdict.refusals] == ["malformed"] * excess
 
 
 @pytest.mark.parametrize("key", ["env", "volumeMounts", "volumes"])
-def test_other_lists_are_as_long_as_a_body_can_make_them(key: str) -> None:
+def test_other_lists_may_be_as_long_as_a_body_allows(key: str) -> None:
     """The API server and the policy `sluice-refuse` admit such pods."""
     items = [{"name": f"n{each}"} for each in range(60_000)]
     agent = {"name": "agent"} if key == "volumes" else {"name": "agent", key: items}

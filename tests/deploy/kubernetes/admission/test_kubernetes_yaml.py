@@ -76,7 +76,7 @@ VALUES = st.recursive(
 )
 
 
-def test_a_text_is_written_so_that_it_stays_one() -> None:
+def test_a_text_that_resembles_another_type_is_quoted() -> None:
     texts = [*SCALARS, "a: b", "- x", "# no", " x ", "{a}", "a, b"]
     texts += ["a\nb", "\n", " a\n", "a\n\n b\n", "\t", "\x85", "\u2028", "é", "\x00", "😀", "--- a"]
     numbers = [0, -1, 2**63, 1.5, -0.25, 1e16, -1e22, 1e-7, 5e-324, 1.7e308, math.inf, -math.inf]
@@ -86,15 +86,15 @@ def test_a_text_is_written_so_that_it_stays_one() -> None:
         assert yaml.safe_load(dump(value)) == value
 
 
-@pytest.mark.deep(stands_in="test_a_text_is_written_so_that_it_stays_one")
+@pytest.mark.deep(stands_in="test_a_text_that_resembles_another_type_is_quoted")
 @given(VALUES)
-def test_what_is_written_is_read_again(value: Any) -> None:
+def test_a_written_value_is_read_back(value: Any) -> None:
     assert load(dump(value)) == value
     # PyYAML's own types differ from Go's, and both must read the same.
     assert yaml.safe_load(dump(value)) == value
 
 
-def test_special_numbers() -> None:
+def test_infinity_and_not_a_number_are_read() -> None:
     assert load("a: .inf") == {"a": math.inf}
     assert math.isnan(load("a: .NaN")["a"])
 

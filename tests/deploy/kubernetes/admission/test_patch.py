@@ -62,7 +62,7 @@ def outcome(change: Any) -> Any:
         {"op": "move", "from": "/a/3", "path": "/b"},
     ],
 )
-def test_each_operation_gives_what_another_implementation_does(asked: dict[str, Any]) -> None:
+def test_each_operation_has_the_result_of_another_implementation(asked: dict[str, Any]) -> None:
     document: dict[str, Any] = {"a": [1, 2, 3], "b": {"m~n": 4, "a/b": 5}}
     before = deepcopy(document)
     ours = outcome(lambda: apply(document, [asked]))
@@ -70,7 +70,7 @@ def test_each_operation_gives_what_another_implementation_does(asked: dict[str, 
     assert ours == outcome(lambda: jsonpatch.apply_patch(document, [asked]))
 
 
-@pytest.mark.deep(stands_in="test_each_operation_gives_what_another_implementation_does")
+@pytest.mark.deep(stands_in="test_each_operation_has_the_result_of_another_implementation")
 @given(DOCUMENTS, st.lists(operations(), max_size=3))
 def test_the_result_is_that_of_another_implementation(
     document: dict[str, Any], asked: list[dict[str, Any]]
@@ -116,7 +116,7 @@ def test_a_path_is_escaped(path: tuple[str | int, ...], written: str) -> None:
         {"op": "move", "from": "/list/-", "path": "/a"},
     ],
 )
-def test_what_the_api_server_would_refuse_fails(operation: dict[str, Any]) -> None:
+def test_a_patch_that_the_api_server_would_refuse_fails(operation: dict[str, Any]) -> None:
     with pytest.raises(PatchFailed):
         apply({"a": 1, "list": [1, 2], "none": None}, [operation])
 

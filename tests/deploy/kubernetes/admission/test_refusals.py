@@ -112,14 +112,14 @@ def test_an_option_that_is_allowed_can_be_set(changes: dict[str, Any]) -> None:
     [each for rule, each in [*REFUSED, *REFUSED_IF_OPTIONS]
      if rule in ("windows", "mirror", "option-value")],
 )  # fmt: skip
-def test_a_pod_that_declined_needs_nothing_that_a_sidecar_needs(changes: dict[str, Any]) -> None:
+def test_a_pod_that_declined_may_have_what_a_sidecar_forbids(changes: dict[str, Any]) -> None:
     declined = changed(plain_pod(), {"/metadata/labels/sluice~1inject": "disabled", **changes})
     assert rules(declined, TRANSPARENT, OPTIONAL) == []
 
 
 @pytest.mark.parametrize("mode", FRAGMENTS)
 @pytest.mark.parametrize("changes", ADMITTED)
-def test_what_comes_close_is_admitted(mode: str, changes: dict[str, Any]) -> None:
+def test_a_change_that_almost_breaks_a_rule_is_admitted(mode: str, changes: dict[str, Any]) -> None:
     fragment = FRAGMENTS[mode]
     assert rules(changed(governed_pod(fragment), placed(changes, mode)), fragment) == []
 
@@ -129,7 +129,7 @@ def test_a_pod_without_the_sidecar_is_refused() -> None:
     assert rules({"spec": {"containers": [{"name": "sluice-proxy"}]}})[0] == "sidecar-missing"
 
 
-def test_what_starts_before_the_sidecar_is_refused() -> None:
+def test_a_container_that_starts_before_the_sidecar_is_refused() -> None:
     pod = governed_pod(EXPLICIT)
     pod["spec"]["initContainers"].insert(0, {"name": "first", "image": "a"})
     assert rules(pod) == ["sidecar-order"]
@@ -157,7 +157,7 @@ def test_the_rules_hold_for_the_sidecar_as_an_ordinary_container(
 
 
 @pytest.mark.parametrize("changes", ADMITTED)
-def test_what_comes_close_is_admitted_beside_an_ordinary_container(
+def test_a_change_that_almost_breaks_a_rule_is_admitted_beside_an_ordinary_container(
     changes: dict[str, Any],
 ) -> None:
     assert rules(changed(governed_pod(ORDINARY), placed(changes, "ordinary")), ORDINARY) == []
@@ -172,7 +172,7 @@ def test_an_ordinary_container_needs_its_option(value: str | None) -> None:
     assert "names" in rules(pod, ORDINARY, operation="UPDATE", old=governed_pod(ORDINARY))
 
 
-def test_an_ordinary_container_needs_the_charts_leave() -> None:
+def test_an_ordinary_container_must_be_allowed_by_the_chart() -> None:
     found = rules(governed_pod(ORDINARY), EXPLICIT)
     assert found[:2] == ["sidecar-missing", "names"]
     assert found[-1] == "option"
@@ -187,7 +187,7 @@ def test_an_ordinary_container_has_no_field_of_another(added: dict[str, Any]) ->
     assert rules(pod, ORDINARY) == ["sidecar-altered"]
 
 
-def test_what_starts_before_an_ordinary_container_is_refused() -> None:
+def test_a_container_that_starts_before_an_ordinary_sidecar_is_refused() -> None:
     pod = governed_pod(ORDINARY)
     pod["spec"]["containers"].reverse()
     assert rules(pod, ORDINARY) == ["sidecar-order"]
@@ -199,7 +199,7 @@ def test_an_ephemeral_container_is_refused() -> None:
     assert rules(pod, operation="UPDATE", old=old) == ["ephemeral"]
 
 
-def test_a_pod_has_at_most_200_containers() -> None:
+def test_a_pod_has_at_most_a_fixed_number_of_containers() -> None:
     pod = governed_pod(EXPLICIT)
     pod["spec"]["containers"] *= 200
     assert rules(pod) == []
@@ -212,7 +212,7 @@ def test_restricted_namespaces_can_not_be_transparent() -> None:
     assert rules(governed_pod(EXPLICIT), EXPLICIT, RESTRICTED) == []
 
 
-def test_a_pod_declines_only_where_its_namespace_lets_it() -> None:
+def test_a_pod_can_decline_only_where_its_namespace_allows_it() -> None:
     declined = changed(plain_pod(), {"/metadata/labels/sluice~1inject": "disabled"})
     assert rules(declined)[0] == "opt-out"
     assert rules(declined, namespace=OPTIONAL) == []

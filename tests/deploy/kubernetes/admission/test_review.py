@@ -45,7 +45,7 @@ def test_a_review_of_a_created_pod_is_read() -> None:
         {"kind": {"group": "example.com", "version": "v1", "kind": "Pod"}},
     ],
 )
-def test_what_is_not_a_created_pod_has_no_pod(changed: dict[str, Any]) -> None:
+def test_a_review_of_anything_but_a_created_pod_has_no_pod(changed: dict[str, Any]) -> None:
     assert parse(encoded(review(**changed)), JSON).pod is None
 
 
@@ -87,7 +87,7 @@ def test_anything_but_false_is_a_dry_run(value: object) -> None:
         ),
     ],
 )
-def test_an_unreadable_review_is_malformed_and_says_why(raw: bytes, said: str) -> None:
+def test_an_unreadable_review_is_refused_with_the_cause(raw: bytes, said: str) -> None:
     with pytest.raises(Malformed) as caught:
         parse(raw, JSON)
     assert said in caught.value.message
@@ -95,7 +95,7 @@ def test_an_unreadable_review_is_malformed_and_says_why(raw: bytes, said: str) -
 
 
 @pytest.mark.parametrize("spaced", [b" ", b"\n", b"\\u003c"])
-def test_a_duplicate_is_found_in_either_way_of_reading(spaced: bytes) -> None:
+def test_a_duplicate_key_is_found_by_either_parser(spaced: bytes) -> None:
     """The short way compares bytes; spaces and escapes lead to the long one."""
     raw = encoded(review(object={"kind": "Pod", "metadata": {"name": "x"}}))
     name = spaced if spaced.startswith(b"\\") else b""
@@ -115,7 +115,7 @@ def test_a_tree_just_within_the_limit_is_read() -> None:
     assert parse(encoded(review(object=nested(MAX_DEPTH - 3))), None).pod is not None
 
 
-def test_a_patch_travels_in_base64_under_the_same_uid() -> None:
+def test_a_patch_is_sent_in_base64_under_the_same_uid() -> None:
     patch = ({"op": "add", "path": "/spec/initContainers", "value": []},)
     sent = json.loads(answer("u-1", Verdict(Outcome.injected, patch, warnings=("w" * 300,))))
     assert (sent["apiVersion"], sent["kind"]) == ("admission.k8s.io/v1", "AdmissionReview")
@@ -135,7 +135,7 @@ def test_an_empty_patch_is_left_out() -> None:
     assert sent["response"] == {"uid": "u-1", "allowed": True}
 
 
-def test_a_refusal_says_why_and_carries_no_patch() -> None:
+def test_a_refusal_has_a_reason_and_no_patch() -> None:
     patch = ({"op": "add", "path": "/a", "value": 1},)
     sent = json.loads(answer("u-1", Verdict(Outcome.refused, patch, message="hostNetwork is set")))
     assert sent["response"] == {

@@ -46,7 +46,7 @@ def test_the_fragment_is_read_from_a_configmap_too() -> None:
     ]
 
 
-def test_the_digest_is_of_what_it_says_not_of_how_it_is_written() -> None:
+def test_the_digest_depends_on_the_meaning_and_not_on_the_layout() -> None:
     fragment = reading(tree())
     assert fragment.digest == packaged().digest
     other = tree()
@@ -62,7 +62,7 @@ def test_only_the_service_account_is_filled_in() -> None:
     assert filled.digest == packaged().digest
 
 
-def test_every_complaint_is_reported_at_once() -> None:
+def test_every_fault_of_the_template_is_reported_at_once() -> None:
     changed = tree()
     changed["mode"] = "magic"
     changed["options"] = ["log-level", "sudo", 3, ["a"]]
@@ -94,7 +94,7 @@ def test_every_complaint_is_reported_at_once() -> None:
 
 
 @pytest.mark.parametrize("value", [None, [], "text", 7])
-def test_what_is_no_mapping_is_refused(value: object) -> None:
+def test_a_value_that_is_not_a_mapping_is_refused(value: object) -> None:
     assert complaints(value) == ["here: must be a mapping of keys to values"]
 
 
@@ -119,7 +119,7 @@ def test_the_order_of_our_containers_is_fixed() -> None:
     )
 
 
-def test_the_ordinary_container_comes_with_its_option() -> None:
+def test_an_ordinary_container_and_its_option_require_each_other() -> None:
     changed = tree()
     changed["options"] = ["native-sidecar"]
     assert complaints(changed) == [
@@ -141,7 +141,7 @@ def test_the_ordinary_container_comes_with_its_option() -> None:
 
 
 @pytest.mark.parametrize("text", ["a: [", "a: \x00", "\t- b", "[" * 5000, "a: !!python/name:os"])
-def test_broken_yaml_is_a_complaint(text: str) -> None:
+def test_broken_yaml_is_refused_with_a_message(text: str) -> None:
     with pytest.raises(SettingsError, match="here: not valid YAML"):
         read(text, "here")
 

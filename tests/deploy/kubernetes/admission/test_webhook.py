@@ -52,7 +52,7 @@ async def test_a_pod_gets_its_patch_under_the_uid_of_its_review(webhook: Webhook
 
 
 @pytest.mark.parametrize("path", PATHS)
-async def test_the_path_tells_the_namespace_s_labels(webhook: Webhook, path: str) -> None:
+async def test_the_path_carries_the_namespace_s_labels(webhook: Webhook, path: str) -> None:
     status, _ = await webhook.ask(path=f"{path}?timeout=5s")
     assert status == 200
     expected = NamespaceFacts("optional" in path, "restricted" in path)
@@ -80,7 +80,7 @@ async def test_a_refusal_reaches_the_pod_s_author(webhook: Webhook) -> None:
         ),
     ],
 )
-async def test_what_is_not_a_created_pod_is_admitted_unchanged(
+async def test_a_review_of_anything_but_a_created_pod_is_admitted_unchanged(
     webhook: Webhook, changed: dict[str, Any], reason: SkipReason
 ) -> None:
     _, answer = await webhook.ask(encoded(review(**changed)))
@@ -89,7 +89,7 @@ async def test_what_is_not_a_created_pod_is_admitted_unchanged(
     assert not webhook.injector.facts
 
 
-async def test_a_bug_is_a_500_and_the_next_review_is_answered(
+async def test_a_bug_is_answered_with_500_and_the_next_review_works(
     webhook: Webhook, caplog: pytest.LogCaptureFixture
 ) -> None:
     def broken(_review: Review, _facts: NamespaceFacts) -> Verdict:
@@ -130,7 +130,7 @@ async def test_a_hostile_review_is_refused_and_the_next_is_answered(
     assert (await webhook.ask())[0] == 200
 
 
-async def test_a_pod_of_two_megabytes_is_answered_while_small_ones_are(webhook: Webhook) -> None:
+async def test_small_pods_are_answered_while_a_huge_one_is_read(webhook: Webhook) -> None:
     large = encoded(review(object={"kind": "Pod", "metadata": {"annotations": {"a": "b" * 2**21}}}))
     assert SMALL < len(large) < MAX_BODY
     answers = await asyncio.gather(webhook.ask(large), *(webhook.ask() for _ in range(20)))
@@ -142,7 +142,7 @@ async def test_a_compressed_body_is_refused_unread(webhook: Webhook) -> None:
     assert (status, answer["message"]) == (400, "the body is compressed, which is not supported")
 
 
-async def test_many_large_bodies_at_once_get_503_and_not_memory(
+async def test_many_large_bodies_at_once_are_refused_and_use_little_memory(
     webhook: Webhook, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(server, "MAX_HELD", 2 * MAX_BODY)
@@ -164,7 +164,7 @@ async def test_many_large_bodies_at_once_get_503_and_not_memory(
     assert (await webhook.ask(b" " * MAX_BODY))[0] == 400
 
 
-async def test_a_body_that_does_not_arrive_is_given_up(
+async def test_a_body_that_does_not_arrive_is_refused_after_a_while(
     webhook: Webhook, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(server, "BODY_SECONDS", 0.1)
@@ -193,7 +193,7 @@ async def test_a_chunked_body_is_cut_off_at_the_limit(webhook: Webhook) -> None:
     ("method", "path", "status"),
     [("GET", "/inject", 405), ("POST", "/", 404), ("POST", "/inject/enabled/", 404)],
 )
-async def test_other_requests_are_told_what_to_do(
+async def test_other_requests_are_refused_with_their_status(
     webhook: Webhook, method: str, path: str, status: int
 ) -> None:
     url = f"https://127.0.0.1:{webhook.reviews.port}{path}"
@@ -202,7 +202,9 @@ async def test_other_requests_are_told_what_to_do(
         assert (await answer.json())["code"] == status
 
 
-async def test_what_is_not_http_gets_an_error_and_the_connection_ends(webhook: Webhook) -> None:
+async def test_bytes_that_are_not_http_get_an_error_and_the_connection_ends(
+    webhook: Webhook,
+) -> None:
     reader, writer = await webhook.raw()
     writer.write(b"\x16\x03\x01 nothing\r\n\r\n")
     assert (await reader.read()).startswith(b"HTTP/1.")
@@ -303,7 +305,7 @@ async def test_health_and_readiness_need_no_certificate_of_the_caller(webhook: W
     assert 86_400 < left < 2 * 86_400
 
 
-async def test_without_a_certificate_it_is_alive_and_not_ready(tmp_path: Path) -> None:
+async def test_a_webhook_without_a_certificate_is_alive_and_not_ready(tmp_path: Path) -> None:
     starting = start(tmp_path)
     health = (await starting.next_ports()).health
     async with aiohttp.ClientSession(f"http://127.0.0.1:{health.port}") as client:
@@ -351,7 +353,7 @@ async def _served(webhook: Webhook) -> bytes | None:
     return found
 
 
-async def test_a_stop_answers_the_reviews_under_way(tmp_path: Path) -> None:
+async def test_open_reviews_are_answered_at_a_stop(tmp_path: Path) -> None:
     async with running_webhook(tmp_path, SLUICE_WEBHOOK_DRAIN_SECONDS="1") as webhook:
         # Half of a review is sent before the stop, the rest after it.
         raw = encoded(review())

@@ -157,7 +157,7 @@ async def until_injected(server: ApiServer) -> None:
     await until_async("pods are injected", now)
 
 
-async def test_a_fresh_install_injects_by_a_certificate_that_it_made(
+async def test_a_fresh_installation_injects_with_a_certificate_that_it_made(
     server: ApiServer, tmp_path: Path
 ) -> None:
     async with installed(server, tmp_path) as webhook:
@@ -184,7 +184,7 @@ async def test_a_fresh_install_injects_by_a_certificate_that_it_made(
     assert not injected(await create(server, name="later"))
 
 
-async def test_an_authority_is_replaced_without_a_pod_that_is_not_injected(
+async def test_pods_are_injected_while_the_authority_is_replaced(
     server: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(controller, "POLL_SECONDS", 0.2)

@@ -119,8 +119,8 @@ def started(tmp_path: Path) -> Iterator[Any]:
         each.process.wait()
 
 
-@pytest.mark.deep(stands_in="test_the_command_injects_a_pod_and_a_stop_ends_it_with_0")
-def test_a_pod_gets_the_sidecar_and_a_stop_ends_with_0(started: Any) -> None:
+@pytest.mark.deep(stands_in="test_the_command_injects_a_pod_and_a_stop_exits_with_success")
+def test_a_pod_gets_the_sidecar_and_a_stop_exits_with_success(started: Any) -> None:
     process: Process = started()
     process.ready()
     gets_the_sidecar(process.port)
@@ -131,8 +131,8 @@ def test_a_pod_gets_the_sidecar_and_a_stop_ends_with_0(started: Any) -> None:
     assert line["message"].startswith("pod `shop/cart` injected in ")
 
 
-@pytest.mark.deep(stands_in="test_unusable_settings_end_the_command_with_2_and_every_complaint")
-def test_unusable_settings_exit_with_2_and_every_complaint(started: Any, tmp_path: Path) -> None:
+@pytest.mark.deep(stands_in="test_unusable_settings_end_the_command_with_2_and_every_message")
+def test_unusable_settings_exit_with_2_and_every_message(started: Any, tmp_path: Path) -> None:
     process: Process = started(SLUICE_WEBHOOK_LISTEN="8443", SLUICE_WEBHOOK_LEAF_HOURS="never")
     assert process.process.wait(60) == 2
     assert "SLUICE_WEBHOOK_LISTEN" in process.messages()
@@ -170,7 +170,7 @@ def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., in
     return run
 
 
-def test_the_command_injects_a_pod_and_a_stop_ends_it_with_0(
+def test_the_command_injects_a_pod_and_a_stop_exits_with_success(
     command: Callable[..., int], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO", "sluice.webhook")
@@ -195,7 +195,7 @@ def test_the_command_injects_a_pod_and_a_stop_ends_it_with_0(
     assert line.startswith("pod `shop/cart` injected in ")
 
 
-def test_unusable_settings_end_the_command_with_2_and_every_complaint(
+def test_unusable_settings_end_the_command_with_2_and_every_message(
     command: Callable[..., int], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     assert command(SLUICE_WEBHOOK_LISTEN="8443", SLUICE_WEBHOOK_LEAF_HOURS="never") == 2
@@ -259,7 +259,7 @@ def test_a_changed_template_is_used_and_an_unusable_one_is_not(
     assert injector.POLL_SECONDS <= 30
 
 
-def test_without_a_usable_template_there_is_no_start(tmp_path: Path) -> None:
+def test_the_webhook_does_not_start_without_a_usable_template(tmp_path: Path) -> None:
     for text in ("", "mode: explicit", "[" * 1000):
         path = tmp_path / "injection.yaml"
         path.write_text(text)

@@ -18,7 +18,7 @@ def complaints(**environ: str) -> list[str]:
     return caught.value.complaints
 
 
-def test_inside_a_cluster_nothing_has_to_be_set() -> None:
+def test_no_setting_is_required_inside_a_cluster() -> None:
     settings = read({**CLUSTER, "HOSTNAME": "sluice-webhook-5d9-x7k"})
     assert settings.api_server == "https://10.96.0.1:443"
     assert settings.pod == "sluice-webhook-5d9-x7k"
@@ -37,7 +37,7 @@ def test_without_certificates_and_events_no_api_server_is_needed() -> None:
     )
 
 
-def test_every_complaint_is_reported_at_once() -> None:
+def test_every_fault_of_the_settings_is_reported_at_once() -> None:
     found = complaints(
         **CLUSTER,
         SLUICE_WEBHOOK_LISTEN="8443",
@@ -58,7 +58,7 @@ def test_every_complaint_is_reported_at_once() -> None:
     assert found[-1].endswith("did you mean SLUICE_WEBHOOK_LISTEN?")
 
 
-def test_what_kubernetes_sets_beside_a_service_is_not_ours() -> None:
+def test_variables_that_kubernetes_sets_for_a_service_are_ignored() -> None:
     read(
         {
             **CLUSTER,

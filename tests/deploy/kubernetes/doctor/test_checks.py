@@ -269,7 +269,7 @@ CASES: dict[str, tuple[Change, list[tuple[str, str, str]]]] = {
 
 
 @pytest.mark.parametrize("case", list(CASES))
-def test_what_a_change_opens_is_found(case: str) -> None:
+def test_each_dangerous_change_is_found(case: str) -> None:
     change, expected = CASES[case]
     items = cluster()
     change(items)
@@ -296,7 +296,7 @@ def test_a_registered_agent_in_an_ungoverned_namespace_is_found() -> None:
     assert "registered agents run there: till-1" in found.seen
 
 
-def test_what_can_not_be_read_is_a_finding() -> None:
+def test_an_unreadable_kind_of_object_is_a_finding() -> None:
     items = [each for each in cluster() if "Role" not in each["kind"]]
     [found] = examine(Cluster.of(items, unread={"ClusterRole": "forbidden"}))
     assert (found.check, found.severity.value) == ("unread", "unknown")
@@ -311,7 +311,7 @@ HOSTILE: list[Any] = [None, 7, "x", [], {}, [None], [[]], {"spec": 3}, {"a": {"b
 
 
 @pytest.mark.parametrize("value", [None, 7, "x", [None], {"a": {"b": []}}])
-def test_an_object_with_no_sound_member_is_survived(value: Any) -> None:
+def test_an_object_with_no_valid_member_does_not_crash_the_check(value: Any) -> None:
     for number, each in enumerate(cluster()):
         items = cluster()
         kept = {"kind", "metadata"} if number % 2 else {"kind"}
@@ -321,9 +321,9 @@ def test_an_object_with_no_sound_member_is_survived(value: Any) -> None:
     examine(Cluster.of([*cluster(), {**pod, "spec": dict.fromkeys(pod["spec"], value)}]))
 
 
-@pytest.mark.deep(stands_in="test_an_object_with_no_sound_member_is_survived")
+@pytest.mark.deep(stands_in="test_an_object_with_no_valid_member_does_not_crash_the_check")
 @pytest.mark.parametrize("value", HOSTILE)
-def test_objects_of_any_shape_are_survived(value: Any) -> None:
+def test_objects_of_any_shape_do_not_crash_the_check(value: Any) -> None:
     for number, each in enumerate(cluster()):
         for key in each:
             items = cluster()

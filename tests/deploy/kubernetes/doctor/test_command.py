@@ -37,7 +37,7 @@ def saved(folder: Path, *lists: list[dict[str, Any]]) -> Path:
     return path
 
 
-def test_a_sound_cluster_in_a_file_is_exit_0(tmp_path: Path) -> None:
+def test_a_sound_cluster_in_a_file_exits_with_success(tmp_path: Path) -> None:
     items = cluster()
     for path in (saved(tmp_path, items), saved(tmp_path, items[:5], items[5:])):
         ended = doctor("--from", path)
@@ -45,7 +45,7 @@ def test_a_sound_cluster_in_a_file_is_exit_0(tmp_path: Path) -> None:
         assert ended.stdout == "found nothing that can pass the governed namespaces by\n"
 
 
-def test_findings_are_exit_1_as_text_and_as_json(tmp_path: Path) -> None:
+def test_findings_are_printed_as_text_and_as_json_with_exit_code_one(tmp_path: Path) -> None:
     items = cluster()
     items.append({"kind": "Pod", "metadata": {"name": "evil\x1b[2J", "namespace": AGENTS}})
     path = saved(tmp_path, items)
@@ -60,7 +60,7 @@ def test_findings_are_exit_1_as_text_and_as_json(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "[", "{}", '{"items": []}', "[" * 100_000])
-def test_an_unusable_file_is_exit_2(tmp_path: Path, text: str) -> None:
+def test_an_unusable_file_exits_with_two(tmp_path: Path, text: str) -> None:
     path = tmp_path / "cluster.json"
     path.write_text(text)
     ended = doctor("--from", path)
@@ -95,14 +95,14 @@ def kubectl(tmp_path: Path, address: str) -> dict[str, str]:
     return {"PATH": path, "KUBECONFIG": str(tmp_path / "config"), "HOME": str(tmp_path)}
 
 
-@pytest.mark.deep(stands_in="test_what_kubectl_may_not_read_is_a_finding")
+@pytest.mark.deep(stands_in="test_a_kind_that_kubectl_may_not_read_is_a_finding")
 def test_kubectl_reads_the_cluster(tmp_path: Path) -> None:
     with api_server(cluster(), absent=OPTIONAL) as address:
         ended = doctor(**kubectl(tmp_path, address))
     assert (ended.returncode, ended.stderr) == (0, "")
 
 
-def test_what_kubectl_may_not_read_is_a_finding(tmp_path: Path) -> None:
+def test_a_kind_that_kubectl_may_not_read_is_a_finding(tmp_path: Path) -> None:
     with api_server(cluster(), absent=OPTIONAL, refused=("clusterroles",)) as address:
         ended = doctor("--json", **kubectl(tmp_path, address))
     assert ended.returncode == 1
@@ -112,7 +112,7 @@ def test_what_kubectl_may_not_read_is_a_finding(tmp_path: Path) -> None:
     assert "forbidden" in found["seen"]
 
 
-def test_a_cluster_of_which_kubectl_reads_nothing_is_exit_2(tmp_path: Path) -> None:
+def test_a_cluster_that_kubectl_cannot_read_exits_with_two(tmp_path: Path) -> None:
     put(
         tmp_path,
         "kubectl",
@@ -123,8 +123,8 @@ def test_a_cluster_of_which_kubectl_reads_nothing_is_exit_2(tmp_path: Path) -> N
     assert "refused" in ended.stderr
 
 
-@pytest.mark.deep(stands_in="test_a_cluster_of_which_kubectl_reads_nothing_is_exit_2")
-def test_a_cluster_that_is_away_is_exit_2(tmp_path: Path) -> None:
+@pytest.mark.deep(stands_in="test_a_cluster_that_kubectl_cannot_read_exits_with_two")
+def test_an_unreachable_cluster_exits_with_two(tmp_path: Path) -> None:
     with api_server([]) as address:
         environ = kubectl(tmp_path, address)
     ended = doctor(**environ)
@@ -132,7 +132,7 @@ def test_a_cluster_that_is_away_is_exit_2(tmp_path: Path) -> None:
     assert "refused" in ended.stderr
 
 
-def test_without_kubectl_it_says_what_to_do(tmp_path: Path) -> None:
+def test_a_missing_kubectl_is_reported_with_what_to_do(tmp_path: Path) -> None:
     ended = doctor(PATH=str(tmp_path))
     assert ended.returncode == 2
     assert "kubectl is not in PATH; install it, or read a file with --from FILE" in ended.stderr

@@ -29,7 +29,7 @@ bodies = st.dictionaries(st.sampled_from([*ALLOW, "other"]), values)
 
 @pytest.mark.parametrize("name", ALLOW)
 @pytest.mark.parametrize("value", [None, 1, True, [], {"a": "b"}, ...])
-def test_a_body_without_one_of_the_four_texts_is_no_decision(name: str, value: object) -> None:
+def test_a_body_that_lacks_a_text_is_no_decision(name: str, value: object) -> None:
     changed = {**ALLOW, name: value}
     if value is ...:
         del changed[name]
@@ -43,7 +43,7 @@ def test_a_body_without_one_of_the_four_texts_is_no_decision(name: str, value: o
         assert not isinstance(read_decision(Answer(200, [TYPE], raw)), Decision)
 
 
-@pytest.mark.deep(stands_in="test_a_body_without_one_of_the_four_texts_is_no_decision")
+@pytest.mark.deep(stands_in="test_a_body_that_lacks_a_text_is_no_decision")
 @given(bodies)
 def test_a_body_is_a_decision_only_with_four_texts(body: dict[str, Any]) -> None:
     found = read_decision(Answer(200, [TYPE], json.dumps(body).encode()))
@@ -80,7 +80,7 @@ def test_a_damaged_response_is_never_another_decision(at: int, put: bytes, cut: 
         assert b'"ALLOW"' in damaged
 
 
-def test_a_response_may_come_in_any_pieces() -> None:
+def test_a_response_may_arrive_in_any_pieces() -> None:
     for size in range(1, len(WHOLE) + 1):
         exchange = Exchange()
         exchange.begin(b"/", [(b"host", b"h")], b"{}")
@@ -93,7 +93,7 @@ def test_a_response_may_come_in_any_pieces() -> None:
         assert read_decision(last)
 
 
-def test_refusals_cross_a_process_pool() -> None:
+def test_refusals_can_be_pickled_to_another_process() -> None:
     decision = Decision("DENY", EVENT, "p", "not listed")
     kinds = Denied("s", decision), Unavailable("s", "no answer"), Misconfigured("s", "403: unknown")
     for refusal in kinds:

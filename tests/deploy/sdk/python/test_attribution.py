@@ -25,7 +25,7 @@ def asked(**given: object) -> tuple[dict[str, str], dict[str, str]]:
     return {name.lower(): value for name, value in lines}, json.loads(body)
 
 
-def test_what_is_stated_is_in_the_body_and_the_baggage() -> None:
+def test_user_and_session_of_the_context_are_in_the_body_and_the_baggage() -> None:
     headers, body = asked(user="änn, b;c=d", session="s 1")
     assert (body["user_id"], body["session_id"]) == ("änn, b;c=d", "s 1")
     assert "task_type" not in body
@@ -46,13 +46,13 @@ def test_a_request_s_own_headers_are_read_and_passed_on() -> None:
     assert "cookie" not in headers
 
 
-def test_outside_nothing_is_sent() -> None:
+def test_no_attribution_is_sent_outside_a_context() -> None:
     headers, body = asked()
     assert not {"baggage", "traceparent", "tracestate"} & headers.keys()
     assert body["user_id"] == "a"
 
 
-def test_an_inner_context_keeps_what_it_does_not_state() -> None:
+def test_an_inner_context_inherits_what_it_does_not_set() -> None:
     with acting(user="ann", session="s-1", headers={"baggage": "shop=eu"}):
         with acting(session="s-2"):
             inner = propagation_headers()
@@ -71,7 +71,7 @@ def test_a_value_that_is_stated_twice_is_refused() -> None:
 
 
 @pytest.mark.parametrize("value", ["a=b\r\nX-API-Key: other", "a=\x00", "ä=1", "no equals sign"])
-def test_what_can_t_be_a_header_is_left_out(value: str) -> None:
+def test_a_value_that_can_t_be_a_header_is_left_out(value: str) -> None:
     headers, _ = asked(headers={"baggage": value, "traceparent": value})
     assert headers["x-api-key"] == "k"
     assert "baggage" not in headers

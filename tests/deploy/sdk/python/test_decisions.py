@@ -37,11 +37,11 @@ async def test_a_coroutine_gets_the_same(guard: Guard) -> None:
     await guard.aclose()
 
 
-def test_a_level_that_is_left_out_is_critical(guard: Guard) -> None:
+def test_a_missing_level_counts_as_critical(guard: Guard) -> None:
     assert "critical" in guard.check("contracts").reason
 
 
-def test_a_guard_gets_the_tenants_level_as_a_floor(guard: Guard, stack: Stack) -> None:
+def test_the_tenant_s_level_is_the_lowest_for_a_guard(guard: Guard, stack: Stack) -> None:
     assert guard.check("rest://files/lease", "low")
     level = "/v1/sources/rest:%2F%2Ffiles%2Flease"
     stack.admin("PUT", level, {"sensitivity_level": "critical"})
@@ -51,7 +51,7 @@ def test_a_guard_gets_the_tenants_level_as_a_floor(guard: Guard, stack: Stack) -
     stack.admin("DELETE", level)
 
 
-def test_the_record_says_who_asked_and_by_which_door(guard: Guard, stack: Stack) -> None:
+def test_the_record_names_the_user_the_session_and_the_door(guard: Guard, stack: Stack) -> None:
     with acting(user="ann", session="s-1", task="summarize"):
         decision = guard.check("contracts", "high", query="the lease of 2019")
     event = event_of(stack, decision.event_id)
@@ -70,7 +70,7 @@ def test_the_record_says_who_asked_and_by_which_door(guard: Guard, stack: Stack)
     assert {name: event[name] for name in expected} == expected
 
 
-def test_without_a_user_the_agent_acts_for_itself(guard: Guard, stack: Stack) -> None:
+def test_the_agent_is_recorded_as_the_user_if_none_is_given(guard: Guard, stack: Stack) -> None:
     event = event_of(stack, guard.check("contracts", "high").event_id)
     assert (event["user_id"], event["session_id"]) == (stack.agent_id, None)
 
@@ -174,7 +174,7 @@ async def test_session_and_user_follow_the_context(guard: Guard, stack: Stack) -
     await guard.aclose()
 
 
-def test_a_thread_of_its_own_begins_without_a_user(guard: Guard, stack: Stack) -> None:
+def test_a_thread_started_by_hand_has_no_user_of_the_context(guard: Guard, stack: Stack) -> None:
     found: list[Decision] = []
 
     def ask() -> None:
@@ -210,7 +210,7 @@ async def test_many_tasks_get_their_own_answers(guard: Guard) -> None:
     await guard.aclose()
 
 
-def test_both_errors_are_one_family() -> None:
+def test_both_errors_have_a_common_base() -> None:
     assert issubclass(Denied, NotAllowed)
     assert issubclass(Unavailable, NotAllowed)
     assert issubclass(Misconfigured, Unavailable)

@@ -48,7 +48,7 @@ async def every_way(retriever: BaseRetriever) -> list[Any]:
     return list(await asyncio.gather(*ways, return_exceptions=True))
 
 
-async def test_every_way_asks_first() -> None:
+async def test_every_way_of_retrieving_asks_first() -> None:
     with serving(says(response(ALLOW))) as server:
         async with Guard(server.url, KEY, "a", "r", timeout=30) as guard:
             shelf = Shelf()
@@ -75,7 +75,7 @@ async def test_without_an_allow_no_way_reaches_the_retriever(away: bool) -> None
             assert shelf.asked == []
 
 
-def test_callbacks_see_both_retrievals_and_no_form_shows_the_key() -> None:
+def test_callbacks_see_both_retrievals_and_the_key_is_never_shown() -> None:
     with (
         serving(says(response(ALLOW))) as server,
         Guard(server.url, KEY, "a", "r", timeout=30) as guard,

@@ -192,7 +192,7 @@ ANSWERS: dict[str, bytes] = {
 
 
 @pytest.mark.parametrize("how", SLOW)
-async def test_the_deadline_is_for_all_of_it(how: str) -> None:
+async def test_the_deadline_covers_the_whole_check(how: str) -> None:
     with serving(SLOW[how]) as server:
         # With a time-out for each read, those that drip would get their ALLOW through.
         # expires on purpose
@@ -214,7 +214,7 @@ async def test_nothing_but_a_decision_is_taken_for_one(form: str) -> None:
         assert len(server.requests) == 3
 
 
-async def test_a_200_with_a_deny_denies() -> None:
+async def test_a_deny_with_status_200_denies() -> None:
     with serving(says(response(DENY))) as server:
         async with guard_at(server.url) as guard:
             with pytest.raises(Denied) as caught:
@@ -223,11 +223,11 @@ async def test_a_200_with_a_deny_denies() -> None:
         assert caught.value.event_id == EVENT
 
 
-async def test_no_one_listens() -> None:
+async def test_a_port_without_a_listener_is_unavailable() -> None:
     await refused(f"http://127.0.0.1:{free_port()}", match="no sidecar listens")
 
 
-async def test_a_name_that_does_not_exist() -> None:
+async def test_an_unknown_host_name_is_unavailable() -> None:
     await refused("http://sidecar.invalid", match="no sidecar listens")
 
 
@@ -243,14 +243,16 @@ async def test_a_peer_that_takes_no_data() -> None:
                 await guard.acheck("s", query=query)
 
 
-async def test_tls_from_a_peer_that_speaks_none() -> None:
+async def test_a_peer_without_tls_is_unavailable() -> None:
     with serving(says(response(ALLOW))) as server:
         # expires on purpose
         await refused(server.url.replace("http:", "https:"), timeout=0.5)
         assert server.requests == []
 
 
-async def test_only_a_verified_certificate_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_only_a_peer_with_a_verified_certificate_is_asked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     own, other = authority("guard"), authority("guard-other")
     # A client that reads the environment would trust it.
     monkeypatch.setenv("SSL_CERT_FILE", str(own.path))
@@ -284,7 +286,7 @@ async def test_proxies_of_the_environment_are_not_used(monkeypatch: pytest.Monke
         assert (len(own.requests), len(proxy.requests)) == (2, 0)
 
 
-async def test_nothing_is_asked_twice_or_remembered() -> None:
+async def test_no_check_is_repeated_or_cached() -> None:
     answers = [says(response(each)) for each in (ALLOW, DENY, ALLOW, DENY)]
     with serving(*answers) as server:
         async with guard_at(server.url) as guard:
@@ -314,7 +316,7 @@ async def test_a_connection_that_ended_is_not_used_again(way: str) -> None:
 
 @pytest.mark.parametrize("way", ["check", "acheck"])
 @pytest.mark.parametrize("late", [response(ALLOW), b"HTTP/1.1 200"])
-async def test_what_arrives_unasked_answers_no_later_check(late: bytes, way: str) -> None:
+async def test_unrequested_data_answers_no_later_check(late: bytes, way: str) -> None:
     """An ALLOW on an idle connection is not the answer to the next question."""
     idle, sent = threading.Event(), threading.Event()
 
@@ -361,7 +363,7 @@ async def test_a_cancelled_check_spoils_no_later_one() -> None:
     assert ran == []
 
 
-async def test_a_task_that_is_cancelled_at_any_await_runs_nothing() -> None:
+async def test_a_task_cancelled_at_any_await_does_not_run_the_function() -> None:
     """Cancelled at every turn of the event loop from the start to the answer."""
     ran: list[int] = []
     with serving(says(response(DENY))) as server:
@@ -383,7 +385,7 @@ async def test_a_task_that_is_cancelled_at_any_await_runs_nothing() -> None:
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, ZeroDivisionError])
-def test_an_error_before_the_question_runs_nothing(error: type[BaseException]) -> None:
+def test_an_error_before_the_check_does_not_run_the_function(error: type[BaseException]) -> None:
     ran: list[int] = []
 
     def failing(*_: object) -> str:
@@ -396,7 +398,7 @@ def test_an_error_before_the_question_runs_nothing(error: type[BaseException]) -
     assert ran == []
 
 
-def test_a_signal_while_it_waits_runs_nothing() -> None:
+def test_a_signal_during_the_check_does_not_run_the_function() -> None:
     class Interrupted(Exception):
         pass
 
@@ -428,7 +430,7 @@ async def test_a_closed_guard_allows_nothing() -> None:
         assert server.requests == []
 
 
-async def test_the_key_is_shown_nowhere(caplog: pytest.LogCaptureFixture) -> None:
+async def test_the_key_appears_nowhere(caplog: pytest.LogCaptureFixture) -> None:
     def of(server: Server) -> Guard:
         return guard_at(server.url)
 
@@ -444,7 +446,7 @@ async def test_the_key_is_shown_nowhere(caplog: pytest.LogCaptureFixture) -> Non
 
 
 @pytest.mark.parametrize("key", ["", "a b", "a\r\nX-Other: 1", "ä", "a\x00"])
-def test_a_key_that_can_t_be_one_is_refused_without_being_shown(key: str) -> None:
+def test_an_impossible_key_is_refused_without_being_shown(key: str) -> None:
     with pytest.raises(ValueError, match="the key") as caught:
         Guard("http://127.0.0.1:1", key, "a", "r")
     assert not key or key not in str(caught.value)
@@ -454,6 +456,6 @@ def test_a_key_that_can_t_be_one_is_refused_without_being_shown(key: str) -> Non
     "url",
     ["", "127.0.0.1:8710", "ftp://h", "http://", "http://u:p@h", "http://h?a=b", "http://h#f"],
 )
-def test_a_url_that_can_t_be_one_is_refused(url: str) -> None:
+def test_an_impossible_url_is_refused(url: str) -> None:
     with pytest.raises(ValueError, match="the URL"):
         Guard(url, KEY, "a", "r")

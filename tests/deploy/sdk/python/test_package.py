@@ -66,7 +66,7 @@ def run(python: Path, script: str, folder: Path, **environ: str) -> str:
     ).stdout
 
 
-def test_wheel_and_sdist_hold_the_package_alone(wheel: Path, tmp_path: Path) -> None:
+def test_wheel_and_sdist_contain_only_the_package(wheel: Path, tmp_path: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         names = {name for name in archive.namelist() if ".dist-info/" not in name}
     expected = {f"sluice_guard/{path.name}" for path in PACKAGE.glob("*.py")}
@@ -83,7 +83,7 @@ def test_httpx_is_the_one_dependency() -> None:
     assert "optional-dependencies" not in project
 
 
-def test_the_guard_names_no_framework_but_in_its_own_modules() -> None:
+def test_only_the_frameworks_own_modules_import_a_framework() -> None:
     for path in PACKAGE.glob("*.py"):
         tops = {
             name.partition(".")[0]
@@ -118,7 +118,7 @@ def test_the_guard_names_no_framework_but_in_its_own_modules() -> None:
             assert frameworks <= NEEDED | sys.stdlib_module_names, path.name
 
 
-@pytest.mark.deep(stands_in="test_the_guard_names_no_framework_but_in_its_own_modules")
+@pytest.mark.deep(stands_in="test_only_the_frameworks_own_modules_import_a_framework")
 def test_no_framework_is_imported_unless_it_is_used(installed: Path, tmp_path: Path) -> None:
     script = "import sys, sluice_guard; print(sluice_guard.__file__, *sys.modules)"
     place, *loaded = run(installed, script, tmp_path).split()
@@ -142,7 +142,7 @@ def test_the_readme_s_example_runs_as_installed(
     assert "Access to `payroll` was denied" in said
 
 
-def test_the_readme_s_commands_name_what_is_there() -> None:
+def test_the_readme_s_commands_name_existing_files() -> None:
     installing, running = (commands(PAGE, each) for each in ("install the guard", "run a recipe"))
     [package] = re.findall(r"pip install \./(\S+)", installing)
     assert (ROOT / package / "pyproject.toml").is_file()
@@ -155,7 +155,7 @@ def test_the_readme_s_commands_name_what_is_there() -> None:
     assert {*told} == needed
 
 
-def test_the_readme_s_policy_names_what_its_guards_ask_for() -> None:
+def test_the_readme_s_policy_allows_what_its_guards_ask_for() -> None:
     page = {each.title: each.text for each in blocks(PAGE)}
     policy = yaml.safe_load(page["save as my-app-functions.yaml"])
     role = compile_role("my_app", [Policy.from_wire({**policy, "policy_id": "", "version": 0})])
@@ -177,7 +177,7 @@ def test_the_readme_s_policy_names_what_its_guards_ask_for() -> None:
     assert (agent["id"], agent["role"]) == ("agt_my_app", policy["agent_role"])
 
 
-@pytest.mark.deep(stands_in="test_the_readme_s_commands_name_what_is_there")
+@pytest.mark.deep(stands_in="test_the_readme_s_commands_name_existing_files")
 def test_the_readme_s_commands_install_the_guard_and_run_a_recipe(
     stack: Stack, tmp_path: Path
 ) -> None:
@@ -208,7 +208,7 @@ def test_the_readme_s_commands_install_the_guard_and_run_a_recipe(
     assert "Access to `payroll` was denied" in done.stdout
 
 
-def test_the_oldest_python_has_all_that_it_uses_of_the_standard_library() -> None:
+def test_the_oldest_python_has_every_used_part_of_the_standard_library() -> None:
     used = {name for path in PACKAGE.glob("*.py") for name in _standard_names(path)}
     assert {("asyncio", "Protocol"), ("typing", "NamedTuple"), ("builtins", "TimeoutError")} <= used
     script = (
@@ -242,8 +242,8 @@ def _standard_names(path: Path) -> Iterator[tuple[str, str]]:
             yield "builtins", node.id
 
 
-@pytest.mark.deep(stands_in="test_the_oldest_python_has_all_that_it_uses_of_the_standard_library")
-def test_it_runs_on_the_oldest_python(tmp_path: Path) -> None:
+@pytest.mark.deep(stands_in="test_the_oldest_python_has_every_used_part_of_the_standard_library")
+def test_the_guard_runs_on_the_oldest_python(tmp_path: Path) -> None:
     python = _python_3_10()
     venv = empty_venv(tmp_path / "venv", python)
     lend_libraries(venv)

@@ -59,12 +59,12 @@ def run(recipe: str, stack: Stack, python: Path, home: Path) -> str:
     return answer.stdout
 
 
-def test_each_recipe_is_run() -> None:
+def test_each_recipe_has_a_test() -> None:
     assert {path.stem for path in (SDK / "recipes").glob("*.py")} == RECIPES.keys()
 
 
 @pytest.mark.parametrize("recipe", RECIPES)
-def test_a_model_reads_what_is_allowed_and_why_the_rest_is_not(
+def test_a_model_gets_the_allowed_text_and_the_reason_of_the_denial(
     recipe: str, stack: Stack, tmp_path: Path
 ) -> None:
     requirements, session = RECIPES[recipe]

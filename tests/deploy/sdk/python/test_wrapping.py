@@ -66,7 +66,7 @@ KINDS = ("plain", "coroutine", "generator", "async_generator")
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_kind_and_the_signature_stay(allowing: Guard, kind: str) -> None:
+def test_a_guarded_function_keeps_its_kind_and_signature(allowing: Guard, kind: str) -> None:
     bare = getattr(Reader, kind)
     guarded = allowing.source("s")(bare)
     assert inspect.signature(guarded) == inspect.signature(bare)
@@ -88,7 +88,7 @@ async def run(guard: Guard, reader: Reader, kind: str) -> Any:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_it_runs_after_an_allow(allowing: Guard, kind: str) -> None:
+async def test_a_guarded_function_runs_after_an_allow(allowing: Guard, kind: str) -> None:
     reader = Reader()
     assert await run(allowing, reader, kind) == "word"
     assert reader.ran[0] == "word"
@@ -96,7 +96,7 @@ async def test_it_runs_after_an_allow(allowing: Guard, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_nothing_of_it_runs_after_a_deny(denying: Guard, kind: str) -> None:
+async def test_no_part_of_a_guarded_function_runs_after_a_deny(denying: Guard, kind: str) -> None:
     reader = Reader()
     with pytest.raises(Denied):
         await run(denying, reader, kind)
@@ -119,7 +119,7 @@ async def test_a_tool_of_any_kind_answers(denying: Guard, kind: str) -> None:
     await denying.aclose()
 
 
-def test_a_generator_is_driven_through(allowing: Guard) -> None:
+def test_values_and_errors_pass_through_a_guarded_generator(allowing: Guard) -> None:
     made = allowing.source("s")(Reader().generator)("word")
     assert next(made) == "word"
     assert made.send("more") == "got more"
@@ -128,7 +128,7 @@ def test_a_generator_is_driven_through(allowing: Guard) -> None:
     assert ended.value.value == "returned"
 
 
-async def test_an_async_generator_is_driven_through(allowing: Guard) -> None:
+async def test_values_and_errors_pass_through_a_guarded_async_generator(allowing: Guard) -> None:
     reader = Reader()
     guarded = allowing.source("s")(reader.async_generator)
     made = guarded("word")
@@ -165,7 +165,7 @@ def test_methods_partials_and_functions_below_staticmethod_work(denying: Guard) 
 
 
 @pytest.mark.parametrize("thing", [Reader, Reader(), staticmethod(len), classmethod(str), "text"])
-def test_what_would_be_called_around_the_guard_is_refused(denying: Guard, thing: Any) -> None:
+def test_an_object_that_would_bypass_the_guard_is_refused(denying: Guard, thing: Any) -> None:
     with pytest.raises(TypeError, match="put the guard"):
         denying.source("s")(thing)
 

@@ -27,7 +27,7 @@ def asked(**given: object) -> tuple[dict[str, str], dict[str, str]]:
     return {name.lower(): value for name, value in lines}, json.loads(body)
 
 
-def test_what_is_stated_is_in_the_body_and_the_baggage() -> None:
+def test_user_and_session_of_the_context_are_in_the_body_and_the_baggage() -> None:
     headers, body = asked(user="änn, b;c=d", session="s 1")
     assert (body["user_id"], body["session_id"]) == ("änn, b;c=d", "s 1")
     assert "task_type" not in body
@@ -35,7 +35,7 @@ def test_what_is_stated_is_in_the_body_and_the_baggage() -> None:
     assert headers["x-api-key"] == "k"
 
 
-def test_what_runs_beside_a_context_is_not_in_it() -> None:
+def test_code_that_runs_beside_a_context_is_not_in_it() -> None:
     script = """
     const guard = new Guard(given.url, "k", "a", "r");
     const later = acting({ user: "ann", session: "of-ann", task: "audit" }, async () => {
@@ -58,7 +58,7 @@ def test_what_runs_beside_a_context_is_not_in_it() -> None:
     assert asked == [itself, itself, ann, bob]
 
 
-def test_the_environment_says_who_asks_whom(tmp_path: Path) -> None:
+def test_the_environment_gives_the_key_the_agent_and_the_service(tmp_path: Path) -> None:
     file = tmp_path / "agent.key"
     file.write_text("of-a-file\n")
     script = """
@@ -98,7 +98,7 @@ def test_a_request_s_own_headers_are_read_and_passed_on() -> None:
     assert "cookie" not in headers
 
 
-def test_an_inner_context_keeps_what_it_does_not_state() -> None:
+def test_an_inner_context_inherits_what_it_does_not_set() -> None:
     script = """
     const found = { before: propagationHeaders() };
     acting({ user: "ann", session: "s-1", headers: { baggage: "shop=eu" } }, () => {
@@ -125,7 +125,7 @@ def test_a_value_that_is_stated_twice_is_refused() -> None:
 
 
 @pytest.mark.parametrize("value", ["a=b\r\nX-API-Key: other", "a=\x00", "ä=1", "no equals sign"])
-def test_what_can_t_be_a_header_is_left_out(value: str) -> None:
+def test_a_value_that_can_t_be_a_header_is_left_out(value: str) -> None:
     headers, _ = asked(headers={"baggage": value, "traceparent": value})
     assert headers["x-api-key"] == "k"
     assert "baggage" not in headers
@@ -135,7 +135,7 @@ def test_what_can_t_be_a_header_is_left_out(value: str) -> None:
 @pytest.mark.parametrize(
     ("value", "read"), [("%", "%"), ("%zz", "%zz"), ("a%FFb", "a\ufffdb"), ("%F0%9F%A6%A5", "🦥")]
 )
-def test_broken_escapes_are_no_reason_to_fail(value: str, read: str) -> None:
+def test_broken_escapes_cause_no_failure(value: str, read: str) -> None:
     _, body = asked(headers={"baggage": f"sluice.user={value}"})
     assert body["user_id"] == read
 

@@ -179,7 +179,7 @@ def test_a_tool_can_answer_with_the_reason(stack: Stack) -> None:
 @pytest.mark.parametrize(
     "body", ["class {}", "class A { constructor() {} }", "function* () {}", "{}", "'f'", "null"]
 )
-def test_what_can_t_be_guarded_is_refused(body: str) -> None:
+def test_an_object_that_can_t_be_guarded_is_refused(body: str) -> None:
     script = f"""
     const guard = new Guard("http://h", "k", "a", "r");
     try {{
@@ -192,7 +192,7 @@ def test_what_can_t_be_guarded_is_refused(body: str) -> None:
 
 
 @pytest.mark.deep(
-    stands_in="tests/deploy/sdk/typescript/test_attribution.py::test_what_runs_beside_a_context_is_not_in_it"
+    stands_in="tests/deploy/sdk/typescript/test_attribution.py::test_code_that_runs_beside_a_context_is_not_in_it"
 )
 def test_user_and_session_follow_the_context(stack: Stack) -> None:
     script = """
@@ -210,7 +210,7 @@ def test_user_and_session_follow_the_context(stack: Stack) -> None:
     assert (itself["user_id"], itself["session_id"]) == (stack.agent_id, None)
 
 
-def test_many_checks_at_once_get_their_own_answers(stack: Stack) -> None:
+def test_many_concurrent_checks_get_the_right_answers(stack: Stack) -> None:
     script = """
     const wanted = Array.from({ length: 200 }, (_, at) => (at % 2 ? "contracts" : "payroll"));
     const found = await Promise.all(wanted.map((source) => outcome(guard.check(source, "low"))));
@@ -220,9 +220,9 @@ def test_many_checks_at_once_get_their_own_answers(stack: Stack) -> None:
 
 
 @pytest.mark.deep(
-    stands_in="tests/deploy/sdk/typescript/test_attribution.py::test_the_environment_says_who_asks_whom"
+    stands_in="tests/deploy/sdk/typescript/test_attribution.py::test_the_environment_gives_the_key_the_agent_and_the_service"
 )
-def test_the_environment_makes_a_guard(stack: Stack, tmp_path: Path) -> None:
+def test_a_guard_is_made_from_the_environment(stack: Stack, tmp_path: Path) -> None:
     file = tmp_path / "agent.key"
     file.write_text(f"{stack.agent_key}\n")
     script = """

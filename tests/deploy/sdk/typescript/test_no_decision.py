@@ -91,7 +91,7 @@ def test_a_broken_answer_is_no_decision() -> None:
         assert {len(server.requests) for server in servers.values()} == {2}
 
 
-def test_the_deadline_is_for_all_of_it() -> None:
+def test_the_deadline_covers_the_whole_check() -> None:
     with ExitStack() as stack:
         servers = {name: stack.enter_context(serving(how)) for name, how in SLOW.items()}
         told = each({name: server.url for name, server in servers.items()}, 0.5)
@@ -99,7 +99,7 @@ def test_the_deadline_is_for_all_of_it() -> None:
     assert all("within 0.5 s" in text for texts in told.values() for text in texts)
 
 
-def test_no_one_listens_and_no_tls() -> None:
+def test_a_peer_without_a_listener_or_without_tls_is_unavailable() -> None:
     with serving(says(response(ALLOW))) as server:
         urls = {
             "closed": f"http://127.0.0.1:{free_port()}",
@@ -132,7 +132,7 @@ def test_proxies_of_the_environment_are_not_used(monkeypatch: pytest.MonkeyPatch
         assert (len(own.requests), len(proxy.requests)) == (1, 0)
 
 
-def test_nothing_is_asked_twice_or_remembered() -> None:
+def test_no_check_is_repeated_or_cached() -> None:
     with serving(*[says(response(each)) for each in (ALLOW, DENY, ALLOW, DENY)]) as server:
         script = """
         const guard = new Guard(given.url, "k", "a", "r");
@@ -149,7 +149,7 @@ def test_nothing_is_asked_twice_or_remembered() -> None:
 
 
 @pytest.mark.parametrize("late", [response(ALLOW), b"HTTP/1.1 200"])
-def test_what_arrives_unasked_answers_no_later_check(late: bytes) -> None:
+def test_unrequested_data_answers_no_later_check(late: bytes) -> None:
     """An ALLOW on an idle connection is not the answer to the next question."""
 
     def twice(connection: socket.socket, ended: threading.Event) -> None:
@@ -171,7 +171,7 @@ def test_what_arrives_unasked_answers_no_later_check(late: bytes) -> None:
         assert server.connections == 2
 
 
-def test_what_arrives_while_the_event_loop_is_busy_answers_no_later_check() -> None:
+def test_unrequested_data_during_a_busy_event_loop_answers_no_later_check() -> None:
     """The connection holds an ALLOW before the question is sent, and Node has not seen it yet."""
 
     def twice(connection: socket.socket, ended: threading.Event) -> None:
@@ -208,7 +208,7 @@ def test_a_closed_guard_allows_nothing() -> None:
 
 
 @pytest.mark.parametrize("key", ["", "a b", "a\r\nX-Other: 1", "ä", "a\x00", None, 7])
-def test_a_key_that_can_t_be_one_is_refused_without_being_shown(key: object) -> None:
+def test_an_impossible_key_is_refused_without_being_shown(key: object) -> None:
     script = """
     try {
       new Guard("http://h", given.key, "a", "r");
@@ -219,7 +219,7 @@ def test_a_key_that_can_t_be_one_is_refused_without_being_shown(key: object) -> 
     assert run(script, key=key) == "TypeError: the key is empty, or has characters that no key has"
 
 
-def test_an_address_that_can_t_be_one_is_refused_without_being_shown() -> None:
+def test_an_impossible_address_is_refused_without_being_shown() -> None:
     urls = ["", "h", "ftp://h", "http://", "http://u:secret@h", "http://h?k=secret", "file:///x"]
     script = """
     return given.urls.map((url) => {
@@ -235,7 +235,7 @@ def test_an_address_that_can_t_be_one_is_refused_without_being_shown() -> None:
         assert "secret" not in told
 
 
-def test_the_key_is_shown_nowhere() -> None:
+def test_the_key_appears_nowhere() -> None:
     script = """
     const { inspect } = await import("node:util");
     const guard = new Guard("http://h", given.key, "a", "r");

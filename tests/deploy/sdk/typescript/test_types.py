@@ -12,7 +12,7 @@ USAGE = Path(__file__).with_name("usage.ts")
 OPTIONS = ("--noEmit", "--strict", "--module", "nodenext", "--target", "es2022", "--lib", "es2022")
 
 
-def test_what_users_write_compiles_and_what_is_wrong_does_not(tmp_path: Path) -> None:
+def test_correct_uses_compile_and_wrong_ones_do_not(tmp_path: Path) -> None:
     compiler, node = need("typescript"), need("node")
     (tmp_path / "node_modules").mkdir()
     (tmp_path / "node_modules" / "sluice-guard").symlink_to(PACKAGE)
