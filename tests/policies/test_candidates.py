@@ -33,15 +33,15 @@ OPEN = replace(POLICY, name="open", allowed_sources=("*",), denied_sources=())
 Situation = tuple[Retrieval, Facts, list[Policy]]
 
 
-@pytest.mark.deep(stands_in="test_what_differs_in_the_tables_is_what_the_core_finds")
+@pytest.mark.deep(stands_in="test_differences_in_the_tables_are_those_that_the_core_finds")
 @given(situations(), policies("r"), policies("r"))
-def test_what_differs_is_what_the_core_finds(
+def test_differences_are_those_that_the_core_finds(
     situation: Situation, one: list[Policy], other: list[Policy]
 ) -> None:
     check_differences(situation, one, other)
 
 
-def test_what_differs_in_the_tables_is_what_the_core_finds() -> None:
+def test_differences_in_the_tables_are_those_that_the_core_finds() -> None:
     for situation, (_, _, other) in itertools.pairwise(table_situations()):
         check_differences(situation, [], other)
         check_differences(situation, [OPEN, CLOSED], [CLOSED])
@@ -96,7 +96,7 @@ def check_remembered(calls: list[Situation], other: list[Policy]) -> None:
         assert differences(known, call, facts, allow) == expected
 
 
-def test_what_a_candidate_answers_depends_on_each_part_of_the_question() -> None:
+def test_a_candidate_s_answer_depends_on_each_part_of_the_question() -> None:
     """One set, asked for one thing after the other and once more, remembers each answer apart."""
     narrow = replace(
         POLICY,
@@ -132,7 +132,7 @@ def test_what_a_candidate_answers_depends_on_each_part_of_the_question() -> None
 
 
 @given(situations())
-def test_the_records_facts_and_response_are_those_without_candidates(situation: Situation) -> None:
+def test_the_record_s_facts_and_response_do_not_depend_on_candidates(situation: Situation) -> None:
     call, facts, active = situation
     facts = facts._replace(revision=max(facts.revision, 5))
     told = []
@@ -153,7 +153,7 @@ def test_the_records_facts_and_response_are_those_without_candidates(situation: 
 
 
 @pytest.mark.parametrize("frozen_at", [None, 1])
-def test_what_no_policy_decides_is_no_difference(frozen_at: int | None) -> None:
+def test_a_denial_that_no_policy_decides_is_not_a_difference(frozen_at: int | None) -> None:
     settings = replace(FACTS.settings, require_agent_id=frozen_at is None, frozen_at=frozen_at)
     facts = FACTS._replace(settings=settings)
     policy_set, facts = with_candidates(facts, [POLICY], {TOMORROW: []}, "analyst")
@@ -162,7 +162,7 @@ def test_what_no_policy_decides_is_no_difference(frozen_at: int | None) -> None:
     assert differences(policy_set, RETRIEVAL, facts, decision) == []
 
 
-def test_a_candidate_that_cant_be_read_is_an_error() -> None:
+def test_an_unreadable_candidate_is_an_error() -> None:
     policy_set, facts = with_candidates(FACTS, [POLICY], {TOMORROW: [POLICY]}, "analyst")
     broken: list[bytes | Exception] = [b"{", b"[]", b'[{"name":1}]', OSError("the disk")]
     decision = evaluate(RETRIEVAL, facts)

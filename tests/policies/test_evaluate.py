@@ -22,7 +22,7 @@ Situation = tuple[Retrieval, Facts, list[Policy]]
 
 
 @given(situations())
-def test_the_answer_is_the_contracts(situation: Situation) -> None:
+def test_each_answer_is_that_of_the_contract(situation: Situation) -> None:
     call, facts, found = situation
     decision = evaluate(call, facts)
     told = naive.answer(call, facts, found)
@@ -30,14 +30,16 @@ def test_the_answer_is_the_contracts(situation: Situation) -> None:
     assert evaluate(call, facts) == decision  # the same question has the same answer
 
 
-@pytest.mark.deep(stands_in="test_the_answer_is_the_contracts")
+@pytest.mark.deep(stands_in="test_each_answer_is_that_of_the_contract")
 @given(situations())
 def test_the_same_question_has_the_same_answer(situation: Situation) -> None:
     call, facts, _ = situation
     assert evaluate(call, facts) == evaluate(call, facts)
 
 
-@pytest.mark.deep(stands_in="tests/policies/test_tables.py::test_row")
+@pytest.mark.deep(
+    stands_in="tests/policies/test_tables.py::test_each_row_of_the_tables_is_decided_and_recorded_as_it_states"
+)
 @given(situations())
 def test_an_answer_carries_ten_findings_in_order(situation: Situation) -> None:
     decision = evaluate(situation[0], situation[1])
@@ -57,7 +59,9 @@ def test_an_answer_carries_ten_findings_in_order(situation: Situation) -> None:
         assert decision.check == NAMES[failures[0]]
 
 
-@pytest.mark.deep(stands_in="tests/policies/test_tables.py::test_row")
+@pytest.mark.deep(
+    stands_in="tests/policies/test_tables.py::test_each_row_of_the_tables_is_decided_and_recorded_as_it_states"
+)
 @given(situations())
 def test_a_call_is_admitted_where_none_of_the_first_four_checks_fails(situation: Situation) -> None:
     call, facts, _ = situation
@@ -66,7 +70,9 @@ def test_a_call_is_admitted_where_none_of_the_first_four_checks_fails(situation:
     assert admitted(call, facts) == (decision.check not in NAMES[:4] and not frozen)
 
 
-@pytest.mark.deep(stands_in="tests/policies/test_tables.py::test_row")
+@pytest.mark.deep(
+    stands_in="tests/policies/test_tables.py::test_each_row_of_the_tables_is_decided_and_recorded_as_it_states"
+)
 @given(situations())
 def test_the_policy_that_decides_is_cited(situation: Situation) -> None:
     call, facts, found = situation
@@ -79,7 +85,7 @@ def test_the_policy_that_decides_is_cited(situation: Situation) -> None:
 
 
 @pytest.mark.parametrize("lists", [{}, {"denied_sources": ("contracts",)}, {"allowed_sources": ()}])
-def test_of_two_alike_policies_the_first_by_name_decides_in_either_order(
+def test_the_first_by_name_of_two_equal_policies_decides(
     lists: dict[str, Any],
 ) -> None:
     alike = [replace(POLICY, policy_id=f"pol_{name}", name=name, **lists) for name in ("b", "a")]
@@ -88,7 +94,7 @@ def test_of_two_alike_policies_the_first_by_name_decides_in_either_order(
         assert decision.policy_id == "pol_a"
 
 
-@pytest.mark.deep(stands_in="test_of_two_alike_policies_the_first_by_name_decides_in_either_order")
+@pytest.mark.deep(stands_in="test_the_first_by_name_of_two_equal_policies_decides")
 @given(situations(), st.randoms())
 def test_the_order_of_policies_changes_nothing(situation: Situation, random: st.DataObject) -> None:
     call, facts, found = situation
@@ -98,7 +104,9 @@ def test_the_order_of_policies_changes_nothing(situation: Situation, random: st.
     assert evaluate(call, facts._replace(role=role)) == evaluate(call, facts)
 
 
-@pytest.mark.deep(stands_in="tests/policies/test_tables.py::test_row")
+@pytest.mark.deep(
+    stands_in="tests/policies/test_tables.py::test_each_row_of_the_tables_is_decided_and_recorded_as_it_states"
+)
 @given(situations(), policies("unrelated"))
 def test_policies_of_another_role_change_nothing(
     situation: Situation, unrelated: list[Policy]
@@ -119,7 +127,9 @@ def test_policies_of_another_role_change_nothing(
     assert (decision.decision, decision.policy_name, decision.check) == expected
 
 
-@pytest.mark.deep(stands_in="tests/policies/test_tables.py::test_row")
+@pytest.mark.deep(
+    stands_in="tests/policies/test_tables.py::test_each_row_of_the_tables_is_decided_and_recorded_as_it_states"
+)
 @given(situations())
 def test_a_user_is_never_in_a_reason(situation: Situation) -> None:
     call, facts, _ = situation
@@ -131,7 +141,7 @@ def test_a_user_is_never_in_a_reason(situation: Situation) -> None:
 
 
 @given(RETRIEVALS)
-def test_nothing_known_is_denied(call: Retrieval) -> None:
+def test_a_call_without_any_known_object_is_denied(call: Retrieval) -> None:
     facts = Facts(TenantSettings("t"), Key("key_1", "evaluate"), None, None, None, 0)
     assert evaluate(call, facts).decision == "DENY"
 

@@ -87,7 +87,7 @@ def test_of_several_policies_the_one_with_the_fewest_failures_is_the_nearest() -
     assert step.words == "add `payroll` to `allowed_sources` of policy `b`"
 
 
-def test_an_explicit_denial_must_go_even_if_another_policy_allows() -> None:
+def test_an_explicit_denial_must_be_removed_even_if_another_policy_allows() -> None:
     known = facts(policy("a"), policy("b", denied_sources=("pay*",), denied_tasks=("audit",)))
     assert [step.words for step in steps_to_allow(CALL, known)] == [
         "take `audit` out of `denied_tasks` of policy `b`",
@@ -95,7 +95,7 @@ def test_an_explicit_denial_must_go_even_if_another_policy_allows() -> None:
     ]
 
 
-def test_without_a_policy_one_is_proposed() -> None:
+def test_a_policy_is_proposed_if_there_is_none() -> None:
     told = explain(CALL, facts(), evaluate(CALL, facts()))["nearest_miss"]
     assert told == {
         "check": "policy_exists",
@@ -110,7 +110,7 @@ def test_a_refusal_before_any_check_has_no_helpful_change() -> None:
     assert told["nearest_miss"]["check"] is None
 
 
-def test_of_equally_near_policies_the_named_one_is_the_nearest() -> None:
+def test_the_policy_named_in_the_answer_is_the_nearest_among_equals() -> None:
     known = facts(
         policy("a", allowed_sources=("contracts",)), policy("b", allowed_sources=("payroll-eu",))
     )
@@ -134,7 +134,7 @@ def test_a_freeze_is_explained_with_what_would_fail_after_it() -> None:
     }
 
 
-def test_a_suspension_is_lifted_by_an_approval() -> None:
+def test_approving_the_agent_is_proposed_for_a_suspension() -> None:
     known = facts(policy("a"))._replace(agent=Agent("agt", "suspended", ("r",)))
     (step,) = steps_to_allow(CALL._replace(agent_id="agt"), known)
     assert (step.check, step.policy_name) == ("registry", "agent_not_approved")

@@ -109,7 +109,7 @@ VALUES = st.recursive(
 
 
 @given(situations(), st.integers(0, 2**53 - 1), st.binary(min_size=32, max_size=32))
-def test_what_a_sidecar_makes_is_read_alike(
+def test_records_of_a_sidecar_are_read_alike_by_both_readers(
     situation: tuple[Retrieval, Facts, list[Policy]], n: int, salt: bytes
 ) -> None:
     call, facts, _ = situation
@@ -121,7 +121,9 @@ def test_what_a_sidecar_makes_is_read_alike(
 
 @pytest.mark.parametrize("kind", RECORDS)
 @pytest.mark.parametrize("hostile", HOSTILE)
-def test_a_hostile_text_in_the_place_of_any_value_is_judged_alike(kind: str, hostile: str) -> None:
+def test_a_hostile_text_in_place_of_any_value_is_judged_alike_by_both_readers(
+    kind: str, hostile: str
+) -> None:
     good = payload(RECORDS[kind])
     for path in places(good):
         bad = copy.deepcopy(good)
@@ -133,7 +135,9 @@ def test_a_hostile_text_in_the_place_of_any_value_is_judged_alike(kind: str, hos
 @pytest.mark.parametrize(
     "member", ["extra", "masked", "src", "request", "event", "A", "", "a b", "é", "x" * 300]
 )
-def test_a_member_in_any_object_is_judged_alike(kind: str, member: str) -> None:
+def test_an_extra_member_in_any_object_is_judged_alike_by_both_readers(
+    kind: str, member: str
+) -> None:
     good = payload(RECORDS[kind])
     objects = [(), *(path for path in places(good) if isinstance(at(good, path), dict))]
     for path in objects:
@@ -145,7 +149,7 @@ def test_a_member_in_any_object_is_judged_alike(kind: str, member: str) -> None:
 
 
 @given(st.sampled_from(sorted(RECORDS)), st.data())
-def test_mutated_records_are_judged_alike(kind: str, data: st.DataObject) -> None:
+def test_mutated_records_are_judged_alike_by_both_readers(kind: str, data: st.DataObject) -> None:
     bad = copy.deepcopy(payload(RECORDS[kind]))
     for _ in range(data.draw(st.integers(1, 3))):
         if not (found := places(bad)):
@@ -159,7 +163,7 @@ def test_mutated_records_are_judged_alike(kind: str, data: st.DataObject) -> Non
 
 
 @given(st.sampled_from(sorted(RECORDS)), st.data())
-def test_bytes_that_were_tampered_with_are_judged_alike(kind: str, data: st.DataObject) -> None:
+def test_tampered_bytes_are_judged_alike_by_both_readers(kind: str, data: st.DataObject) -> None:
     """White space, duplicate keys, keys in another order, escapes: other spellings that are still
     JSON."""
     raw = bytearray(orjson.dumps(payload(RECORDS[kind])))
@@ -179,14 +183,14 @@ def test_bytes_that_were_tampered_with_are_judged_alike(kind: str, data: st.Data
 
 
 @pytest.mark.parametrize("change", OPENINGS.values(), ids=OPENINGS.keys())
-def test_openings_are_judged_alike(change: Any) -> None:
+def test_openings_are_judged_alike_by_both_readers(change: Any) -> None:
     bad = payload(RECORDS["decision"])
     change(bad)
     agree(bad)
 
 
 @pytest.mark.parametrize("wrong", [math.nan, math.inf, "\ud800", (), b"x", 2**70, {1: 2}.keys()])
-def test_what_no_json_decodes_to_is_no_record_either(wrong: object) -> None:
+def test_values_outside_of_json_are_refused_by_both_readers(wrong: object) -> None:
     """Nothing decodes to it today. A reader that did would have to change this test first."""
     good = payload(RECORDS["decision"])
     for path in (("core", "pub", "request", "task_type"), ("core", "pub", "facts", "x")):
@@ -201,7 +205,7 @@ def test_what_no_json_decodes_to_is_no_record_either(wrong: object) -> None:
 
 @pytest.mark.parametrize("depth", [1, 60, 61, 62, 63, 64, 65, 66, 67, 120, 1000])
 @pytest.mark.parametrize("inner", ["[%s]", '{"a":%s}', '{"a":[%s]}'])
-def test_depth_is_judged_alike(depth: int, inner: str) -> None:
+def test_depth_is_judged_alike_by_both_readers(depth: int, inner: str) -> None:
     text = "1"
     for _ in range(depth):
         text = inner % text
@@ -211,7 +215,7 @@ def test_depth_is_judged_alike(depth: int, inner: str) -> None:
 
 
 @given(VALUES)
-def test_the_profile_is_judged_alike(value: object) -> None:
+def test_canonical_values_are_judged_alike_by_both_checks(value: object) -> None:
     said = []
     for judge in (check, slow_source.check):
         try:
@@ -225,9 +229,9 @@ def test_the_profile_is_judged_alike(value: object) -> None:
 TIMES = st.from_regex(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9]{6}Z")
 
 
-@pytest.mark.deep(stands_in="test_each_spelling_of_a_time_is_read_alike")
+@pytest.mark.deep(stands_in="test_each_spelling_of_a_time_is_read_alike_by_both_readers")
 @given(TIMES | st.integers(-(10**16), 10**17).map(rfc3339) | st.text(max_size=30))
-def test_times_are_read_alike(text: str) -> None:
+def test_times_are_read_alike_by_both_readers(text: str) -> None:
     read_time_alike(text)
 
 
@@ -244,7 +248,7 @@ SPELLINGS = {
 MOMENTS = (0, 1, -1, 10**16, 253_402_300_799_999_999, -62_135_596_800_000_000)
 
 
-def test_each_spelling_of_a_time_is_read_alike() -> None:
+def test_each_spelling_of_a_time_is_read_alike_by_both_readers() -> None:
     for text in (NOON, *map(rfc3339, MOMENTS), *SPELLINGS[""]):
         read_time_alike(text)
     for part, others in SPELLINGS.items():
@@ -266,7 +270,7 @@ ALPHABET = "AQgwZz019+/=-_ \n.é\x00"
 
 
 @given(st.binary(max_size=40).map(b64) | st.text(ALPHABET, max_size=12), st.data())
-def test_base64_is_read_alike(text: str, data: st.DataObject) -> None:
+def test_base64_is_read_alike_by_both_readers(text: str, data: st.DataObject) -> None:
     if text and data.draw(st.booleans()):
         place = data.draw(st.integers(0, len(text) - 1))
         text = text[:place] + data.draw(st.sampled_from(ALPHABET)) + text[place + 1 :]

@@ -119,7 +119,7 @@ def test_a_likely_mistake_is_a_warning(changes: dict[str, object], said: list[st
     assert warnings(**changes) == said
 
 
-def test_warnings_come_in_order_and_name_their_policy() -> None:
+def test_warnings_are_sorted_and_name_their_policy() -> None:
     found = lint(
         Definition(file, line, BODY | {"name": f"{file}{line}", "allowed_sources": []})
         for file, line in (("b", 2), ("a", 9), ("b", 1))
@@ -130,7 +130,7 @@ def test_warnings_come_in_order_and_name_their_policy() -> None:
     ]
 
 
-def test_what_decides_instead_is_named() -> None:
+def test_a_warning_names_what_decides_instead() -> None:
     bodies = [
         BODY | {"name": "one", "allowed_sources": ["contracts", "hr-pay"]},
         BODY | {"name": "two", "allowed_sources": ["contracts", "kb-*"], "max_sensitivity": "low"},
@@ -159,7 +159,7 @@ def test_only_policies_of_the_same_tenant_and_role_are_compared() -> None:
     assert len(lint([both[0], Definition("t/b/b.yaml", 1, BODY | {"name": "again"})])) == 2
 
 
-def test_where_the_analysis_would_take_too_long_a_warning_says_so() -> None:
+def test_an_analysis_that_would_take_too_long_causes_a_warning() -> None:
     words = [f"*{character}*" for character in "abcdefghijklmnopqrstuvwxyz"]
     [found] = lint([Definition("t/a/a.yaml", 3, BODY | {"allowed_sources": words})])
     assert str(found).startswith(
@@ -168,7 +168,9 @@ def test_where_the_analysis_would_take_too_long_a_warning_says_so() -> None:
     )
 
 
-def test_a_role_whose_analysis_was_given_up_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_role_whose_analysis_was_given_up_causes_a_warning(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def give_up(policies: Iterable[Policy]) -> Iterator[Idle]:
         if next(iter(policies)).agent_role == "analyst":
             raise TooManyClasses(["*a*"])
@@ -183,7 +185,9 @@ def test_a_role_whose_analysis_was_given_up_is_a_warning(monkeypatch: pytest.Mon
     )
 
 
-def test_a_clean_directory_exits_with_0(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_clean_directory_exits_with_success(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     write(tmp_path, of(ENTRY))
     assert main(["lint", str(tmp_path)]) == 0
     out, err = capsys.readouterr()

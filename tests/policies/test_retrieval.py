@@ -40,7 +40,7 @@ def test_null_is_the_same_as_absent(call: Retrieval) -> None:
     assert parse_retrieval(given_) == parse_retrieval(call._asdict())
 
 
-def test_every_complaint_is_reported_at_once() -> None:
+def test_every_fault_is_reported_at_once() -> None:
     with pytest.raises(Invalid) as raised:
         parse_retrieval({"session_id": "", "query": 1, "source_type": "A", "context_hash": "x"})
     error = raised.value
@@ -97,7 +97,7 @@ def test_a_sensitivity_is_one_of_four(level: object) -> None:
 
 
 @pytest.mark.parametrize("query", ["x" * MAX_QUERY, "é" * (MAX_QUERY // 2), "", "\x00\n", "😀"])
-def test_a_query_of_64_kib_is_read(query: str) -> None:
+def test_a_query_of_the_greatest_length_is_read(query: str) -> None:
     assert parse_retrieval(GOOD | {"query": query}).query == query
 
 

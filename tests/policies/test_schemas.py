@@ -72,7 +72,7 @@ def keys(value: Any) -> set[str]:
     ("kind", "sample", "faults_of"),
     [("guardrails", GUARDRAILS, of_guardrails), ("test", TESTS, of_tests)],
 )
-def test_the_schema_accepts_what_the_loader_accepts(
+def test_the_schema_accepts_everything_that_the_loader_accepts(
     tmp_path: Path, kind: str, sample: str, faults_of: Callable[[str, Path], list[str]]
 ) -> None:
     judge = jsonschema_rs.Draft202012Validator(yaml.safe_load(schema(kind)))

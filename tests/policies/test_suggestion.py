@@ -61,5 +61,7 @@ def test_an_entry_that_a_source_ends_in_is_suggested_in_full(
         ([], ()),
     ],
 )
-def test_nothing_is_suggested_otherwise(allowed: list[str], denied: tuple[str, ...]) -> None:
+def test_no_entry_is_suggested_in_any_other_case(
+    allowed: list[str], denied: tuple[str, ...]
+) -> None:
     assert suggested(*allowed, denied=denied) is None

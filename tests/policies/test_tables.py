@@ -92,7 +92,7 @@ def facts_of(world: Row, call: Retrieval) -> Facts:
 
 
 @pytest.mark.parametrize("world", [row for _, row in ROWS], ids=[name for name, _ in ROWS])
-def test_row(world: Row) -> None:
+def test_each_row_of_the_tables_is_decided_and_recorded_as_it_states(world: Row) -> None:
     then, call = world["then"], parse_retrieval(world["call"])
     facts = facts_of(world, call)
     decision = evaluate(call, facts)
@@ -203,7 +203,7 @@ def known(world: Row, call: Retrieval) -> Row:
     return facts
 
 
-def test_there_are_at_least_220_rows() -> None:
+def test_the_tables_have_enough_rows() -> None:
     assert len(ROWS) >= 220
 
 

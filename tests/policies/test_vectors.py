@@ -56,7 +56,7 @@ def stdlib(value: object) -> bytes:
 
 
 @pytest.mark.parametrize("each", vector("encodings"), ids=lambda each: each["name"])
-def test_encodings_are_as_they_were(each: Any) -> None:
+def test_encodings_equal_the_golden_ones(each: Any) -> None:
     assert encode(each["value"]).hex() == each["utf8"]
     assert stdlib(each["value"]).hex() == each["utf8"]
     assert orjson.loads(bytes.fromhex(each["utf8"])) == each["value"]
@@ -64,7 +64,7 @@ def test_encodings_are_as_they_were(each: Any) -> None:
 
 
 @pytest.mark.parametrize("each", vector("commitments")["fields"], ids=lambda each: each["path"])
-def test_commitments_are_as_they_were(each: Any) -> None:
+def test_commitments_equal_the_golden_ones(each: Any) -> None:
     record_salt = bytes.fromhex(vector("commitments")["record_salt"])
     path, value = each["path"], encode(each["value"])
     salt = field_salt(record_salt, path)
@@ -76,7 +76,7 @@ def test_commitments_are_as_they_were(each: Any) -> None:
     assert hmac.digest(by_hmac, message, "sha256").hex() == each["commitment"]
 
 
-def test_masked_records_are_as_they_were() -> None:
+def test_masked_records_equal_the_golden_ones() -> None:
     log, made = vector("masked"), masked_log()
     assert [row.entry.decode() for row in made.rows] == [each["utf8"] for each in log["entries"]]
     told = [json.loads(each["utf8"]) for each in log["entries"]]
@@ -93,7 +93,7 @@ def test_masked_records_are_as_they_were() -> None:
         assert "ann@" not in str(each["openings"])
 
 
-def test_what_candidates_decide_is_recorded_as_it_was() -> None:
+def test_decisions_of_candidates_are_recorded_like_the_golden_ones() -> None:
     log, made = vector("candidates"), candidate_log()
     assert [row.entry.decode() for row in made.rows] == [each["utf8"] for each in log["entries"]]
     for each in log["entries"]:
@@ -120,7 +120,7 @@ def test_what_candidates_decide_is_recorded_as_it_was() -> None:
     assert verifier.finish(made.head()).valid
 
 
-def test_refused_and_marked_records_are_as_they_were() -> None:
+def test_refused_and_marked_records_equal_the_golden_ones() -> None:
     log, made = vector("judged"), judged_log()
     assert [row.entry.decode() for row in made.rows] == [each["utf8"] for each in log["entries"]]
     chains: dict[str, str] = {}
@@ -155,14 +155,14 @@ def test_refused_and_marked_records_are_as_they_were() -> None:
     assert verifier.finish(made.head()).valid
 
 
-def test_the_log_is_built_as_it_was() -> None:
+def test_the_log_equals_the_golden_one() -> None:
     log = vector("log")
     assert [row.entry.decode() for row in every_kind().rows] == [
         entry["utf8"] for entry in log["entries"]
     ]
 
 
-def test_leaves_chain_and_root_of_the_log_are_as_they_were() -> None:
+def test_leaves_chain_and_root_of_the_log_equal_the_golden_ones() -> None:
     log, prev, leaves = vector("log"), "", []
     for seq, stored in enumerate(log["entries"]):
         raw = stored["utf8"].encode()
@@ -182,7 +182,7 @@ def test_leaves_chain_and_root_of_the_log_are_as_they_were() -> None:
     }  # fmt: skip
 
 
-def test_cores_and_their_hashes_are_as_they_were() -> None:
+def test_cores_and_their_hashes_equal_the_golden_ones() -> None:
     sourced = [entry for entry in vector("log")["entries"] if "core" in entry]
     assert len(sourced) == 4
     for stored in sourced:
@@ -229,7 +229,7 @@ def test_the_log_verifies() -> None:
     assert (report.total, report.events) == (12, 4)
 
 
-def test_trees_are_as_they_were() -> None:
+def test_trees_equal_the_golden_ones() -> None:
     trees = {each["size"]: each for each in vector("tree")["trees"]}
     assert trees.keys() == {*range(10), 255, 256}
     leaves = [hashlib.sha256(b"\0entry %d" % n).digest() for n in range(256)]
@@ -248,7 +248,7 @@ def test_trees_are_as_they_were() -> None:
                 start += 1 << at
 
 
-def test_ids_and_times_are_as_they_were() -> None:
+def test_ids_and_times_equal_the_golden_ones() -> None:
     ids = vector("ids")
     entropy = bytes.fromhex(ids["entropy"])
     for each in ids["uuid7"]:
@@ -269,7 +269,7 @@ def test_ids_and_times_are_as_they_were() -> None:
         assert moment.strftime("%H:%M:%S.%fZ") == each["rfc3339"][11:]
 
 
-def test_keys_are_as_they_were() -> None:
+def test_keys_equal_the_golden_ones() -> None:
     for each in vector("keys"):
         key = make_key(bytes.fromhex(each["entropy"]))
         assert key == each["key"]
@@ -285,7 +285,7 @@ def test_keys_are_as_they_were() -> None:
         assert sum_ == zlib.crc32(key[:47].encode())
 
 
-def test_the_receipt_is_as_it_was() -> None:
+def test_the_receipt_equals_the_golden_one() -> None:
     stored = vector("receipt")
     hash_ = base64.b64decode(stored["hash"])
     message = receipt_message(
@@ -303,7 +303,7 @@ def test_the_receipt_is_as_it_was() -> None:
     assert verify(signer.public, bytes.fromhex(stored["signature"]), message)
 
 
-def test_the_checkpoint_is_as_it_was() -> None:
+def test_the_checkpoint_equals_the_golden_one() -> None:
     stored = vector("checkpoint")
     signer = Signer(bytes.fromhex(stored["seed"]))
     root = bytes.fromhex(stored["root"])
@@ -334,13 +334,13 @@ def test_a_vector_is_never_overwritten(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", MAKERS)
-def test_the_code_makes_the_vector_that_is_there(name: str) -> None:
+def test_the_code_makes_exactly_the_stored_vector(name: str) -> None:
     made = json.dumps(MAKERS[name](), indent=1, ensure_ascii=True) + "\n"
     assert made == (VECTORS / f"{name}.json").read_text()
 
 
-@pytest.mark.deep(stands_in="test_the_code_makes_the_vector_that_is_there")
-def test_the_script_makes_the_vectors_that_are_there(tmp_path: Path) -> None:
+@pytest.mark.deep(stands_in="test_the_code_makes_exactly_the_stored_vector")
+def test_the_script_makes_exactly_the_stored_vectors(tmp_path: Path) -> None:
     root = VECTORS.parents[1]
     shutil.copytree(root / "policies", tmp_path / "policies")
     scripts = ("vectors/make.py", "vectors/make_cited.py", "vectors/make_files.py")
@@ -357,7 +357,7 @@ def test_the_script_makes_the_vectors_that_are_there(tmp_path: Path) -> None:
         assert (tmp_path / "tests/vectors" / name).read_bytes() == (VECTORS / name).read_bytes()
 
 
-def test_changes_are_recorded_as_they_were() -> None:
+def test_changes_equal_the_golden_ones() -> None:
     for case in vector("changes"):
         pub = json.loads(case["pub"])
         assert stdlib(pub) == case["pub"].encode()

@@ -117,7 +117,7 @@ def test_what_no_code_caught_is_a_line_with_its_trace(tmp_path: Path) -> None:
 
 
 @pytest.mark.deep(
-    stands_in="tests/policies/ground/test_log_line.py::test_each_service_looks_whether_it_writes_to_a_terminal"
+    stands_in="tests/policies/ground/test_log_line.py::test_each_service_checks_whether_it_writes_to_a_terminal"
 )
 @pytest.mark.parametrize("form", ["json", "text", None])
 def test_a_terminal_is_written_to_for_people_unless_told_otherwise(

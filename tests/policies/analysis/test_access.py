@@ -19,7 +19,7 @@ SEEDS = range(few(few(300, at_least=75)))
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_access_is_what_evaluation_allows(seed: int) -> None:
+def test_the_rows_of_access_equal_what_evaluation_allows(seed: int) -> None:
     random = Random(seed)
     policies = [small.policy(random, number) for number in range(4)]
     asked = Asked(
@@ -50,5 +50,5 @@ def _matches(entries: tuple[str, ...], name: str | None) -> bool:
     return name is not None and listed(entries, name)
 
 
-def test_a_role_without_policies_may_read_nothing() -> None:
+def test_a_role_without_policies_has_no_row() -> None:
     assert access_rows("r", [], Asked()) == []

@@ -71,7 +71,7 @@ def test_equal_sets_do_not_differ() -> None:
     assert not difference(policies, policies[::-1])
 
 
-def test_sets_that_are_written_otherwise_and_mean_the_same_do_not_differ() -> None:
+def test_equivalent_sets_do_not_differ_however_they_are_written() -> None:
     one = small.of(allowed_sources=("a*", "b"), denied_sources=("ab*",), permitted_agent_ids=("*",))
     other = [
         small.of(name="m", allowed_sources=("b", "aa**"), permitted_agent_ids=("?*",)),

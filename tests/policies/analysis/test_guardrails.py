@@ -80,7 +80,7 @@ def test_a_guardrail_holds_exactly_if_no_request_breaks_it(seed: int) -> None:
             assert small.allowed(found, compiled) != (rule.kind == "always")
 
 
-def test_a_role_without_policies_breaks_what_must_always_be_allowed() -> None:
+def test_a_role_without_policies_breaks_a_guardrail_that_demands_an_allow() -> None:
     rule = Guardrail("g", "always", roles=("auditor",), sources=("handbook",), levels=("low",))
     found = counterexample(rule, {})
     assert found is not None

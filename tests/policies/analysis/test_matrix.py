@@ -78,7 +78,7 @@ def depends_on(every: list[Call], allowed: set[Call]) -> tuple[str, ...]:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_every_cell_is_what_evaluation_says(seed: int) -> None:
+def test_every_cell_equals_the_result_of_evaluation(seed: int) -> None:
     random = Random(seed)
     policies = [policy(random, number) for number in range(random.randint(1, 4))]
     columns = list(dict.fromkeys((*entries(random, 4), "a", "*", "b?")))
@@ -99,11 +99,11 @@ def test_the_worlds_have_all_kinds_of_cells() -> None:
     assert any(each.always and each.always != each.level for each in found)
 
 
-def test_a_role_without_policies_may_read_nothing() -> None:
+def test_the_cells_of_a_role_without_policies_are_empty() -> None:
     assert cells([], ["a", "*"]) == [Cell(None, None, ()), Cell(None, None, ())]
 
 
-def test_columns_of_the_same_lists_are_told_apart() -> None:
+def test_columns_in_the_same_lists_have_different_cells() -> None:
     policies = [small.of(allowed_sources=("a*", "b*"), denied_sources=("a1*",))]
     assert cells(policies, ["a*", "b*"]) == [
         Cell("high", None, ("sources",)),
@@ -111,7 +111,7 @@ def test_columns_of_the_same_lists_are_told_apart() -> None:
     ]
 
 
-def test_the_work_is_limited() -> None:
+def test_an_analysis_ends_after_a_limited_number_of_steps() -> None:
     policies = [small.of(allowed_sources=tuple(f"*{letter}*x" for letter in "abcdefgh"))]
     with pytest.raises(TooManyClasses, match="50 steps"):
         cells(policies, ["*"], 50)

@@ -66,7 +66,7 @@ def test_entries_of_the_same_lists_are_one_group(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_what_is_written_matches_exactly_the_chosen_classes(seed: int) -> None:
+def test_the_written_patterns_match_exactly_the_chosen_classes(seed: int) -> None:
     random = Random(seed)
     classes = name_classes(lists(random))
     chosen = random.getrandbits(len(classes.classes))
@@ -78,7 +78,7 @@ def test_what_is_written_matches_exactly_the_chosen_classes(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_what_two_patterns_match_together(seed: int) -> None:
+def test_the_common_part_of_two_patterns_matches_what_both_match(seed: int) -> None:
     one, other = (entries(Random(seed + at))[0] for at in (0, 1000))
     both = common(one, other, free)
     assert meet(one, other, free) == bool(both)

@@ -54,7 +54,7 @@ def candidates(policies: Sequence[Policy]) -> Iterator[Idle]:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_what_does_nothing_is_what_can_go_without_a_difference(seed: int) -> None:
+def test_redundant_parts_are_exactly_those_removable_without_a_difference(seed: int) -> None:
     random = Random(seed)
     policies = [replace(small.policy(random, at), agent_role="r") for at in range(4)]
     found = {(each.policy.name, each.key, each.entry) for each in idle(policies)}
@@ -79,14 +79,14 @@ def described(*policies: Policy) -> list[tuple[str, ...]]:
     ]
 
 
-def test_a_policy_that_another_one_contains_does_nothing() -> None:
+def test_a_policy_contained_in_another_is_redundant() -> None:
     small_one = small.of(name="a", allowed_sources=("kb-x", "kb-1*"), max_sensitivity="low")
     large_one = small.of(name="b", allowed_sources=("kb-*",))
     assert described(small_one, large_one) == [("a", "allowed", "b")]
     assert described(replace(small_one, max_sensitivity="critical"), large_one) == []
 
 
-def test_a_policy_that_several_contain_together_names_them() -> None:
+def test_a_policy_contained_in_several_others_names_them() -> None:
     parts = [
         small.of(name="b", allowed_sources=("x*",)),
         small.of(name="c", allowed_sources=("y*",)),
@@ -95,7 +95,7 @@ def test_a_policy_that_several_contain_together_names_them() -> None:
     assert described(both, *parts) == [("a", "allowed", "b", "c")]
 
 
-def test_of_two_policies_that_do_the_same_each_does_nothing_beside_the_other() -> None:
+def test_each_of_two_equal_policies_is_redundant_beside_the_other() -> None:
     twins = [small.of(name=name, allowed_sources=("x",)) for name in "ab"]
     assert described(*twins) == [("a", "allowed", "b"), ("b", "allowed", "a")]
 
@@ -109,18 +109,18 @@ def test_a_policy_that_shortens_sessions_does_something() -> None:
     ]
 
 
-def test_a_denial_of_what_no_policy_allows_does_something() -> None:
+def test_a_denial_of_something_that_no_policy_allows_is_not_redundant() -> None:
     assert described(small.of(allowed_sources=("x",), denied_sources=("payroll",))) == []
     assert described(small.of(denied_sources=("payroll",))) == []
 
 
-def test_a_denial_that_another_policy_repeats_does_nothing() -> None:
+def test_a_denial_that_another_policy_repeats_is_redundant() -> None:
     one = small.of(name="a", allowed_sources=("x",), denied_sources=("pay", "hr"))
     other = small.of(name="b", allowed_sources=("y",), denied_sources=("pay*",))
     assert described(one, other) == [("a", "denied_sources", "pay", "denied", "b")]
 
 
-def test_an_allowed_source_that_another_policy_denies_does_nothing() -> None:
+def test_an_allowed_source_that_another_policy_denies_is_redundant() -> None:
     one = small.of(name="a", allowed_sources=("x", "y"))
     other = small.of(
         name="b", allowed_sources=("z",), denied_sources=("y?", "?"), denied_tasks=("t",)
@@ -131,7 +131,7 @@ def test_an_allowed_source_that_another_policy_denies_does_nothing() -> None:
     ]
 
 
-def test_an_entry_that_others_of_its_list_cover_names_them() -> None:
+def test_an_entry_covered_by_others_of_its_list_names_them() -> None:
     policy = small.of(allowed_sources=("a*", "ab?*", "?", "abc"), denied_sources=("q",))
     assert described(policy) == [
         ("p", "allowed_sources", "ab?*", "covered", "a*"),
@@ -141,16 +141,16 @@ def test_an_entry_that_others_of_its_list_cover_names_them() -> None:
     assert described(halves)[-1] == ("p", "allowed_sources", "*", "covered", "?", "??*")
 
 
-def test_a_policy_that_allows_and_denies_nothing_says_so() -> None:
+def test_a_policy_that_allows_and_denies_nothing_is_reported() -> None:
     assert described(small.of()) == [("p", "decided")]
 
 
-def test_a_task_that_the_policy_also_denies_does_nothing() -> None:
+def test_a_task_that_the_policy_also_denies_is_redundant() -> None:
     policy = small.of(allowed_sources=("x",), allowed_tasks=("t", "u"), denied_tasks=("t",))
     assert described(policy) == [("p", "allowed_tasks", "t", "denied", "p")]
 
 
-def test_an_agent_that_another_policy_serves_as_well_does_nothing() -> None:
+def test_an_agent_that_another_policy_serves_as_well_is_redundant() -> None:
     one = small.of(name="a", allowed_sources=("x",), permitted_agent_ids=("agt_1", "agt_2"))
     other = small.of(name="b", allowed_sources=("x",), permitted_agent_ids=("*1",))
     assert described(one, other) == [("a", "permitted_agent_ids", "agt_1", "allowed", "b")]

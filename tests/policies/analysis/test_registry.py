@@ -63,7 +63,7 @@ def _allowed(request: Retrieval, registry: Registry, roles: dict[str, Role]) -> 
 
 
 @pytest.mark.parametrize("seed", range(few(40)))
-def test_access_is_what_evaluation_allows_to_those_who_are_registered(seed: int) -> None:
+def test_access_equals_what_evaluation_allows_to_registered_agents(seed: int) -> None:
     random = Random(seed)
     policies = [small.policy(random, number) for number in range(4)]
     registry = _registry(random)
@@ -86,7 +86,7 @@ def test_access_is_what_evaluation_allows_to_those_who_are_registered(seed: int)
             assert all(small.covers(row["agents"], each) for each in row["agent_ids"])
 
 
-def test_the_question_narrows_the_agents() -> None:
+def test_the_agents_are_limited_by_the_question() -> None:
     role = "r"
     policies = [Policy("p", 1, "n", role, ("handbook",), (), "high")]
     registry = Registry(

@@ -130,7 +130,7 @@ def test_a_file_of_another_form_is_refused(
     assert any(part in reported for part in said.split("|")), reported
 
 
-def test_a_mapping_that_lacks_policies_says_so(tmp_path: Path) -> None:
+def test_a_mapping_without_policies_is_reported_as_incomplete(tmp_path: Path) -> None:
     write(tmp_path, "policy: []")
     assert faults(tmp_path) == [
         "default/lending/loans.yaml:1: policy: unknown key; did you mean `policies`?",

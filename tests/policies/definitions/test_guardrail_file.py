@@ -89,15 +89,13 @@ def test_a_tenant_without_the_file_has_no_guardrails(tmp_path: Path) -> None:
         ("{name: g, always: {roles: ['a*']}}", "2: roles: must not contain `*` or `?`, but is"),
     ],
 )  # fmt: skip
-def test_a_guardrail_that_says_nothing_clear_is_refused(
-    tmp_path: Path, entry: str, said: str
-) -> None:
+def test_an_unclear_guardrail_is_refused(tmp_path: Path, entry: str, said: str) -> None:
     write(tmp_path, f"guardrails:\n  - {entry}\n", AT)
     fault = refused(tmp_path)[0]
     assert fault.startswith(f"{AT}:{said}")
 
 
-def test_never_takes_wildcards_and_absent(tmp_path: Path) -> None:
+def test_a_prohibition_accepts_wildcards_and_absent_values(tmp_path: Path) -> None:
     rule = "{roles: ['r*'], except_roles: ['ra?'], agents: [absent, 'a*'], sources: ['s?']}"
     write(tmp_path, f"guardrails:\n  - {{name: g, never: {rule}}}\n", AT)
     ((_, _, found),) = load_guardrails(tmp_path, "default")

@@ -54,7 +54,7 @@ def test_absent_denied_sources_are_the_same_bytes_as_an_empty_list(
     assert told.endswith("denied_source: unknown key; did you mean `denied_sources`?")
 
 
-def test_everything_that_an_entry_may_say_is_read(tmp_path: Path, loader: str) -> None:
+def test_every_field_of_an_entry_is_read(tmp_path: Path, loader: str) -> None:
     text = """\
     name: "a: name with \\"quotes\\" and é"
     agent_role: 'loan/underwriter'
@@ -106,12 +106,12 @@ def test_null_scalars_are_absent_ones(tmp_path: Path, loader: str) -> None:
     ["policies: []", "---\npolicies: []\n...\n", "\ufeffpolicies: []", "policies: [] # none\r\n",
      "{policies: []}", '"policies": []', "!!str policies: []", "policies: &anchor []"],
 )  # fmt: skip
-def test_a_file_may_say_that_there_are_no_policies(tmp_path: Path, loader: str, text: str) -> None:
+def test_a_file_may_contain_no_policies(tmp_path: Path, loader: str, text: str) -> None:
     write(tmp_path, text.encode())
     assert load_tenant(tmp_path, "default") == []
 
 
-def test_definitions_come_in_order_of_file_and_line(tmp_path: Path) -> None:
+def test_definitions_are_sorted_by_file_and_line(tmp_path: Path) -> None:
     names = iter("dbac")
     for at in ("t/b/b.yaml", "t/b/a.yaml", "t/a/z.yaml"):
         write(tmp_path, of(ENTRY.replace("reads", next(names))), at)
@@ -130,13 +130,13 @@ def test_industry_and_process_group_come_from_the_path(tmp_path: Path) -> None:
     assert definition.body["process_group"] == "claims.v2"
 
 
-def test_text_is_kept_as_it_is_written(tmp_path: Path, loader: str) -> None:
+def test_text_is_kept_as_written(tmp_path: Path, loader: str) -> None:
     write(tmp_path, of(ENTRY.replace("[contracts]", '["cafe\\u0301", "caf\\u00e9", " a ", "😀"]')))
     (definition,) = load_tenant(tmp_path, "default")
     assert definition.body["allowed_sources"] == ["cafe\u0301", "caf\u00e9", " a ", "😀"]
 
 
-def test_tenants_are_read_apart(tmp_path: Path) -> None:
+def test_each_tenant_is_read_on_its_own(tmp_path: Path) -> None:
     write(tmp_path, of(ENTRY), "good/a/a.yaml")
     write(tmp_path, "policies: no", "bad/a/a.yaml")
     assert tenants(tmp_path) == ["bad", "good"]
@@ -144,7 +144,7 @@ def test_tenants_are_read_apart(tmp_path: Path) -> None:
     assert len(faults(tmp_path, "bad")) == 1
 
 
-def test_a_name_may_stand_once_for_each_tenant(tmp_path: Path) -> None:
+def test_a_name_may_be_used_once_in_each_tenant(tmp_path: Path) -> None:
     for tenant in ("one", "two"):
         write(tmp_path, of(ENTRY), f"{tenant}/a/a.yaml")
         assert len(load_tenant(tmp_path, tenant)) == 1
@@ -153,7 +153,7 @@ def test_a_name_may_stand_once_for_each_tenant(tmp_path: Path) -> None:
 # ------------------------------------------------------------------------------- hostile files
 
 
-def test_a_billion_laughs_file_is_refused(tmp_path: Path, loader: str) -> None:
+def test_a_file_of_nested_aliases_is_refused(tmp_path: Path, loader: str) -> None:
     lines = ["a0: &a0 [x, x]"]
     lines += [f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]" for n in range(1, 60)]
     assert "2: uses the alias `*a0`" in complaint(tmp_path, "\n".join(lines))

@@ -173,7 +173,7 @@ def test_an_unreadable_file_or_folder_is_a_fault(
     assert faults(tmp_path, "t") == [f"{at}: can't be read: EACCES (permission denied)"]
 
 
-def test_one_file_can_be_loaded_on_its_own(tmp_path: Path) -> None:
+def test_one_file_can_be_loaded_without_the_others(tmp_path: Path) -> None:
     path = write(tmp_path, of(ENTRY), "anywhere/loans.yaml")
     (definition,) = load_file(path)
     assert definition.body["industry"] == "anywhere"

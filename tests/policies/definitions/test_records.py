@@ -44,7 +44,7 @@ def read(text: str) -> tuple[object, list[str]]:
     return FORM.read("", tree, faults), [str(each) for each in faults.found]
 
 
-def test_fields_give_types_defaults_and_what_is_required() -> None:
+def test_fields_determine_types_defaults_and_requirements() -> None:
     text = "file: x\nalias:\nleaves: [{name: l, class: b}, {name: m}]"
     leaves = (Leaf("l", "b"), Leaf("m"))
     assert read(text) == (Whole(Path("/etc/x"), None, leaves), [])

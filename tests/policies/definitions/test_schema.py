@@ -81,7 +81,9 @@ def accept_the_same(files: int, path: Path) -> None:
 
 @pytest.mark.parametrize("value", VALUES, ids=lambda value: repr(value)[:20])
 @pytest.mark.parametrize("key", FIELDS)
-def test_every_key_takes_the_same_values(tmp_path: Path, key: str, value: Any) -> None:
+def test_every_key_accepts_the_same_values_in_schema_and_loader(
+    tmp_path: Path, key: str, value: Any
+) -> None:
     entry = {**yaml.safe_load(ENTRY), key: value}
     path = tmp_path / "loans.yaml"
     path.write_text(yaml.safe_dump({"policies": [entry]}))
@@ -100,7 +102,9 @@ def test_every_key_takes_the_same_values(tmp_path: Path, key: str, value: Any) -
         (("max_sensitivity: high", "max_sensitivity: high\n\n# " + "x" * 1_048_576), "larger than"),
     ],
 )  # fmt: skip
-def test_what_a_schema_can_not_say(tmp_path: Path, change: tuple[str, str], fault: str) -> None:
+def test_some_faults_can_only_be_found_by_the_loader(
+    tmp_path: Path, change: tuple[str, str], fault: str
+) -> None:
     """The list in `policies/README.md`: how a value is written, not what it is."""
     path = tmp_path / "loans.yaml"
     assert change[0] in ENTRY

@@ -39,7 +39,7 @@ def test_policies_in_a_file_named_like_tests_are_a_fault(tmp_path: Path, text: s
 
 
 @pytest.mark.parametrize("text", [b"tests: [", b"\xff", b"", b"tests:\n  - name: 'policies: x'\n"])
-def test_a_broken_file_of_tests_keeps_no_policy_from_being_loaded(
+def test_a_broken_file_of_tests_does_not_prevent_loading_policies(
     tmp_path: Path, text: bytes
 ) -> None:
     write(tmp_path, of(ENTRY), "t/a/a.yaml")

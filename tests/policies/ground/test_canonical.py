@@ -31,16 +31,16 @@ VALUES = st.recursive(
 FIRST, LAST = -62_135_596_800_000_000, 253_402_300_799_999_999
 
 
-@pytest.mark.deep(stands_in="test_what_was_encoded_decodes_to_itself_and_encodes_again")
+@pytest.mark.deep(stands_in="test_an_encoded_value_decodes_and_encodes_to_the_same")
 @given(VALUES)
-def test_within_the_profile_the_encoding_is_the_standard_librarys(value: object) -> None:
+def test_the_encoding_of_canonical_values_equals_the_standard_library_s(value: object) -> None:
     plain = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     assert encode(value) == plain.encode()
     check(value)
 
 
 @given(VALUES)
-def test_what_was_encoded_decodes_to_itself_and_encodes_again(value: object) -> None:
+def test_an_encoded_value_decodes_and_encodes_to_the_same(value: object) -> None:
     assert orjson.loads(encode(value)) == value
     assert encode(orjson.loads(encode(value))) == encode(value)
     standard = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
@@ -51,7 +51,7 @@ def test_what_was_encoded_decodes_to_itself_and_encodes_again(value: object) -> 
 @given(
     VALUES, st.sampled_from([1.0, 0.5, 2**53, -(2**53), {"A": 1}, {"": 1}, {"é": 1}, {"a b": 1}])
 )
-def test_what_lies_outside_the_profile_is_found_at_any_depth(inner: object, wrong: object) -> None:
+def test_a_value_that_is_not_canonical_is_found_at_any_depth(inner: object, wrong: object) -> None:
     for value in (wrong, [inner, wrong], {"a": inner, "b": {"c": [wrong]}}):
         with pytest.raises(NotCanonical):
             check(value)
@@ -68,7 +68,7 @@ def test_what_lies_outside_the_profile_is_found_at_any_depth(inner: object, wron
         ({"a": (1, 2)}, "`$.a` is a tuple"),
     ],
 )
-def test_a_complaint_says_where(value: object, where: str) -> None:
+def test_an_error_names_the_place_of_the_wrong_value(value: object, where: str) -> None:
     with pytest.raises(NotCanonical) as raised:
         check(value)
     assert where in str(raised.value)
@@ -89,13 +89,13 @@ def test_depth_is_limited() -> None:
 
 
 @pytest.mark.parametrize("value", ["\ud800", 2**53, -(2**53), 2**70])
-def test_what_has_no_canonical_form_is_not_encoded(value: object) -> None:
+def test_a_value_without_a_canonical_form_is_not_encoded(value: object) -> None:
     with pytest.raises(TypeError):
         encode({"a": value})
 
 
 @given(st.integers(FIRST, LAST))
-def test_a_time_comes_back_as_it_went(at: int) -> None:
+def test_a_time_is_unchanged_by_writing_and_reading(at: int) -> None:
     text = rfc3339(at)
     assert len(text) == 27
     assert text.endswith("Z")
@@ -103,7 +103,7 @@ def test_a_time_comes_back_as_it_went(at: int) -> None:
 
 
 @given(st.integers(FIRST, LAST), st.integers(FIRST, LAST))
-def test_times_are_ordered_as_their_texts_are(one: int, other: int) -> None:
+def test_times_have_the_same_order_as_their_texts(one: int, other: int) -> None:
     assert (one < other) == (rfc3339(one) < rfc3339(other))
 
 
@@ -141,7 +141,7 @@ def test_another_form_of_time_is_refused(text: str) -> None:
 
 
 @given(st.binary(max_size=80))
-def test_base64_comes_back_as_it_went(raw: bytes) -> None:
+def test_base64_is_unchanged_by_writing_and_reading(raw: bytes) -> None:
     assert b64(raw) == base64.b64encode(raw).decode()
     assert unb64(b64(raw)) == raw
 
@@ -150,6 +150,6 @@ def test_base64_comes_back_as_it_went(raw: bytes) -> None:
     "text",
     ["A", "AA", "AAA", "AA=", "AA==AA==", "AB==", "AAB=", "A A=", "AA==\n", "AA_-", "é===", "="],
 )
-def test_base64_that_we_would_not_have_written_is_refused(text: str) -> None:
+def test_base64_in_another_form_than_ours_is_refused(text: str) -> None:
     with pytest.raises(NotCanonical):
         unb64(text)

@@ -38,7 +38,7 @@ def unread() -> Iterator[None]:
         ("not JSON", "not known"),
     ],
 )
-def test_the_digest_is_what_the_installer_noted_or_not_known(
+def test_the_digest_is_the_one_that_the_installer_recorded_or_unknown(
     text: str | None, expected: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Installed:
@@ -49,7 +49,7 @@ def test_the_digest_is_what_the_installer_noted_or_not_known(
     assert wheel_digest() == expected
 
 
-def test_the_digest_of_what_is_not_installed_is_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_digest_of_a_missing_distribution_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
     def absent(name: str) -> None:
         raise importlib.metadata.PackageNotFoundError(name)
 

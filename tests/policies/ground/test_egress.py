@@ -40,7 +40,7 @@ def test_no_special_purpose_address_is_public(network: str) -> None:
 
 
 @pytest.mark.parametrize("network", REACHABLE.split())
-def test_what_lies_beside_them_is_public(network: str) -> None:
+def test_neighbours_of_special_addresses_are_public(network: str) -> None:
     assert {refusal(ip_address(each)) for each in _edges(network)} == {None}
 
 
@@ -65,16 +65,16 @@ def test_an_address_within_another_is_not_public(inner: str) -> None:
 @pytest.mark.parametrize(
     "network", ["4000::/3", "6000::/3", "8000::/1", "e000::/4", "200::/7", "400::/6", "1000::/4"]
 )
-def test_what_is_not_assigned_is_not_public(network: str) -> None:
+def test_an_unassigned_address_is_not_public(network: str) -> None:
     assert None not in {refusal(ip_address(each)) for each in _edges(network)}
 
 
-def test_a_scope_changes_nothing() -> None:
+def test_a_scope_does_not_change_the_kind_of_an_address() -> None:
     assert refusal(ip_address("fe80::1%lo")) == "link_local"
     assert refusal(ip_address("fec0::1%1")) == "reserved"
 
 
-def test_every_entry_is_reached_and_says_where_it_comes_from() -> None:
+def test_every_entry_is_reachable_and_names_its_source() -> None:
     for entry in NOT_PUBLIC:
         assert entry.source.startswith("RFC ")
         assert refusal(entry.network[0]) in REASONS

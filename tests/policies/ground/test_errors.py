@@ -33,7 +33,7 @@ def test_an_error_body_has_details_only_where_there_are_some() -> None:
     assert error_body(404, "no such policy").keys() == {"error", "message", "code"}
 
 
-def test_complaints_are_told_a_line_each() -> None:
+def test_each_fault_is_on_a_line_of_its_own() -> None:
     one, two = invalid(["a: is required"]), invalid(["a: is required", "b: must be 1"], "query")
     assert isinstance(one, Invalid)
     assert (one.message, one.details) == ("1 field is not valid in the body", "a: is required")
@@ -41,7 +41,7 @@ def test_complaints_are_told_a_line_each() -> None:
     assert two.details == "a: is required\nb: must be 1"
 
 
-def test_unusable_settings_say_everything_at_once() -> None:
+def test_unusable_settings_are_all_reported_at_once() -> None:
     error = SettingsError(["`a` is not a number", "`b` is not known"])
     assert error.complaints == ["`a` is not a number", "`b` is not known"]
     assert str(error) == "`a` is not a number\n`b` is not known"

@@ -54,7 +54,7 @@ def test_base62_is_read_back_digit_by_digit(number: int) -> None:
 
 
 @given(st.binary(min_size=16, max_size=16), st.binary(min_size=16, max_size=16))
-def test_a_prefixed_id_is_as_long_as_any_other_and_sorts_as_its_number(
+def test_a_prefixed_id_has_a_fixed_length_and_sorts_like_its_number(
     one: bytes, other: bytes
 ) -> None:
     first, second = prefixed("pol_", one), prefixed("pol_", other)
@@ -92,12 +92,12 @@ def test_a_key_in_another_form_is_not(change: object) -> None:
 
 
 @given(st.text(max_size=60))
-def test_any_text_is_judged_and_digested_or_has_no_utf8(text: str) -> None:
+def test_any_text_without_lone_surrogates_has_a_digest(text: str) -> None:
     assert not well_formed(text)
     if not any("\ud800" <= character <= "\udfff" for character in text):
         assert key_digest(text) == hashlib.sha256(text.encode()).digest()
 
 
-def test_stray_bytes_of_a_header_are_digested_as_they_came() -> None:
+def test_stray_bytes_of_a_header_are_digested_unchanged() -> None:
     raw = b"slc_\xff\xfe"
     assert key_digest(raw.decode("utf-8", "surrogateescape")) == hashlib.sha256(raw).digest()

@@ -42,7 +42,7 @@ def test_an_object_is_read(raw: bytes, value: object, unique: bool) -> None:
         b'{"a":' + b"9" * 400 + b"}",
     ],
 )  # fmt: skip
-def test_what_is_no_json_object_is_malformed(raw: bytes, unique: bool) -> None:
+def test_a_body_that_is_not_a_json_object_is_malformed(raw: bytes, unique: bool) -> None:
     with pytest.raises(Malformed) as raised:
         parse_object(raw, JSON, unique=unique)
     assert raised.value.status == 400
@@ -53,7 +53,7 @@ DUPLICATES = [b'{"a":1,"a":1}', b'{"b":{"a":1,"a":2}}', b'{"b":[[{"a":1,"c":2,"a
 
 
 @pytest.mark.parametrize("raw", DUPLICATES)
-def test_a_duplicate_key_is_refused_where_it_must_be(raw: bytes) -> None:
+def test_a_duplicate_key_is_refused_where_keys_must_be_unique(raw: bytes) -> None:
     with pytest.raises(Malformed, match="duplicate key `a`"):
         parse_object(raw, JSON, unique=True)
     assert parse_object(raw, JSON, unique=False)
@@ -104,5 +104,7 @@ def test_an_identifier_is_any_text_without_control_characters(good: str) -> None
      ("\x7f", "control"), ("\x9f", "control"), (1, "string"), (None, "string"), (True, "string"),
      (["a"], "string"), (b"a", "string")],
 )  # fmt: skip
-def test_what_is_no_identifier_is_told_so(bad: object, fault: str) -> None:
+def test_a_text_that_is_not_an_identifier_is_refused_with_the_fault(
+    bad: object, fault: str
+) -> None:
     assert fault in (identifier_fault(bad) or "")

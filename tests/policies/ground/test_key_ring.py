@@ -29,7 +29,7 @@ def test_a_chain_leads_from_every_key_in_it_to_the_last() -> None:
     assert endorsed(A.public, [AB]) == B.public
 
 
-def test_a_chain_leads_nowhere_from_a_key_that_it_does_not_mention() -> None:
+def test_a_chain_leads_nowhere_from_a_key_outside_of_it() -> None:
     assert endorsed(D.public, RING.history) == D.public
     assert endorsed(D.public, []) == D.public
 
@@ -47,18 +47,18 @@ def test_a_chain_leads_nowhere_from_a_key_that_it_does_not_mention() -> None:
     ],
     ids=["twice", "by another", "no signature", "of another", "by the first", "swapped", "empty"],
 )
-def test_a_chain_that_does_not_hold_leads_nowhere(chain: list[Endorsement]) -> None:
+def test_an_invalid_chain_leads_nowhere(chain: list[Endorsement]) -> None:
     assert endorsed(A.public, chain) is None
 
 
-def test_a_ring_is_not_made_of_what_does_not_lead_to_its_key() -> None:
+def test_a_ring_refuses_a_history_that_does_not_lead_to_its_key() -> None:
     with pytest.raises(ValueError, match="do not lead"):
         KeyRing(D, RING.history)
     with pytest.raises(ValueError, match="do not lead"):
         KeyRing(B, RING.history)
 
 
-def test_who_has_an_older_key_believes_what_it_leads_to_and_nothing_else() -> None:
+def test_a_holder_of_an_older_key_trusts_only_what_it_leads_to() -> None:
     old = KeyRing(A)
     assert old.trusted() == (A.public,)
     assert old.trusted(RING.history) == (A.public, B.public, C.public)

@@ -28,7 +28,7 @@ def test_an_address_is_read_and_written_back(text: str, listen: ListenAddress) -
      "localhost:65536", "localhost:1.5", "localhost:٨٠", "::1:8700", "[::1]", "[]:80", "::1",
      "localhost:+80", "localhost: 80", "localhost:80 ", "localhost:" + "9" * 5000],
 )  # fmt: skip
-def test_what_is_no_address_is_refused(text: str) -> None:
+def test_a_text_that_is_not_an_address_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"is not host:port|needs brackets"):
         ListenAddress.parse(text)
 

@@ -42,7 +42,7 @@ def test_text_is_for_people() -> None:
     )
 
 
-def test_a_terminal_gets_text_and_anything_else_json_unless_told_otherwise() -> None:
+def test_a_terminal_gets_text_and_anything_else_json_unless_set_otherwise() -> None:
     for form, terminal, expected in (
         (None, True, text_line), (None, False, json_line), ("prose", True, text_line),
         ("text", True, text_line), ("text", False, text_line),
@@ -53,7 +53,9 @@ def test_a_terminal_gets_text_and_anything_else_json_unless_told_otherwise() -> 
 
 @pytest.mark.parametrize("service", ["sidecar", "sluice"])
 @pytest.mark.parametrize("form", ["json", "text", None])
-def test_each_service_looks_whether_it_writes_to_a_terminal(service: str, form: str | None) -> None:
+def test_each_service_checks_whether_it_writes_to_a_terminal(
+    service: str, form: str | None
+) -> None:
     root = logging.getLogger()
     before, level = list(root.handlers), root.level
     levels = {name: logging.getLogger(name).level for name in ("sidecar", "sluice")}

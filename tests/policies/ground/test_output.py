@@ -23,7 +23,9 @@ sys.exit(for_a_reader(run, gone=4))
 @pytest.mark.parametrize(
     ("length", "code"), [(1, 3), (1_000_000, 4)], ids=["at the end", "while it writes"]
 )
-def test_a_reader_that_goes_away_ends_a_command_without_a_complaint(length: int, code: int) -> None:
+def test_a_reader_that_closes_the_pipe_ends_a_command_without_a_message(
+    length: int, code: int
+) -> None:
     reading, writing = os.pipe()
     os.close(reading)
     with open(writing, "wb") as output:

@@ -15,7 +15,7 @@ def test_a_bearer_token_is_a_key(scheme: str) -> None:
     assert presented_key([KEY], [f"{scheme} {KEY}"]) == KEY
 
 
-def test_the_key_header_alone() -> None:
+def test_the_key_header_presents_the_key() -> None:
     assert presented_key([KEY], []) == KEY
     assert presented_key([], []) is None
     assert presented_key([""], []) == ""
@@ -48,7 +48,7 @@ def test_two_keys_that_differ_are_refused(token: str) -> None:
         ([], [f"Bearer {KEY}", "Basic YTpi"]),
     ],
 )
-def test_a_header_that_came_twice_presents_no_valid_key(
+def test_a_repeated_header_presents_no_valid_key(
     keys: list[str], authorizations: list[str]
 ) -> None:
     presented = presented_key(keys, authorizations)

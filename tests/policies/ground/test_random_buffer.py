@@ -10,7 +10,7 @@ from policies.ground.ids import BLOCK, RandomBuffer
 
 
 @pytest.mark.parametrize("large", [4096, BLOCK, BLOCK + 1])
-def test_no_byte_is_given_twice(large: int) -> None:
+def test_no_byte_is_returned_twice(large: int) -> None:
     drawn = bytearray()
 
     def source(size: int) -> bytes:

@@ -39,12 +39,12 @@ def test_a_changed_signature_does_not_verify(place: int) -> None:
 
 
 @pytest.mark.parametrize("public", [b"", bytes(31), bytes(33), b"\xff" * 32])
-def test_what_is_no_public_key_verifies_nothing(public: bytes) -> None:
+def test_a_text_that_is_not_a_public_key_verifies_nothing(public: bytes) -> None:
     assert not verify(public, SIGNER.sign(b"message"), b"message")
 
 
 @pytest.mark.parametrize("signature", [b"", bytes(63), bytes(64), bytes(65)])
-def test_what_is_no_signature_does_not_verify(signature: bytes) -> None:
+def test_a_text_that_is_not_a_signature_does_not_verify(signature: bytes) -> None:
     assert not verify(SIGNER.public, signature, b"message")
 
 
@@ -55,12 +55,12 @@ def test_a_key_that_was_made_is_made_again_from_its_seed() -> None:
     assert Signer.generate().public != made.public
 
 
-def test_a_key_never_shows_itself() -> None:
+def test_a_key_is_never_shown() -> None:
     assert SIGNER.seed().hex() not in repr(SIGNER) + str(SIGNER)
     assert repr(bytes(range(32))) not in repr(SIGNER)
 
 
-def test_a_receipt_says_all_that_it_is_for() -> None:
+def test_a_receipt_s_message_depends_on_each_field() -> None:
     messages = {
         receipt_message(*fields)
         for fields in [

@@ -44,7 +44,7 @@ class Store:
 
 
 @given(policies("analyst"))
-def test_policies_survive_the_round_trip(found: list[Policy]) -> None:
+def test_policies_are_unchanged_by_writing_and_reading(found: list[Policy]) -> None:
     document = role_document(found)
     if document is None:
         assert found == []
@@ -60,7 +60,7 @@ def test_policies_survive_the_round_trip(found: list[Policy]) -> None:
     assert role.session_ttl_minutes == min(limits, default=None)
 
 
-@pytest.mark.deep(stands_in="test_policies_survive_the_round_trip")
+@pytest.mark.deep(stands_in="test_policies_are_unchanged_by_writing_and_reading")
 @given(policies("analyst"), st.randoms())
 def test_a_roles_document_does_not_depend_on_order(found: list[Policy], random: object) -> None:
     shuffled = list(found)
@@ -69,7 +69,9 @@ def test_a_roles_document_does_not_depend_on_order(found: list[Policy], random: 
 
 
 @given(KEYS, IDENTIFIERS, st.lists(IDENTIFIERS, min_size=1, max_size=3))
-def test_agents_and_keys_survive_the_round_trip(key: Key, name: str, roles: list[str]) -> None:
+def test_agents_and_keys_are_unchanged_by_writing_and_reading(
+    key: Key, name: str, roles: list[str]
+) -> None:
     agent = Agent(name, "approved", tuple(roles), key.key_id)
     documents = {
         agent_name(name): agent_document(agent),
@@ -138,7 +140,7 @@ def test_guessed_names_do_not_grow_memory() -> None:
     assert known.settings() == SETTINGS
 
 
-def test_without_a_tenant_document_nothing_can_be_decided() -> None:
+def test_no_decision_is_possible_without_a_tenant_document() -> None:
     with pytest.raises(LookupError, match="`tenant`"):
         PolicySet(lambda _name: None).settings()
 
@@ -147,13 +149,13 @@ def test_a_keys_document_is_named_by_its_digest_alone() -> None:
     assert key_name(bytes(range(32))) == "key/" + bytes(range(32)).hex()
 
 
-def test_a_key_is_live_until_its_moment() -> None:
+def test_a_key_is_valid_until_its_moment_of_expiry() -> None:
     assert Key("k", "evaluate").live(2**62)
     key = Key("k", "evaluate", expires_at=100)
     assert (key.live(99), key.live(100), key.live(101)) == (True, False, False)
 
 
-def test_a_freeze_survives_the_round_trip() -> None:
+def test_a_freeze_is_unchanged_by_writing_and_reading() -> None:
     frozen = replace(SETTINGS, frozen_at=START)
     known = PolicySet({"tenant": tenant_document(frozen)}.get)
     assert known.settings() == frozen

@@ -170,7 +170,9 @@ def case(source: str, expect: str, more: str = "") -> str:
         (case("e", "{decision: DENY}"), set()),
     ],
 )
-def test_what_a_case_depends_on_is_covered(tests: str, parts: set[tuple[str, str | None]]) -> None:
+def test_everything_that_a_case_depends_on_is_covered(
+    tests: str, parts: set[tuple[str, str | None]]
+) -> None:
     assert covered(tests) == parts
 
 
@@ -184,7 +186,7 @@ def test_an_entry_that_another_one_repeats_is_not_covered() -> None:
     }
 
 
-def test_of_two_policies_that_allow_the_one_that_a_case_names_is_covered() -> None:
+def test_the_policy_that_a_case_names_is_covered_even_if_another_allows_too() -> None:
     second = POLICIES.replace("policies:\n", "").replace("name: reads", "name: second")
     both = POLICIES + second
     named = coverage_of(definitions(both), cases("tests:\n" + case("a", "{policy_name: reads}")))

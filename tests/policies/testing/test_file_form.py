@@ -53,7 +53,7 @@ def test_every_member_is_read() -> None:
     assert (key.key_id, key.bound_agent_id, key.permitted_roles) == ("k1", "a1", ("r",))
 
 
-def test_what_is_given_is_read() -> None:
+def test_every_given_object_is_read() -> None:
     given = "given:\n  agents: {a: {agent_role: r}, b: {status: unregistered}, c: {}}\n"
     file = cases(of(CASE, f"{given}  tenant: {{require_agent_id: true, frozen: true}}\n"))
     assert file.settings.require_agent_id
@@ -94,7 +94,7 @@ def test_a_key_is_the_one_named_or_the_only_one_or_an_unbound_one() -> None:
     ]
 
 
-def test_a_matrix_is_every_combination_and_allows_what_it_lists() -> None:
+def test_a_matrix_expands_to_every_combination_and_allows_those_it_lists() -> None:
     file = cases(
         """
         tests:
@@ -124,7 +124,7 @@ def test_a_matrix_is_every_combination_and_allows_what_it_lists() -> None:
     )
 
 
-def test_a_case_without_a_name_is_called_by_what_it_asks() -> None:
+def test_a_case_without_a_name_is_named_by_its_question() -> None:
     (case,) = cases(of(CASE)).cases()
     assert case.name == "agent_role `r`, source_id `s`, sensitivity_level `low`"
 
@@ -211,7 +211,7 @@ MATRIX = "agent_role: [r], source_id: [s], sensitivity_level: [low]"
         (of(f"matrix: {{{MATRIX}}}\n    expect_allow:"), "3: expect_allow: must be a list, but"),
     ],
 )
-def test_a_fault_is_told_with_its_line(text: str, said: str) -> None:
+def test_a_fault_is_reported_with_its_line(text: str, said: str) -> None:
     found = faults_of(text)
     assert any(each.startswith(said) for each in found), found
 
@@ -225,7 +225,7 @@ def test_a_matrix_has_a_limit() -> None:
     ]
 
 
-def test_every_fault_is_told() -> None:
+def test_every_fault_is_reported() -> None:
     assert len(faults_of("given: {x: 1}\ntests:\n  - {ask: 1, expect: {}}\n  - 2\n")) == 4
 
 

@@ -95,7 +95,7 @@ def test_the_tenant_and_the_last_two_checks_are_reached() -> None:
     assert result.decision.check is None
 
 
-def test_the_checks_that_files_reach_are_all_but_the_session() -> None:
+def test_cases_reach_every_check_except_the_session() -> None:
     # No spec of `given` has sessions: a session in a case is one that no call has claimed.
     reached = {*BY_CHECK, "source", "sensitivity", "agent_id_required"}
     assert set(NAMES) - reached == {"session"}
@@ -131,7 +131,7 @@ def test_a_matrix_fails_for_each_combination_that_differs() -> None:
     assert only == "who: agent_role `teller`, source_id `contracts`, sensitivity_level `high`"
 
 
-def test_a_failure_says_what_would_have_allowed_it() -> None:
+def test_a_failure_names_the_change_that_would_have_allowed_it() -> None:
     tests = f"tests:\n{case('agent_id: x', '{decision: ALLOW}')}".replace("key: plain\n    ", "")
     (result,) = results(POLICIES, tests)
     miss = result.nearest_miss()

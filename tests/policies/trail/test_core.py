@@ -57,7 +57,7 @@ def put(*path: str, value: object) -> Change:
     return change
 
 
-def test_both_walks_accept_refused_and_marked_records() -> None:
+def test_either_walk_accepts_refused_and_marked_records() -> None:
     assert findings([row.entry for row in judged_log().rows]) == {None}
 
 
@@ -79,16 +79,18 @@ def test_both_walks_accept_refused_and_marked_records() -> None:
         (1, lambda entry: entry["pub"].update(n=entry.pop("src")["n"]), Reason.NOT_AN_ENTRY),
     ],
 )
-def test_both_walks_refuse_what_is_neither(at: int, change: Change, reason: Reason) -> None:
+def test_either_walk_finds_changed_refused_and_marked_records(
+    at: int, change: Change, reason: Reason
+) -> None:
     assert findings(resealed(at, change)) == {(at, reason)}
 
 
-def test_the_hash_of_a_core_that_was_left_out_is_proven_by_the_next_record() -> None:
+def test_a_wrong_hash_in_place_of_a_core_is_found_at_the_next_record() -> None:
     changed = resealed(5, put("pub", "hash", value=b64(bytes(32))))
     assert findings(changed) == {(6, Reason.SOURCE_CHAIN_BROKEN)}
 
 
-def test_a_doubtful_time_is_shown_as_such_and_the_arrival_counts() -> None:
+def test_a_doubtful_time_is_marked_and_replaced_by_the_arrival() -> None:
     rows = judged_log().rows
     entries = [orjson.loads(row.entry) for row in rows]
     event = audit_event(entries[2], b"", rows[2].openings)
@@ -119,11 +121,11 @@ def test_a_core_that_nests_too_deeply_is_left_out() -> None:
     "src",
     [None, {}, {"n": -1, "prev": "", "t": ""}, {"n": True, "prev": ""}, {"n": 1, "prev": "A"}],
 )
-def test_what_has_no_place_in_a_spool_has_none(src: object) -> None:
+def test_an_invalid_place_in_a_spool_is_not_read(src: object) -> None:
     assert read_place({"core": {"src": src}, "open": {}}) is None
 
 
-def test_a_place_is_read_from_what_is_no_record() -> None:
+def test_a_place_is_read_even_if_the_record_is_invalid() -> None:
     core = {"src": {"n": 0, "prev": "", "t": "yesterday"}, "x": 1}
     assert read_place({"core": core}) == (core, (0, "", ""))
     assert read_place({"core": {**core, "x": 0.5}}) is None

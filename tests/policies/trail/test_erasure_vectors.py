@@ -98,7 +98,7 @@ def user_commitment() -> str:
     return base64.b64encode(hmac.digest(by_field, message, "sha256")).decode()
 
 
-def test_holds_and_erasures_are_recorded_as_they_were() -> None:
+def test_holds_and_erasures_equal_the_golden_ones() -> None:
     entries = vector("erasure")["entries"]
     for seq, record in enumerate(made(), 4):
         stored = entries[seq]["utf8"]
@@ -143,7 +143,7 @@ def walked(
     return report, verifier.erasures.pending(9)
 
 
-def test_the_log_verifies_with_what_was_erased() -> None:
+def test_the_log_verifies_with_its_erased_openings() -> None:
     report, missing = walked(9)
     assert report.valid, report
     assert missing == []
@@ -158,7 +158,7 @@ def test_an_opening_that_no_entry_names_is_missed() -> None:
     assert "seq 2: " in str(report.reason)
 
 
-def test_only_the_redact_entry_excuses_what_is_missing() -> None:
+def test_only_the_redact_entry_excuses_missing_openings() -> None:
     report, missing = walked(8)
     assert not report.valid
     assert "seq 0: " in str(report.reason)

@@ -85,7 +85,7 @@ def test_the_encoder_writes_the_type_of_the_table(path: str) -> None:
 
 
 @pytest.mark.parametrize("without", ["", *OPTIONAL])
-def test_both_known_forms_have_every_field(without: str) -> None:
+def test_a_record_with_every_field_has_either_known_form(without: str) -> None:
     raw = payload(without)
     known = match_record(raw)
     assert known is not None
@@ -96,7 +96,7 @@ def test_both_known_forms_have_every_field(without: str) -> None:
 
 
 @pytest.mark.parametrize("field", [each for each in FIELDS if each.path.startswith("pub.")])
-def test_a_sidecar_may_send_what_the_table_says(field: Field) -> None:
+def test_a_sidecar_may_send_every_field_of_the_table(field: Field) -> None:
     if field.path.startswith("pub.facts.") or field.type is Type.UNREAD:
         return  # derived again, rather than shown
     good = core()[0]["pub"]
@@ -116,7 +116,7 @@ def test_a_sidecar_may_send_what_the_table_says(field: Field) -> None:
             assert f"`{field.parent[:-2] if item else field.path}" in fault
 
 
-def test_every_name_of_the_table_is_known_to_be_within_the_profile() -> None:
+def test_every_name_of_the_table_is_canonical() -> None:
     assert {each.name for each in FIELDS if each.path} <= KNOWN
     check(dict.fromkeys(KNOWN))
     with pytest.raises(NotCanonical):

@@ -60,7 +60,7 @@ def test_each_damage_has_its_reason(reason: Reason) -> None:
     assert found.message.startswith(f"seq {row.seq}: ")
 
 
-def test_another_root_than_the_expected_one_has_its_reason() -> None:
+def test_an_unexpected_root_has_its_reason() -> None:
     verifier = Verifier(LOG)
     verifier.expect(4, bytes(32))
     verifier.feed_all(ROWS)

@@ -18,7 +18,7 @@ def at_one(change: Callable[[dict[str, Any]], object]) -> Callable[[int, dict[st
     return lambda seq, entry: change(entry) if seq == 1 else None
 
 
-def test_the_forger_would_get_through_with_a_log_that_is_in_order() -> None:
+def test_a_forged_log_that_is_consistent_passes() -> None:
     rows = forged(at_one(lambda entry: entry["pub"].update(action_type="nothing")))
     assert walk(rows, head_of(rows)).valid
 
@@ -110,7 +110,7 @@ def shipped(order: list[int]) -> list[StoredRow]:
     return rows
 
 
-def test_a_sidecars_records_in_their_order_hold() -> None:
+def test_a_sidecar_s_records_in_their_order_are_valid() -> None:
     rows = shipped(list(range(6)))
     assert walk(rows, head_of(rows)).valid
 
@@ -144,7 +144,7 @@ def test_a_record_replaced_after_its_sidecar_is_found_at_the_next_one(at: int) -
     assert f"`src.prev` is not the hash of record {at} of source `sidecar-1`" in reason
 
 
-def test_each_instance_counts_for_itself() -> None:
+def test_each_instance_has_its_own_chain() -> None:
     log = Log()
     for n, (source, instance) in enumerate([("a", "1"), ("b", "1"), ("a", "2"), ("a", "1")] * 3):
         log.shipped(decided(seed=n), source, instance)

@@ -148,7 +148,7 @@ def test_the_lines_before_a_fault_are_still_returned() -> None:
         (written(HEADER, *ENTRIES, TruncatedLine("stopped")), Reason.FILE_TRUNCATED),
     ],
 )
-def test_anything_else_is_refused(raw: bytes, expected: Reason | None) -> None:
+def test_a_file_of_another_form_is_refused(raw: bytes, expected: Reason | None) -> None:
     assert fault(raw) == expected
 
 
@@ -218,7 +218,9 @@ def test_later_versions_may_add_to_the_header() -> None:
         (b'{"pub":1}', b"not JSON"),
     ],
 )
-def test_an_entry_and_its_openings_have_one_reading(entry: bytes, openings: bytes | None) -> None:
+def test_an_entry_and_its_openings_can_be_read_in_one_way_only(
+    entry: bytes, openings: bytes | None
+) -> None:
     line = EntryLine(entry, openings)
     assert parse_line(encode_line(line)[:-1], openings is not None) == line
 
@@ -242,7 +244,7 @@ def test_a_hash_in_a_file_is_base64() -> None:
 
 
 @pytest.mark.parametrize("name", ["whole", "part"])
-def test_the_golden_files_are_as_they_were(name: str) -> None:
+def test_the_golden_files_are_written_with_the_same_bytes(name: str) -> None:
     raw = vector("log_file")[name].encode()
     lines = read(raw)
     assert written(*lines[:-1]) == raw

@@ -37,7 +37,7 @@ def grown(leaves: list[bytes]) -> Frontier:
 
 
 @pytest.mark.parametrize("size", range(9))
-def test_roots_are_those_that_other_logs_have(size: int) -> None:
+def test_roots_equal_those_of_other_logs(size: int) -> None:
     leaves = [leaf_hash(bytes.fromhex(each)) for each in PUBLIC_LEAVES[:size]]
     assert grown(leaves).root().hex() == PUBLIC_ROOTS[size]
 
@@ -53,7 +53,7 @@ def test_every_size_has_the_root_of_the_definition() -> None:
 
 
 @given(st.integers(0, 300))
-def test_a_frontier_is_kept_as_bytes(size: int) -> None:
+def test_a_frontier_is_unchanged_by_writing_and_reading(size: int) -> None:
     frontier = grown(LEAVES[:size])
     raw = frontier.to_bytes()
     assert len(raw) == 32 * size.bit_count()
@@ -72,7 +72,7 @@ def test_bytes_of_another_length_are_not_a_frontier(size: int, length: int) -> N
             Frontier.from_bytes(size, bytes(length))
 
 
-def test_leaves_and_nodes_are_told_apart() -> None:
+def test_leaves_and_nodes_have_different_hashes() -> None:
     assert leaf_hash(b"x") == hashlib.sha256(b"\0x").digest()
     assert node_hash(b"l" * 32, b"r" * 32) == hashlib.sha256(b"\1" + b"l" * 32 + b"r" * 32).digest()
     assert leaf_hash(LEAVES[0] + LEAVES[1]) != node_hash(LEAVES[0], LEAVES[1])

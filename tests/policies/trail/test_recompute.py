@@ -137,7 +137,7 @@ def test_every_decision_of_a_log_is_derived_again(trail: Trail) -> None:
     assert recomputer.counts.not_recomputable == 0
 
 
-def test_what_the_log_does_not_show_from_its_beginning_is_counted(trail: Trail) -> None:
+def test_decisions_before_the_first_shown_entry_are_counted_as_unknown(trail: Trail) -> None:
     trail.decide(ASKED, READS)
     assert trail.walk()[0].counts.recomputed == 1
     recomputer, found = trail.walk(first=2)  # the key's registration is outside of this part
@@ -153,14 +153,14 @@ def test_a_decision_without_its_document_is_a_finding(trail: Trail) -> None:
     assert recomputer.counts.not_recomputable == 1
 
 
-@pytest.mark.deep(stands_in="test_whatever_the_tables_decide_follows_again")
+@pytest.mark.deep(stands_in="test_every_decision_of_the_tables_can_be_derived_again")
 @settings(max_examples=200, deadline=None)
 @given(situations())
-def test_whatever_was_decided_follows_again(situation: Any) -> None:
+def test_every_decision_can_be_derived_again(situation: Any) -> None:
     check_following(situation)
 
 
-def test_whatever_the_tables_decide_follows_again() -> None:
+def test_every_decision_of_the_tables_can_be_derived_again() -> None:
     for situation in table_situations():
         check_following(situation)
 
@@ -366,7 +366,7 @@ def test_a_forged_record_does_not_make_the_true_ones_contradictory(trail: Trail)
     assert recomputer.counts.recomputed == 1
 
 
-def test_a_session_keeps_its_owner(trail: Trail) -> None:
+def test_a_session_whose_owner_changes_is_found(trail: Trail) -> None:
     asked = ASKED._replace(session_id="s_1")
     trail.decide(asked, READS, session=Session("s_1", "active", "analyst", "agt_a"))
     trail.decide(asked, READS, session=Session("s_1", "active", "analyst", "agt_b"))
@@ -380,7 +380,7 @@ def test_a_session_keeps_its_owner(trail: Trail) -> None:
         {"session": Session("s_9", "active", "analyst", "agt_a")},
     ],
 )
-def test_facts_about_something_else_than_the_call_are_found(trail: Trail, changed: Any) -> None:
+def test_facts_about_another_call_are_found(trail: Trail, changed: Any) -> None:
     trail.decide(ASKED, READS, **changed)
     assert trail.only().reason is Reason.FACTS_CONTRADICT
 
@@ -421,7 +421,9 @@ def test_after_a_change_of_an_older_version_nothing_is_claimed(trail: Trail) -> 
 
 
 @pytest.mark.parametrize("published", [[["role/analyst"]], [1], 1, None])
-def test_a_change_that_no_version_wrote_hides_nothing(trail: Trail, published: Any) -> None:
+def test_a_change_with_an_impossible_publication_hides_nothing(
+    trail: Trail, published: Any
+) -> None:
     trail.change("policy.updated", "analyst", role=document(READS))
     trail.rewrite(lambda entry: entry["pub"].update(published=published))
     assert trail.only().reason is Reason.FACTS_CONTRADICT
@@ -434,7 +436,7 @@ def test_changes_without_documents_leave_the_others_known(trail: Trail) -> None:
     assert trail.walk()[0].counts.recomputed == 1
 
 
-def test_after_a_restored_store_nothing_is_claimed(trail: Trail) -> None:
+def test_facts_after_a_restored_store_are_unknown(trail: Trail) -> None:
     trail.add(incarnation_record(2, 5, 1, record_id="back"))
     trail.decide(ASKED, READS, agent=SUSPENDED)
     recomputer, found = trail.walk()
@@ -460,5 +462,5 @@ def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch, trail: Trail) -> Non
     assert recomputer.counts.facts_unknown > 30
 
 
-def test_the_slack_is_for_minutes_not_for_hours() -> None:
+def test_the_tolerance_of_times_is_minutes_and_not_hours() -> None:
     assert SLACK < HOUR / 10

@@ -52,7 +52,9 @@ def canonical(record: Record) -> None:
     assert all(opens(cm, path, opening) for path, opening in openings.items())
 
 
-@pytest.mark.deep(stands_in="tests/policies/test_tables.py::test_row")
+@pytest.mark.deep(
+    stands_in="tests/policies/test_tables.py::test_each_row_of_the_tables_is_decided_and_recorded_as_it_states"
+)
 @given(situations(), SALTS)
 def test_a_decisions_bytes_are_canonical(situation: Situation, record_salt: bytes) -> None:
     call, facts, _ = situation
@@ -135,9 +137,11 @@ def test_every_other_kinds_bytes_are_canonical(one: str, other: str, number: int
     canonical(gap_record(one, instance=other, first=number, lost=None, record_id="g"))
 
 
-@pytest.mark.deep(stands_in="tests/policies/test_tables.py::test_row")
+@pytest.mark.deep(
+    stands_in="tests/policies/test_tables.py::test_each_row_of_the_tables_is_decided_and_recorded_as_it_states"
+)
 @given(situations())
-def test_nothing_personal_is_in_clear(situation: Situation) -> None:
+def test_nothing_personal_is_readable_in_an_entry(situation: Situation) -> None:
     call, facts, _ = situation
     call = call._replace(user_id="ann.the.user", query="the.query.text")
     record = decision_record(
@@ -174,7 +178,7 @@ def test_a_detail_nested_too_deeply_is_invalid() -> None:
         )
 
 
-def test_a_query_of_64_kib_is_no_part_of_the_entry() -> None:
+def test_a_long_query_is_not_part_of_the_entry() -> None:
     record = decided(RETRIEVAL._replace(query="x" * 65536))
     assert len(record.pub) < 1024
     canonical(record)
@@ -217,7 +221,7 @@ def test_the_largest_record_fits_into_an_entry_with_its_position() -> None:
     assert len(core) < MAX_ENTRY
 
 
-def test_a_given_context_hash_is_kept_and_a_missing_one_is_computed() -> None:
+def test_a_given_context_hash_is_kept_and_a_missing_one_computed() -> None:
     given_ = orjson.loads(decided(RETRIEVAL._replace(context_hash="ab" * 32)).pub)
     made = orjson.loads(decided().pub)
     assert given_["context_hash"] == "ab" * 32
@@ -275,7 +279,7 @@ def test_a_salt_of_another_length_opens_nothing() -> None:
     assert not opens(cm, "a", [b64(short), "x"])
 
 
-def test_the_columns_are_those_of_the_bytes() -> None:
+def test_the_columns_of_a_record_equal_its_bytes() -> None:
     entry = orjson.loads(decided(FULL, full_facts()).entry("default", 0, "", rfc3339(START)))
     assert index_of(entry)._asdict() == {
         "eid": "event-0", "kind": "decision", "ts": START, "agent_role": "analyst",
@@ -296,7 +300,7 @@ def test_the_time_of_an_event_is_the_enforcement_points() -> None:
     assert (event["timestamp"], event["sidecar_id"]) == (rfc3339(START - 5), "sidecar-1")
 
 
-def test_an_audit_event_is_shown_as_the_contract_says() -> None:
+def test_an_audit_event_has_the_form_of_the_contract() -> None:
     record = decided(FULL, full_facts())
     raw = record.entry("default", 4, PREV, rfc3339(START))
     assert audit_event(orjson.loads(raw), leaf_hash(raw), record.openings) == {

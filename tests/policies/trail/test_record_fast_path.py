@@ -81,16 +81,18 @@ def test_the_fast_path_accepts_what_a_sidecar_sends(name: str, n: int) -> None:
     assert isinstance(match_record(raw), KnownRecord) == decision
 
 
-def test_whatever_the_tables_ask() -> None:
+def test_records_of_any_call_of_the_tables_are_read_alike_by_the_fast_path() -> None:
     queries = ("", "plain", 'a "quoted"\nlike\t\\ that, ü😀\x7f\x01', "\ud7ff\u2028</script>")
     for situation, query in zip(table_situations(), itertools.cycle(queries), strict=False):
         check_asked(situation, len(query), query)
 
 
-@pytest.mark.deep(stands_in="test_whatever_the_tables_ask")
+@pytest.mark.deep(
+    stands_in="test_records_of_any_call_of_the_tables_are_read_alike_by_the_fast_path"
+)
 @given(situations(), st.integers(0, 2**53 - 1), st.text(max_size=60))
 @example((FULL, full_facts(), []), 1, 'a "quoted"\nlike\t\\ that, ü😀\x7f\x01')
-def test_whatever_was_asked(
+def test_records_of_any_call_are_read_alike_by_the_fast_path(
     situation: tuple[Retrieval, Facts, list[Policy]], n: int, query: str
 ) -> None:
     check_asked(situation, n, query)
@@ -106,7 +108,9 @@ def check_asked(situation: tuple[Retrieval, Facts, list[Policy]], n: int, query:
 
 @pytest.mark.parametrize("name", ALL)
 @pytest.mark.parametrize("hostile", HOSTILE)
-def test_a_hostile_text_in_the_place_of_any_value(name: str, hostile: str) -> None:
+def test_a_hostile_text_in_place_of_any_value_is_judged_alike_by_the_fast_path(
+    name: str, hostile: str
+) -> None:
     good = orjson.loads(wire(ALL[name]))
     for path in places(good):
         bad = copy.deepcopy(good)
@@ -116,7 +120,7 @@ def test_a_hostile_text_in_the_place_of_any_value(name: str, hostile: str) -> No
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_a_member_twice_too_many_or_out_of_order(name: str) -> None:
+def test_a_duplicate_or_misplaced_member_is_judged_alike_by_the_fast_path(name: str) -> None:
     raw = wire(ALL[name])
     for place in range(len(raw)):
         if raw[place : place + 1] in (b"{", b","):
@@ -134,7 +138,7 @@ def test_a_source_type_on_the_fast_path_is_a_name(form: str) -> None:
 
 
 @pytest.mark.parametrize("change", OPENINGS.values(), ids=OPENINGS.keys())
-def test_openings_that_do_not_open(change: Any) -> None:
+def test_openings_that_do_not_open_are_judged_alike_by_the_fast_path(change: Any) -> None:
     bad = orjson.loads(wire(RECORDS["decision"]))
     change(bad)
     raw = orjson.dumps(bad, option=orjson.OPT_SORT_KEYS)
@@ -149,7 +153,9 @@ PIECES = [b" ", b"\n", b"0", b".0", b"e3", b"-", b'"', b"\\u0061", b"\\ud800", b
 
 
 @given(st.lists(st.sampled_from(sorted(ALL)), min_size=1, max_size=3), st.data())
-def test_bytes_that_were_tampered_with(names: list[str], data: st.DataObject) -> None:
+def test_tampered_bytes_are_judged_alike_by_the_fast_path(
+    names: list[str], data: st.DataObject
+) -> None:
     raw = bytearray(body(*(wire(ALL[name]) for name in names)))
     for _ in range(data.draw(st.integers(1, 3))):
         place = data.draw(st.integers(0, len(raw) - 1))
@@ -158,9 +164,11 @@ def test_bytes_that_were_tampered_with(names: list[str], data: st.DataObject) ->
     agree(bytes(raw))
 
 
-@pytest.mark.deep(stands_in="test_a_hostile_text_in_the_place_of_any_value")
+@pytest.mark.deep(
+    stands_in="test_a_hostile_text_in_place_of_any_value_is_judged_alike_by_the_fast_path"
+)
 @given(st.sampled_from(sorted(ALL)), st.data())
-def test_values_that_were_changed(name: str, data: st.DataObject) -> None:
+def test_changed_values_are_judged_alike_by_the_fast_path(name: str, data: st.DataObject) -> None:
     bad = orjson.loads(wire(ALL[name]))
     path = data.draw(st.sampled_from(places(bad)))
     at(bad, path[:-1])[path[-1]] = data.draw(VALUES)
@@ -184,7 +192,7 @@ def test_a_body_of_another_form_is_left_to_the_full_decoder(raw: bytes) -> None:
 
 
 @pytest.mark.parametrize("depth", [60, 61, 62, 63, 64, 65, 120, 1018, 1020, 1022, 1024, 1030])
-def test_depth_is_judged_where_the_record_stands(depth: int) -> None:
+def test_depth_is_judged_at_the_record_s_own_place(depth: int) -> None:
     nested = b"[" * depth + b"]" * depth
     good = wire(RECORDS["decision"])
     deep = good.replace(b'"facts":{', b'"facts":{"a":%b,' % nested)
@@ -197,7 +205,7 @@ def test_depth_is_judged_where_the_record_stands(depth: int) -> None:
         agree(body(good, raw, good))
 
 
-def test_a_record_too_large_is_refused_as_before() -> None:
+def test_a_record_that_is_too_large_is_refused_as_by_the_full_decoder() -> None:
     big = orjson.loads(wire(RECORDS["decision"]))
     big["core"]["pub"]["response"]["reason"] = "x" * 63_000
     raw = orjson.dumps(big)

@@ -41,9 +41,7 @@ def by_hand(entry: dict[str, Any], roles: dict[str, Role]) -> tuple[str, str]:
     return decision.decision, decision.policy_name
 
 
-@pytest.mark.deep(
-    stands_in="test_other_policies_decide_as_the_core_does_by_anything_they_ask_about"
-)
+@pytest.mark.deep(stands_in="test_other_policies_decide_like_the_core_whatever_they_depend_on")
 @given(situations(), st.one_of(policies("r"), policies("R"), policies("s")))
 def test_a_decision_is_replayed_as_the_core_decides_by_its_facts(
     situation: tuple[Retrieval, Facts, list[Policy]], others: list[Policy]
@@ -62,7 +60,7 @@ def test_a_decision_is_replayed_as_the_core_decides_by_its_facts(
     assert (replayed.agent_role, replayed.source_id) == (retrieval.agent_role, retrieval.source_id)
 
 
-@pytest.mark.deep(stands_in="test_the_same_policies_change_no_decision_by_anything_they_ask_about")
+@pytest.mark.deep(stands_in="test_the_same_policies_change_no_decision_whatever_they_depend_on")
 @given(situations())
 def test_the_same_policies_change_nothing(
     situation: tuple[Retrieval, Facts, list[Policy]],
@@ -109,7 +107,7 @@ def questions() -> Iterator[tuple[dict[str, Any], Decision]]:
         yield entry_of(asked, decision, facts), decision
 
 
-def test_the_same_policies_change_no_decision_by_anything_they_ask_about() -> None:
+def test_the_same_policies_change_no_decision_whatever_they_depend_on() -> None:
     replay, seen = Replay(itertools.chain(*OWN.values())), set()
     for entry, decision in questions():
         again = replay.decide(entry)
@@ -120,7 +118,7 @@ def test_the_same_policies_change_no_decision_by_anything_they_ask_about() -> No
     assert seen == {("ALLOW", None), *(("DENY", check) for check in by_policies)}
 
 
-def test_other_policies_decide_as_the_core_does_by_anything_they_ask_about() -> None:
+def test_other_policies_decide_like_the_core_whatever_they_depend_on() -> None:
     # What one role had is now another's.
     others = {
         name: tuple(replace(each, agent_role=name) for each in its)
@@ -139,19 +137,19 @@ def test_other_policies_decide_as_the_core_does_by_anything_they_ask_about() -> 
     assert changes == set(itertools.product(("ALLOW", "DENY"), repeat=2))
 
 
-def test_one_that_identity_denied_stays_denied() -> None:
+def test_a_decision_denied_by_identity_stays_denied() -> None:
     unknown = RETRIEVAL._replace(agent_id="agt_x")
     entry = entry_of(unknown, evaluate(unknown, FACTS), FACTS)
     assert replayed(entry, WIDE) == ("DENY", "agent_not_registered") * 2
 
 
-def test_one_in_a_frozen_tenant_stays_denied() -> None:
+def test_a_decision_in_a_frozen_tenant_stays_denied() -> None:
     facts = FACTS._replace(settings=TenantSettings("default", frozen_at=START))
     entry = entry_of(RETRIEVAL, evaluate(RETRIEVAL, facts), facts)
     assert replayed(entry, WIDE) == ("DENY", "tenant_frozen") * 2
 
 
-def test_one_that_a_policy_decided_follows_the_other_policies() -> None:
+def test_a_decision_of_a_policy_is_made_again_by_the_other_policies() -> None:
     allowed = orjson.loads(decided().entry("log", 0, "", rfc3339(START)))
     assert replayed(allowed, WIDE) == ("ALLOW", "reads", "ALLOW", "wide")
     assert replayed(allowed) == ("ALLOW", "reads", "DENY", "default_deny")
@@ -165,7 +163,7 @@ def _denied() -> tuple[Retrieval, Decision, Facts]:
     return asked, evaluate(asked, FACTS), FACTS
 
 
-def test_masked_and_erased_persons_hide_nothing_that_policies_ask_about() -> None:
+def test_masked_and_erased_persons_hide_nothing_that_policies_depend_on() -> None:
     facts = FACTS._replace(settings=TenantSettings("default", pii_masking=True))
     asked = RETRIEVAL._replace(query="mail bob@example.com")
     entry = entry_of(asked, evaluate(asked, facts), facts)
@@ -173,7 +171,7 @@ def test_masked_and_erased_persons_hide_nothing_that_policies_ask_about() -> Non
     assert replayed(entry) == ("ALLOW", "reads", "DENY", "default_deny")
 
 
-def test_one_that_was_only_reported_counts_as_denied() -> None:
+def test_a_denial_that_was_only_reported_counts_as_denied() -> None:
     entry = entry_of(*_denied())
     entry["pub"]["response"]["reason"] = REPORT_PREFIX + entry["pub"]["response"]["reason"]
     assert replayed(entry, WIDE)[0] == "DENY"
@@ -215,9 +213,7 @@ DENIED = {"decision": "DENY", "policy_name": "x", "check": None}
         ({"kind": "decision", "pub": [], "masked": []}, Why.unreadable),
     ],
 )
-def test_what_an_entry_does_not_hold_is_told_and_not_guessed(
-    entry: dict[str, Any], why: Why
-) -> None:
+def test_an_incomplete_entry_is_reported_and_not_guessed(entry: dict[str, Any], why: Why) -> None:
     assert Replay([WIDE]).decide(entry) is why
     assert Replay(DENY_ALL).decide(entry) is why
 

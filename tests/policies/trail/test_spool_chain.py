@@ -48,7 +48,7 @@ def payload(record: Record, n: int = 3) -> Any:
     IDENTIFIERS,
     st.binary(min_size=32, max_size=32),
 )
-def test_what_was_spooled_is_read_back_byte_for_byte(
+def test_a_spooled_record_is_read_back_byte_for_byte(
     situation: tuple[Retrieval, Facts, list[Policy]], n: int, source: str, salt: bytes
 ) -> None:
     call, facts, _ = situation
@@ -97,7 +97,7 @@ def test_a_kind_of_the_control_api_itself_is_refused(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", RECORDS)
-def test_what_is_read_can_be_indexed_and_shown(kind: str) -> None:
+def test_a_record_that_was_read_can_be_indexed_and_shown(kind: str) -> None:
     read = read_payload(payload(RECORDS[kind]))
     raw = entry_from_core(
         orjson.loads(read.encoded), log="default", seq=0, prev="", ts=rfc3339(START)
@@ -149,7 +149,7 @@ def test_a_record_that_lacks_a_member_is_refused(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", RECORDS)
 @pytest.mark.parametrize("wrong", [0.5, 2**53, 2**64, [0.5], {"A": 1}, {"": 1}, {"a\n": 1}])
-def test_what_lies_outside_the_encoding_is_refused_anywhere(kind: str, wrong: object) -> None:
+def test_values_that_are_not_canonical_are_refused_anywhere(kind: str, wrong: object) -> None:
     good = payload(RECORDS[kind])
     for path in places(good):
         bad = copy.deepcopy(good)
@@ -256,7 +256,7 @@ def test_openings_that_do_not_open_are_refused(change: Change) -> None:
     [("user_id", "a\x00b"), ("user_id", ""), ("user_id", "x" * 257), ("detail", "not json"),
      ("detail", "[]")],
 )  # fmt: skip
-def test_an_opened_value_that_could_not_be_kept_or_shown_is_refused(path: str, value: str) -> None:
+def test_an_opened_value_that_cannot_be_stored_or_shown_is_refused(path: str, value: str) -> None:
     """A NUL would stop a database's column, and with it the sidecar's whole queue."""
     cm, openings = commit(bytes(32), {path: value})
     record = make_record("decision", "e", RECORDS["decision"].pub, cm, openings)

@@ -25,7 +25,7 @@ from tests.policies.trail.small_log import (
 from tests.policies.world import LOG, START, Log, decided
 
 
-def test_the_log_as_it_is_holds() -> None:
+def test_the_unchanged_log_is_valid() -> None:
     for rows in (ROWS, BARE):
         report = walk(rows)
         assert report == VerificationReport(
@@ -268,11 +268,11 @@ def test_an_error_of_the_rows_is_not_a_finding(after: int) -> None:
     assert verifier.finish(HEAD).valid
 
 
-def test_another_tenants_log_is_not_this_one() -> None:
+def test_another_tenant_s_log_is_refused() -> None:
     assert "another log" in (walk(ROWS, HEAD, "other").reason or "")
 
 
-def test_what_is_stored_is_json_that_anyone_can_read() -> None:
+def test_entries_are_plain_json_that_anyone_can_read() -> None:
     for row in ROWS:
         entry = json.loads(row.entry)
         assert base64.b64decode(entry["prev"]) == (ROWS[row.seq - 1].hash if row.seq else b"")

@@ -51,7 +51,7 @@ VALUES = st.recursive(
 
 @pytest.mark.deep(stands_in="test_masking_a_few_pieces_again_changes_nothing")
 @given(TEXTS)
-def test_masking_what_is_masked_changes_nothing(text: str) -> None:
+def test_masking_a_masked_text_changes_nothing(text: str) -> None:
     mask_twice(text)
 
 
@@ -72,7 +72,7 @@ def test_a_text_grows_at_most_threefold(text: str) -> None:
 
 
 @given(TEXTS)
-def test_labels_are_told_and_stand_in_the_text(text: str) -> None:
+def test_labels_are_reported_and_appear_in_the_text(text: str) -> None:
     masked = masked_text(text)
     assert list(masked.labels) == sorted(set(masked.labels))
     assert (masked.text == text) == (not masked.labels)
@@ -116,7 +116,7 @@ def test_two_keys_that_are_masked_to_one_stay_two() -> None:
     }
 
 
-def test_of_what_overlaps_nothing_stays_readable() -> None:
+def test_no_part_of_overlapping_personal_data_stays_readable() -> None:
     assert masked_text("password=x@example.com:4111111111111111").text == "password=[SECRET]"
     assert "@" not in masked_text("https://u:hunter2@mail.example.com/").text
 
@@ -131,13 +131,13 @@ HOSTILE = [
 
 
 @pytest.mark.parametrize("piece", ["4111 ", "DE12 3704 ", "1.2.3.4 "])
-def test_eight_times_a_short_text_takes_some_eight_times_the_time(piece: str) -> None:
+def test_masking_time_is_proportional_for_short_texts(piece: str) -> None:
     grows_with_its_length(piece, 2048, 16384)
 
 
-@pytest.mark.deep(stands_in="test_eight_times_a_short_text_takes_some_eight_times_the_time")
+@pytest.mark.deep(stands_in="test_masking_time_is_proportional_for_short_texts")
 @pytest.mark.parametrize("piece", HOSTILE)
-def test_twice_the_text_takes_no_more_than_some_twice_the_time(piece: str) -> None:
+def test_masking_time_is_proportional_for_long_texts(piece: str) -> None:
     grows_with_its_length(piece, 8192, 65536)
 
 
@@ -155,7 +155,7 @@ def grows_with_its_length(piece: str, size: int, eightfold: int) -> None:
     assert long < 24 * max(short, 0.002)
 
 
-def test_nothing_is_loaded_before_something_is_masked() -> None:
+def test_no_masking_module_is_imported_before_it_is_used() -> None:
     code = (
         "import sys, policies.trail.record as r\n"
         "from policies.ground.masking import masked_text\n"

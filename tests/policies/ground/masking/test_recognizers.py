@@ -70,12 +70,12 @@ LEFT = [
 
 
 @pytest.mark.parametrize(("text", "masked"), FOUND, ids=[text for text, _ in FOUND])
-def test_what_is_personal_is_masked(text: str, masked: str) -> None:
+def test_personal_data_is_masked(text: str, masked: str) -> None:
     assert masked_text(text).text == masked
 
 
 @pytest.mark.parametrize("text", LEFT)
-def test_what_only_looks_like_it_is_left(text: str) -> None:
+def test_text_that_only_resembles_personal_data_is_not_masked(text: str) -> None:
     assert masked_text(text) == (text, ())
 
 
@@ -91,7 +91,7 @@ def test_what_only_looks_like_it_is_left(text: str) -> None:
         "4.1.1.1.1.1.1.1.1.1.1.1.1.1.1.1",
     ],
 )
-def test_a_spelling_that_only_looks_the_same_carries_nothing_past(trick: str) -> None:
+def test_lookalike_characters_do_not_prevent_masking(trick: str) -> None:
     assert masked_text(f"x {trick} y").text == "x [CARD] y"
 
 

@@ -37,7 +37,7 @@ def payload(record: Record) -> dict[str, Any]:
     return {"core": orjson.loads(core), "open": orjson.loads(record.openings)}
 
 
-def test_a_masked_record_commits_to_the_masked_text_and_tells_what_was_found() -> None:
+def test_a_masked_record_commits_to_the_masked_text_and_lists_its_labels() -> None:
     record = decided(RETRIEVAL._replace(query="call +49 30 1234567"), MASKING)
     entry = orjson.loads(record.entry("default", 0, "", rfc3339(START)))
     opened = orjson.loads(record.openings)
@@ -47,12 +47,12 @@ def test_a_masked_record_commits_to_the_masked_text_and_tells_what_was_found() -
     assert all(opens(entry["cm"], path, opening) for path, opening in opened.items())
 
 
-def test_an_event_is_masked_where_masking_was_on_though_nothing_was_found() -> None:
+def test_an_event_counts_as_masked_even_if_nothing_was_found() -> None:
     shown = event(decided(RETRIEVAL._replace(user_id="ann", query="who signs?"), MASKING))
     assert (shown["pii_masked"], shown["user_id"], shown["query"]) == (True, "ann", "who signs?")
 
 
-def test_an_unmasked_record_says_nothing_of_masking() -> None:
+def test_an_unmasked_record_does_not_mention_masking() -> None:
     record = decided()
     assert b"masking" not in record.pub
     assert (record.masked, event(record)["pii_masked"]) == (b"[]", False)
@@ -60,9 +60,7 @@ def test_an_unmasked_record_says_nothing_of_masking() -> None:
 
 
 @pytest.mark.parametrize(("told", "masked"), [(None, True), (True, True), (False, False)])
-def test_a_refusal_is_masked_unless_somebody_says_otherwise(
-    told: bool | None, masked: bool
-) -> None:
+def test_a_refusal_is_masked_unless_specified_otherwise(told: bool | None, masked: bool) -> None:
     record = decision_record(
         RETRIEVAL, refuse("x", "y"), None, event_id="e", salt=salt(1), masking=told
     )
@@ -70,7 +68,7 @@ def test_a_refusal_is_masked_unless_somebody_says_otherwise(
     assert (event(record)["user_id"] == "[EMAIL]") is masked
 
 
-def test_masked_lineage_keeps_nothing_of_what_was_reported() -> None:
+def test_masked_lineage_keeps_no_personal_data() -> None:
     detail = {"phone": "2125550142", "n": 1}
     action = ReportedAction("e", bytes(32), "to ann@example.com", detail, "sent to 10.0.0.7")
     record = lineage_record(
@@ -84,7 +82,7 @@ def test_masked_lineage_keeps_nothing_of_what_was_reported() -> None:
     assert entry["masked"] == [["action_type", "EMAIL"], ["detail", "PHONE"], ["outcome", "IP"]]
 
 
-def test_an_outcome_that_is_not_there_stays_away() -> None:
+def test_an_absent_outcome_stays_absent() -> None:
     action = ReportedAction("e", bytes(32), "a", {}, None)
     record = lineage_record(
         action, record_id="l", salt=salt(1), masked=at_once(masked_texts(TURNS, action))
@@ -92,9 +90,9 @@ def test_an_outcome_that_is_not_there_stays_away() -> None:
     assert "outcome" not in orjson.loads(record.pub)
 
 
-@pytest.mark.deep(stands_in="test_what_grows_by_masking_stays_within_its_limits")
+@pytest.mark.deep(stands_in="test_a_text_that_grows_by_masking_stays_within_its_limits")
 @given(TEXTS.filter(lambda text: identifier_fault(text) is None), TEXTS)
-def test_every_masked_record_is_let_in_and_verifies(user: str, query: str) -> None:
+def test_every_masked_record_is_accepted_and_verifies(user: str, query: str) -> None:
     record = decided(RETRIEVAL._replace(user_id=user, query=query), MASKING)
     assert read_payload(payload(record)).core["eid"] == "event-0"
     assert identifier_fault(masked_user(user)) is None
@@ -109,7 +107,7 @@ def verifies(record: Record) -> None:
     assert verifier.finish(log.head()).valid
 
 
-def test_what_grows_by_masking_stays_within_its_limits() -> None:
+def test_a_text_that_grows_by_masking_stays_within_its_limits() -> None:
     user, query = "pwd=1," * 42, "pwd=1," * (MAX_QUERY // 6)
     record = decided(RETRIEVAL._replace(user_id=user, query=query), MASKING)
     opened = orjson.loads(record.openings)
@@ -132,7 +130,7 @@ def test_what_grows_by_masking_stays_within_its_limits() -> None:
         ("masking", 1),
     ],
 )
-def test_what_a_sidecar_says_of_masking_has_its_form(member: str, wrong: Any) -> None:
+def test_invalid_masking_members_of_a_sidecar_are_refused(member: str, wrong: Any) -> None:
     sent = payload(decided(RETRIEVAL, MASKING))
     place = sent["core"] if member == "masked" else sent["core"]["pub"]
     place[member] = wrong
@@ -140,14 +138,14 @@ def test_what_a_sidecar_says_of_masking_has_its_form(member: str, wrong: Any) ->
         read_payload(sent)
 
 
-def test_nothing_was_masked_where_masking_was_off() -> None:
+def test_a_mask_without_masking_is_refused() -> None:
     sent = payload(decided())
     sent["core"]["masked"] = [["query", "EMAIL"]]
     with pytest.raises(Invalid, match=r"needs `pub\.masking`"):
         read_payload(sent)
 
 
-def test_a_policy_set_masks_as_its_tenant_says_and_always_in_doubt() -> None:
+def test_a_policy_set_masks_by_its_tenant_s_setting_and_if_in_doubt() -> None:
     def masks(document: bytes | None) -> bool:
         return PolicySet({"tenant": document}.get).masks()
 

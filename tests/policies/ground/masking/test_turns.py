@@ -59,7 +59,7 @@ def test_a_text_is_masked_in_steps_as_at_once(piece: str) -> None:
 
 @pytest.mark.parametrize("personal", PERSONAL)
 @pytest.mark.parametrize(("filler", "border"), [("x ", 1024), ("ü ", 1024), ("ü ", 4096)])
-def test_what_lies_across_a_border_of_parts_is_masked(
+def test_personal_data_across_a_border_of_parts_is_masked(
     personal: str, filler: str, border: int
 ) -> None:
     for before in range(border - len(personal) - 1, border + 2, 5):
@@ -133,7 +133,7 @@ async def test_others_run_between_the_slices_of_a_text_and_between_short_texts()
     assert count >= 10
 
 
-async def test_a_turn_of_the_loop_has_one_slice_however_many_ask() -> None:
+async def test_one_turn_of_the_loop_masks_one_slice_however_many_callers_wait() -> None:
     looks: list[int] = []
     turn = 0
     clock = Clock()
@@ -169,7 +169,7 @@ async def test_a_short_text_does_not_wait_for_a_long_one_to_end() -> None:
     assert await long == masked_text(NUMBERS * 400)
 
 
-async def test_a_text_that_comes_late_does_not_wait_for_a_slice_of_each_before_it() -> None:
+async def test_a_late_text_does_not_wait_for_a_slice_of_each_earlier_one() -> None:
     masking = turns()
     long = [asyncio.create_task(masking.text(f"{n} {NUMBERS * 400}")) for n in range(40)]
     wakes = 0
@@ -204,7 +204,7 @@ async def test_a_text_of_a_caller_that_left_holds_up_no_other() -> None:
     assert await masking.text(NUMBERS * 100) == masked_text(NUMBERS * 100)
 
 
-async def test_what_is_not_read_in_time_is_masked_whole() -> None:
+async def test_a_text_that_is_not_read_in_time_is_masked_as_a_whole() -> None:
     clock = Clock()
 
     async def long() -> None:

@@ -14,7 +14,7 @@ from policies.ground.process.secret_file import UnusableFile
 from policies.trail.verdict.outcome import Unusable
 
 
-def test_a_lock_is_held_once_and_free_again(tmp_path: Path) -> None:
+def test_a_lock_is_held_by_one_and_can_be_taken_again(tmp_path: Path) -> None:
     path = tmp_path / "lock"
     handle = secret_file.acquire(path)
     with pytest.raises(BlockingIOError):
@@ -25,7 +25,7 @@ def test_a_lock_is_held_once_and_free_again(tmp_path: Path) -> None:
         secret_file.acquire(path / "below")
 
 
-def test_who_meets_a_held_lock_says_what_is_in_use(tmp_path: Path) -> None:
+def test_a_held_lock_is_reported_with_what_is_in_use(tmp_path: Path) -> None:
     for locked, refusal in ((monitor.locked, Unusable), (serve.locked, UnusableFile)):
         path = tmp_path / locked.__module__
         with locked(path), pytest.raises(refusal, match="in use by another"), locked(path):

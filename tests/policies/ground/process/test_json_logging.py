@@ -47,7 +47,7 @@ def test_a_line_is_json_with_the_request_s_id(written: io.StringIO) -> None:
     ]
 
 
-def test_an_entry_s_own_request_id_stands_before_the_context_s(written: io.StringIO) -> None:
+def test_an_entry_s_own_request_id_precedes_the_context_s(written: io.StringIO) -> None:
     log = logging.getLogger("sluice.test")
     token = journal.REQUEST_ID.set("another")
     log.warning("one", extra=journal.about("find-me"))

@@ -25,7 +25,7 @@ class Outage(RepeatingOutageLogger):
         super().__init__(log, "shipping", "records are shipped again", lambda: self.now)
 
 
-def test_an_outage_is_told_when_it_begins_and_as_recovered_when_it_ends(
+def test_an_outage_is_logged_when_it_begins_and_when_it_ends(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     outage = Outage()
@@ -39,7 +39,7 @@ def test_an_outage_is_told_when_it_begins_and_as_recovered_when_it_ends(
     assert caplog.messages == ["shipping: refused", "recovered: records are shipped again"]
 
 
-def test_a_cause_that_alternates_is_told_once_in_a_pause(caplog: pytest.LogCaptureFixture) -> None:
+def test_alternating_causes_are_logged_once_in_a_while(caplog: pytest.LogCaptureFixture) -> None:
     outage = Outage()
     for _ in range(3):
         outage.failing("refused")
@@ -51,7 +51,7 @@ def test_a_cause_that_alternates_is_told_once_in_a_pause(caplog: pytest.LogCaptu
     assert caplog.messages == ["shipping: refused", "shipping: timed out"]
 
 
-def test_a_long_outage_is_told_again_after_a_while(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_long_outage_is_logged_again_after_a_while(caplog: pytest.LogCaptureFixture) -> None:
     outage = Outage()
     outage.failing("refused")
     outage.now += REPEAT_SECONDS - 1
@@ -62,7 +62,7 @@ def test_a_long_outage_is_told_again_after_a_while(caplog: pytest.LogCaptureFixt
     assert caplog.messages == ["shipping: refused"] * 2
 
 
-def test_an_outage_that_comes_and_goes_is_told_with_pauses(
+def test_a_flapping_outage_is_logged_with_pauses(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     outage = Outage()
@@ -75,7 +75,7 @@ def test_an_outage_that_comes_and_goes_is_told_with_pauses(
     assert caplog.messages[-1] == "shipping: refused"
 
 
-async def test_an_outage_of_many_causes_can_be_told_once(
+async def test_an_outage_with_many_causes_can_be_logged_once(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = 1000.0

@@ -12,7 +12,7 @@ import pytest
 from policies.ground.process.sockets import notify_ready
 
 
-def test_ready_reaches_a_socket_in_a_folder_and_an_abstract_one(tmp_path: Path) -> None:
+def test_readiness_is_sent_to_a_socket_in_a_folder_or_an_abstract_one(tmp_path: Path) -> None:
     name = f"@sluice-{secrets.token_hex(8)}"
     with contextlib.chdir(tmp_path):  # the path of a socket has at most 107 bytes
         for address, bound in (("notify", "notify"), (name, f"\0{name[1:]}")):
@@ -30,6 +30,6 @@ def test_without_a_service_manager_nothing_is_sent() -> None:
     assert len(list(Path("/proc/self/fd").iterdir())) == before
 
 
-def test_a_service_manager_that_is_gone_is_an_error(tmp_path: Path) -> None:
+def test_an_unreachable_service_manager_is_an_error(tmp_path: Path) -> None:
     with contextlib.chdir(tmp_path), pytest.raises(FileNotFoundError):
         notify_ready("nothing")

@@ -31,7 +31,7 @@ def hashes(each: Any) -> list[bytes]:
 LEAVES = [hashlib.sha256(b"\0entry %d" % n).digest() for n in range(257)]
 
 
-def test_inclusion_proofs_are_as_they_were() -> None:
+def test_inclusion_proofs_equal_the_golden_ones() -> None:
     for each in vector("proofs")["inclusion"]:
         leaves, index = LEAVES[: each["size"]], each["index"]
         assert hashes(each) == naive_path(index, leaves)
@@ -39,7 +39,7 @@ def test_inclusion_proofs_are_as_they_were() -> None:
         assert tree_proofs.proves_inclusion(leaves[index], index, each["size"], hashes(each), root)
 
 
-def test_consistency_proofs_are_as_they_were() -> None:
+def test_consistency_proofs_equal_the_golden_ones() -> None:
     for each in vector("proofs")["consistency"]:
         old, new = each["from"], each["to"]
         assert hashes(each) == naive_consistency(old, LEAVES[:new])
@@ -47,7 +47,7 @@ def test_consistency_proofs_are_as_they_were() -> None:
         assert tree_proofs.proves_consistency(old, roots[0], new, roots[1], hashes(each))
 
 
-def test_the_note_with_two_signatures_is_as_it_was() -> None:
+def test_the_note_with_two_signatures_equals_the_golden_one() -> None:
     stored = vector("cosigned")
     text, _, lines = stored["note"].rpartition("\n\n")
     body = f"{text}\n".encode()
@@ -73,7 +73,7 @@ def test_the_note_with_two_signatures_is_as_it_was() -> None:
     assert signed_note.verified_cosignatures(note, keys) == [(keys[1], signed_at)]
 
 
-def test_the_text_of_a_proof_is_as_it_was() -> None:
+def test_the_text_of_a_proof_equals_the_golden_one() -> None:
     stored = vector("cosigned")
     entries = [each["utf8"].encode() for each in vector("log")["entries"]]
     leaves = [hashlib.sha256(b"\0" + each).digest() for each in entries]

@@ -300,15 +300,15 @@ LINES = st.builds(
 )  # fmt: skip
 
 
-@pytest.mark.deep(stands_in="test_a_note_with_any_text_reads_as_itself")
+@pytest.mark.deep(stands_in="test_a_note_with_any_text_is_read_back_as_it_was_written")
 @given(st.text(st.characters(exclude_categories=["Cs", "Cc"]) | st.just("\n")), st.lists(LINES))
 @examples(500)
-def test_every_note_that_is_written_reads_as_itself(text: str, lines: list[Signature]) -> None:
+def test_every_note_is_read_back_as_it_was_written(text: str, lines: list[Signature]) -> None:
     read_as_itself(text, lines)
 
 
 @pytest.mark.parametrize("many", [0, 1, 2, MAX_SIGNATURES, MAX_SIGNATURES + 1])
-def test_a_note_with_any_text_reads_as_itself(many: int) -> None:
+def test_a_note_with_any_text_is_read_back_as_it_was_written(many: int) -> None:
     for text in ("", "\n", "\n\n", "a\n\nb", "\u2028 \x85 é 😀", f"{TEXT}\n{PETER_LINE}"):
         for name in ("a", "example.com/log", "é😀", "—", "a—b"):
             read_as_itself(text, [Signature(name, b"1234", bytes([n])) for n in range(many)])
@@ -326,7 +326,7 @@ def read_as_itself(text: str, lines: list[Signature]) -> None:
 @pytest.mark.deep(stands_in="test_a_malformed_note_is_refused")
 @given(st.text(), st.integers(0, len(NOTE)), st.integers(0, 5))
 @examples(1000)
-def test_no_text_breaks_the_parser(text: str, at: int, cut: int) -> None:
+def test_no_text_makes_the_parser_fail_with_another_error(text: str, at: int, cut: int) -> None:
     for note in (text, NOTE[:at] + text[:3] + NOTE[at + cut :]):
         try:
             parsed = signed_note.parse(note)

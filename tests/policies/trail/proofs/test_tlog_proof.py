@@ -38,7 +38,7 @@ PUBLISHED = [
 
 
 @pytest.mark.parametrize(("proof", "text"), PUBLISHED)
-def test_published_proofs(proof: TlogProof, text: str) -> None:
+def test_published_proofs_are_read_and_verify(proof: TlogProof, text: str) -> None:
     assert proof.text() == text
     assert TlogProof.parse(text) == proof
 
@@ -76,12 +76,12 @@ def test_published_proofs(proof: TlogProof, text: str) -> None:
         TlogProof(0, (), "x" * MAX_TEXT).text(),
     ],
 )
-def test_anything_else_is_refused(text: str) -> None:
+def test_a_text_that_is_not_a_proof_is_refused(text: str) -> None:
     with pytest.raises(BadProof):
         TlogProof.parse(text)
 
 
-def test_a_proof_is_all_that_a_verifier_needs_beside_the_key() -> None:
+def test_a_proof_needs_nothing_else_but_the_key_to_be_verified() -> None:
     entries = [b'{"n":%d}' % n for n in range(11)]
     leaves = [leaf_hash(each) for each in entries]
     signer = Signer(bytes(32))
@@ -104,17 +104,17 @@ def test_a_proof_is_all_that_a_verifier_needs_beside_the_key() -> None:
     st.none() | st.binary(max_size=300),
 )
 @examples(500)
-def test_every_proof_that_is_written_reads_as_itself(
+def test_every_proof_is_read_back_as_it_was_written(
     index: int, hashes: list[bytes], note: str, extra: bytes | None
 ) -> None:
     proof = TlogProof(index, tuple(hashes), note, extra)
     assert TlogProof.parse(proof.text()) == proof
 
 
-@pytest.mark.deep(stands_in="test_anything_else_is_refused")
+@pytest.mark.deep(stands_in="test_a_text_that_is_not_a_proof_is_refused")
 @given(st.text(), st.integers(0, 200), st.integers(0, 5))
 @examples(1000)
-def test_no_text_breaks_the_parser(text: str, at: int, cut: int) -> None:
+def test_no_text_makes_the_parser_fail_with_another_error(text: str, at: int, cut: int) -> None:
     whole = PUBLISHED[1][1]
     for each in (text, whole[:at] + text[:3] + whole[at + cut :]):
         try:

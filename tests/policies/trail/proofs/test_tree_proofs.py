@@ -137,16 +137,16 @@ NUMBERS = st.one_of(
 HASHES = st.lists(st.binary(max_size=40) | st.binary(min_size=32, max_size=32), max_size=70)
 
 
-@pytest.mark.deep(stands_in="test_no_odd_size_breaks_the_verification")
+@pytest.mark.deep(stands_in="test_no_odd_size_makes_the_verification_fail_with_an_error")
 @given(NUMBERS, NUMBERS, HASHES, st.binary(max_size=33), st.binary(min_size=32, max_size=32))
 @examples(1000)
-def test_no_size_and_no_hashes_break_the_verification(
+def test_no_size_and_no_hashes_make_the_verification_fail_with_an_error(
     one: int, other: int, hashes: list[bytes], first: bytes, second: bytes
 ) -> None:
     check_refused(one, other, hashes, first, second)
 
 
-def test_no_odd_size_breaks_the_verification() -> None:
+def test_no_odd_size_makes_the_verification_fail_with_an_error() -> None:
     odd = (-(2**63), -3, -1, 0, 1, 2, 3, 4, 64, 2**32, MAX_SIZE, MAX_SIZE + 1, 2**64)
     for one, other in itertools.product(odd, odd):
         for hashes in ([], [SOME], [SOME] * 64, [SOME[1:]], [b"", SOME]):
@@ -190,7 +190,7 @@ def test_a_proof_of_any_size_needs_few_nodes(size: int, data: st.DataObject) -> 
 
 
 @given(st.integers(0, LARGEST))
-def test_the_nodes_of_a_frontier(size: int) -> None:
+def test_the_nodes_of_a_frontier_are_those_of_its_size(size: int) -> None:
     frontier = Frontier()
     for leaf in LEAVES[:size]:
         frontier.append(leaf)

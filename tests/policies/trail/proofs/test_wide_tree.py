@@ -109,10 +109,10 @@ def test_every_proof_follows_from_few_stored_nodes(data: st.DataObject, size: in
     )
 
 
-@pytest.mark.deep(stands_in="test_a_few_proofs_survive_the_purge_of_what_precedes")
+@pytest.mark.deep(stands_in="test_a_few_proofs_survive_the_purge_of_earlier_entries")
 @given(st.data(), st.integers(1, SIZE - 1))
 @examples(300)
-def test_a_proof_survives_the_purge_of_what_precedes(data: st.DataObject, kept: int) -> None:
+def test_a_proof_survives_the_purge_of_earlier_entries(data: st.DataObject, kept: int) -> None:
     index = data.draw(st.integers(kept, SIZE - 1) | st.integers(kept, min(kept + 300, SIZE - 1)))
     check_purged(kept, index)
 
@@ -120,7 +120,7 @@ def test_a_proof_survives_the_purge_of_what_precedes(data: st.DataObject, kept: 
 @pytest.mark.parametrize(
     ("kept", "index"), [(1, 1), (255, 256), (300, 400), (65_537, 65_600), (SIZE - 2, SIZE - 1)]
 )
-def test_a_few_proofs_survive_the_purge_of_what_precedes(kept: int, index: int) -> None:
+def test_a_few_proofs_survive_the_purge_of_earlier_entries(kept: int, index: int) -> None:
     check_purged(kept, index)
 
 
@@ -142,7 +142,7 @@ def check_purged(kept: int, index: int) -> None:
         assert tree_proofs.proves_consistency(index, old_root, SIZE, ROOTS[SIZE], hashes)
 
 
-def test_missing_nodes_follow_from_those_below_and_missing_leaves_from_nothing() -> None:
+def test_missing_nodes_are_derived_from_lower_ones_and_missing_leaves_are_not() -> None:
     lost = frozenset({Node(LEVELS, 1), Node(2 * LEVELS, 0), Node(LEVELS, 7)})
     known, parts = KnownNodes(), tree_proofs.inclusion_parts(70, SIZE)
     read(known, parts, lost=lost)

@@ -31,7 +31,7 @@ def test_a_true_log_is_walked_from_any_entry(first: int) -> None:
     assert walk.next_seq == len(log.rows)
 
 
-def test_a_walk_goes_on_from_the_leaf_it_ended_with() -> None:
+def test_a_walk_continues_from_the_leaf_where_it_ended() -> None:
     log = every_kind()
     before = ChainWalk(log.log, 0)
     for row in rows_of(log)[:3]:
@@ -67,7 +67,9 @@ BREAKS: list[tuple[Reason, Callable[[Rows], Rows]]] = [
 
 
 @pytest.mark.parametrize(("reason", "broken"), BREAKS)
-def test_what_does_not_follow_ends_the_walk(reason: Reason, broken: Callable[[Rows], Rows]) -> None:
+def test_an_entry_that_does_not_follow_ends_the_walk(
+    reason: Reason, broken: Callable[[Rows], Rows]
+) -> None:
     log = every_kind()
     walk = ChainWalk(log.log, 0)
     with pytest.raises(EntryFinding) as found:

@@ -62,7 +62,7 @@ def damaged(rng: random.Random) -> list[bytes]:
 
 
 @pytest.mark.parametrize("seed", range(150))
-def test_ranges_find_what_one_piece_finds(seed: int) -> None:
+def test_ranges_find_the_same_as_one_piece(seed: int) -> None:
     rng = random.Random(seed)
     some = damaged(rng)
     whole = walked(some).broken
@@ -72,7 +72,7 @@ def test_ranges_find_what_one_piece_finds(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(150))
-def test_ranges_find_what_the_verifier_finds(seed: int) -> None:
+def test_ranges_find_the_same_as_the_verifier(seed: int) -> None:
     some = damaged(random.Random(seed))
     verifier = Verifier(LOG)
     for seq, line in enumerate(some):

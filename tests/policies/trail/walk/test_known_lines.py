@@ -51,7 +51,7 @@ def test_decisions_take_the_fast_path(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("some", [LINES, MASKED], ids=["mixed", "masked"])
-def test_both_paths_give_the_same_result(
+def test_either_path_gives_the_same_result(
     some: list[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bare = [re.sub(rb',"openings":\{.*\}\}$', b"}", line) for line in some]

@@ -68,14 +68,14 @@ def test_rows_of_decisions_take_the_fast_path(monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.parametrize("rows", [ROWS, masked_log().rows], ids=["mixed", "masked"])
-def test_whole_logs_hold_either_way(rows: Rows, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_whole_logs_are_valid_by_either_path(rows: Rows, monkeypatch: pytest.MonkeyPatch) -> None:
     assert agree(rows, monkeypatch)[3] is None
     bare = [row._replace(hash=None, columns=None) for row in rows]
     assert agree(bare, monkeypatch)[3] is None
 
 
 @pytest.mark.parametrize("size", [1, 2, LAST - 7, LAST])
-def test_a_checkpoint_among_them_is_looked_at_where_it_is(
+def test_a_checkpoint_within_the_rows_is_taken_at_its_place(
     size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert agree(ROWS, monkeypatch, size)[3] is None
@@ -140,7 +140,9 @@ def _cut(row: StoredRow, rng: random.Random) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", BESIDE)
-def test_a_changed_row_is_judged_alike(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_changed_row_is_judged_alike_by_either_path(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     rng = random.Random(name)
     for _ in range(8):
         at = rng.randrange(1, len(ROWS))
@@ -148,7 +150,7 @@ def test_a_changed_row_is_judged_alike(name: str, monkeypatch: pytest.MonkeyPatc
         agree(rows, monkeypatch)
 
 
-def test_reordered_repeated_and_missing_rows_are_judged_alike(
+def test_reordered_repeated_and_missing_rows_are_judged_alike_by_either_path(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     rng = random.Random(7)
@@ -217,7 +219,7 @@ FORGED: dict[str, Callable[[dict[str, Any]], object]] = {
 
 
 @pytest.mark.parametrize("name", FORGED)
-def test_a_log_that_was_written_anew_is_judged_alike(
+def test_a_rewritten_log_is_judged_alike_by_either_path(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     decisions = [at for at, row in enumerate(ROWS) if IS_DECISION in row.entry and at]

@@ -42,7 +42,7 @@ def test_the_walk_over_a_database_finds_the_same() -> None:
     assert verifier.silences.longest() == walked(lines(ROWS)).silences.longest()
 
 
-def test_an_entry_that_does_not_hold_ends_no_silence() -> None:
+def test_an_invalid_entry_ends_no_silence() -> None:
     rows = [*ROWS[:4], ROWS[4]._replace(entry=ROWS[4].entry.replace(b'"v":1', b'"v":2')), *ROWS[5:]]
     walk = walked(lines(rows))
     assert walk.broken is not None

@@ -29,7 +29,7 @@ def answering(response: bytes, after: float = 0.0) -> Iterator[str]:
         thread.join()
 
 
-def test_a_request_says_that_it_waits(
+def test_a_request_announces_that_it_waits(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(api_client, "AFTER", 0.01)
@@ -59,7 +59,7 @@ def test_a_request_says_that_it_waits(
         (b"\x1b[31m\r\n\r\n", r"no response from .*: \\x1b\[31m"),
     ],
 )
-def test_a_response_is_any_2xx_with_json(
+def test_any_success_status_with_json_is_a_response(
     response: bytes, expected: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(api_client, "MAX_RESPONSE", 16)
