@@ -58,7 +58,9 @@ async def test_no_port_of_the_sidecar_is_reached_through_the_sidecar(
         assert upstream.begun == []
 
 
-@pytest.mark.deep(stands_in="tests/sidecar/proxy/test_shutdown.py::test_a_stop_in_each_state")
+@pytest.mark.deep(
+    stands_in="tests/sidecar/proxy/test_shutdown.py::test_a_stop_in_each_state_leaves_nothing_open"
+)
 async def test_an_open_tunnel_does_not_delay_a_stop(tmp_path: Path) -> None:
     proxy = free_port()
     async with data_source() as upstream, fake_control_api() as control:
@@ -87,7 +89,7 @@ async def test_an_open_tunnel_does_not_delay_a_stop(tmp_path: Path) -> None:
 
 
 @pytest.mark.deep(
-    stands_in="tests/sidecar/proxy/test_shutdown.py::test_what_is_under_way_is_finished_and_ends_its_connection"
+    stands_in="tests/sidecar/proxy/test_shutdown.py::test_an_open_request_finishes_at_a_stop_and_ends_its_connection"
 )
 @pytest.mark.parametrize("way", ["reverse", "forward"])
 async def test_a_response_under_way_at_a_stop_ends_its_connection(tmp_path: Path, way: str) -> None:

@@ -174,8 +174,8 @@ ELSEWHERE = {
     20: ("tunnel.test_connect_passthrough", "test_a_hello_for_another_server_is_denied"),
     21: (
         "upstream.test_egress_guard",
-        "test_a_name_that_is_made_to_resolve_elsewhere_later_is_refused_then",
+        "test_a_name_that_later_resolves_elsewhere_is_refused_then",
     ),
-    27: ("test_bypasses", "test_what_passes_the_sidecar_by_is_the_doctors"),
+    27: ("test_bypasses", "test_bypasses_around_the_sidecar_are_found_by_the_doctor"),
 }
 """Rows that are no request, and where they are tested: a module beside this one, and a test."""

@@ -22,18 +22,21 @@ ELSEWHERE = {
     # They open connections, or listeners, of their own.
     "test_an_upload_and_its_answer_stream_at_the_same_time": WAYS,
     # They measure this process, in which a detour holds what it reads.
-    "test_a_slow_reader_holds_no_memory": WAYS,
+    "test_a_slow_reader_does_not_fill_memory": WAYS,
     "test_a_slow_data_source_holds_back_an_upload": WAYS,
-    "test_connections_that_do_nothing_cost_little": WAYS,
+    "test_idle_connections_use_little_memory_each": WAYS,
     # The host of a request says where it goes, on these ways.
-    "test_the_host_of_a_request_changes_nothing": WAYS,
+    "test_the_host_of_a_request_does_not_change_its_source": WAYS,
     # A CONNECT is answered there by what it asks for: test_connect.py.
-    "test_optimistic_data_behind_connect_is_not_read_when_it_comes_later": WAYS,
+    "test_data_that_follows_a_refused_connect_later_is_not_read": WAYS,
     "test_a_cached_head_is_decided_anew_with_another_version_or_method": ("absolute",),
     # There TLS is TLS: test_connect_passthrough.py, test_transparent_tls.py.
-    "test_unreadable[tls]": ("tunnel", "redirected"),
+    "test_an_unreadable_request_is_refused_recorded_and_not_forwarded[tls]": (
+        "tunnel",
+        "redirected",
+    ),
     # Where only a host names the source, a request without one has none: test_transparent.py.
-    "test_http_1_0_learns_by_a_reset_that_an_answer_broke_off": ("redirected",),
+    "test_an_agent_of_http_1_0_gets_a_reset_if_its_answer_breaks_off": ("redirected",),
     "test_http_1_0_gets_no_chunks": ("redirected",),
     "test_http_1_0_may_keep_its_connection": ("redirected",),
     # Bodies that look like requests are rewritten on that way.

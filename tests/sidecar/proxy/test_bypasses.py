@@ -93,7 +93,7 @@ def check_refused(way_in: WayIn, answered: Answered, status: int, by: str | None
 
 @tiers.sampled("case", "way_in", each=2)
 @pytest.mark.parametrize("case", BYPASSES, ids=_name)
-def test_a_bypass(way_in: WayIn, case: Bypass) -> None:
+def test_every_bypass_of_the_table_is_refused(way_in: WayIn, case: Bypass) -> None:
     answered = way_in.ask(case.data + BEHIND.encode() if case.last else case.data)
     assert answered.raw.count(b"HTTP/1.1 ") == 1, "nothing behind it is read"
     check_refused(way_in, answered, case.status, case.by)
@@ -101,7 +101,7 @@ def test_a_bypass(way_in: WayIn, case: Bypass) -> None:
 
 @tiers.sampled("case", "way_in", each=2)
 @pytest.mark.parametrize("case", PASSING, ids=_name)
-def test_what_is_allowed_arrives_as_it_was_judged(way_in: WayIn, case: Passing) -> None:
+def test_an_allowed_request_arrives_as_it_was_judged(way_in: WayIn, case: Passing) -> None:
     answered = way_in.ask(case.data)
     assert answered.status == 200, answered.raw[:300]
     [seen] = way_in.setup.upstream.begun
@@ -112,7 +112,7 @@ def test_what_is_allowed_arrives_as_it_was_judged(way_in: WayIn, case: Passing) 
 
 
 @pytest.mark.parametrize("upstreams", ["X-Sluice-Decision: ALLOW", "X_Sluice_Event_Id: forged"])
-def test_10_what_the_data_source_says_in_our_name_does_not_survive(
+def test_row_10_the_data_source_cannot_set_headers_in_our_name(
     way_in: WayIn, upstreams: str
 ) -> None:
     way_in.setup.upstream.script = answer("HTTP/1.1 200 OK", b"ok", upstreams)
@@ -129,7 +129,9 @@ def test_10_what_the_data_source_says_in_our_name_does_not_survive(
     b"POST /admin HTTP/1.1\r\nHost: kb.test\r\nContent-Length: %d\r\n\r\n%b",
     b"POST /info/../admin HTTP/1.1\r\nHost: kb.test\r\nContent-Length: %d\r\n\r\n%b",
 ])  # fmt: skip
-def test_14_a_denied_request_keeps_its_body_to_itself(way_in: WayIn, data: bytes) -> None:
+def test_row_14_the_body_of_a_denied_request_is_not_read_as_a_request(
+    way_in: WayIn, data: bytes
+) -> None:
     """CVE-2025-4366: what was not read of a body is no request."""
     body = b"GET http://kb.test/info/smuggled HTTP/1.1\r\nHost: kb.test\r\n\r\n"
     for parts in ((data % (len(body), body) + get("/info/next"),),
@@ -141,7 +143,7 @@ def test_14_a_denied_request_keeps_its_body_to_itself(way_in: WayIn, data: bytes
 
 
 @pytest.mark.parametrize("parts", [1, 2])
-def test_15_what_is_behind_a_refused_connect_is_not_read(way_in: WayIn, parts: int) -> None:
+def test_row_15_data_after_a_refused_connect_is_not_read(way_in: WayIn, parts: int) -> None:
     """RFC 9931: one decision, whether the rest comes in the same segment or later."""
     first = request("CONNECT evil.test:443 HTTP/1.1", "Host: evil.test:443")
     behind = get("/info/a")
@@ -153,7 +155,7 @@ def test_15_what_is_behind_a_refused_connect_is_not_read(way_in: WayIn, parts: i
     assert [each[0] for each in way_in.decisions()] == ["DENY"]
 
 
-def test_19_each_request_on_a_connection_is_judged_by_itself(way_in: WayIn) -> None:
+def test_row_19_each_request_on_a_connection_is_judged_by_itself(way_in: WayIn) -> None:
     targets = ["/info/a", "/admin", "/info/b", "/info/../admin", "/mypath"]
     answered = way_in.ask(*map(get, targets))
     statuses = [part.split(b" ")[0] for part in answered.raw.split(b"HTTP/1.1 ")[1:]]
@@ -164,7 +166,7 @@ def test_19_each_request_on_a_connection_is_judged_by_itself(way_in: WayIn) -> N
     ]
 
 
-def test_19_another_host_on_the_same_connection_is_another_destination(way_in: WayIn) -> None:
+def test_row_19_another_host_on_the_same_connection_is_another_destination(way_in: WayIn) -> None:
     other = request("GET /info/b HTTP/1.1", "Host: evil.test")
     answered = way_in.ask(get("/info/a"), other)
     second = answered.raw.split(b"HTTP/1.1 ")[2]
@@ -174,7 +176,7 @@ def test_19_another_host_on_the_same_connection_is_another_destination(way_in: W
 
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
-def test_22_a_redirect_is_told_and_not_followed(way_in: WayIn, status: int) -> None:
+def test_row_22_a_redirect_is_relayed_and_not_followed(way_in: WayIn, status: int) -> None:
     to = f"Location: http://127.0.0.1:{way_in.setup.upstream.port}/admin"
     way_in.setup.upstream.script = answer(f"HTTP/1.1 {status} Elsewhere", b"", to)
     try:
@@ -185,7 +187,7 @@ def test_22_a_redirect_is_told_and_not_followed(way_in: WayIn, status: int) -> N
     assert [seen.target for seen in way_in.setup.upstream.begun] == ["/info/a"]
 
 
-def test_23_what_a_connection_might_become_is_not_granted_by_a_request(way_in: WayIn) -> None:
+def test_row_23_a_denied_request_cannot_upgrade_its_connection(way_in: WayIn) -> None:
     """An upgrade is judged as what it is, or refused: not as the GET that it looks like."""
     for method in ("GET", "POST", "DELETE"):
         answered = way_in.ask(
@@ -199,7 +201,7 @@ def test_23_what_a_connection_might_become_is_not_granted_by_a_request(way_in: W
         assert way_in.decisions()[-1][0] == "DENY"
 
 
-def test_26_no_own_port_is_reached_through_the_sidecar(way_in: WayIn) -> None:
+def test_row_26_no_port_of_ours_is_reached_through_the_sidecar(way_in: WayIn) -> None:
     """mitmproxy CVE-2025-23217: by its address in the target, and by its address in `Host`."""
     port = way_in.setup.port
     for lines in (
@@ -213,7 +215,7 @@ def test_26_no_own_port_is_reached_through_the_sidecar(way_in: WayIn) -> None:
         assert way_in.decisions()[-1][0] == "DENY"
 
 
-def test_what_passes_the_sidecar_by_is_the_doctors() -> None:
+def test_bypasses_around_the_sidecar_are_found_by_the_doctor() -> None:
     """Row 27 is no request: `tests/sidecar/doctor` has the namespaces, users and rules."""
     from tests.sidecar.doctor import test_checks, test_namespace
 
@@ -221,7 +223,7 @@ def test_what_passes_the_sidecar_by_is_the_doctors() -> None:
     assert callable(test_checks.test_an_agent_that_could_be_the_sidecar_is_found)
 
 
-def test_every_row_is_here_or_elsewhere() -> None:
+def test_every_row_of_the_rules_has_a_test() -> None:
     rows = {each.row for each in BYPASSES} | {each.row for each in PASSING}
     rows |= {10, 11, 14, 15, 19, 22, 23, 26}
     for row, (module, name) in ELSEWHERE.items():

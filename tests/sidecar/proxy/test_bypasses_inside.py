@@ -50,7 +50,7 @@ async def below(
     "/./info/a", "%3F/info/a", "#/info/a", "/%252e%252e/admin", "x/info/a", "%00/info/a", "/.",
     "\\info\\a",
 ])  # fmt: skip
-async def test_11_a_path_that_is_taken_off_leaves_what_is_judged(
+async def test_row_11_the_path_without_its_prefix_is_judged(
     below: tuple[ProxySetup, str], rest: str
 ) -> None:
     """Traefik GHSA-6jwx-7vp4-9847."""
@@ -61,7 +61,7 @@ async def test_11_a_path_that_is_taken_off_leaves_what_is_judged(
     assert [each[0] for each in await setup.sidecar.decisions()] == ["DENY"]
 
 
-async def test_11_the_path_may_be_spelled_in_any_way(below: tuple[ProxySetup, str]) -> None:
+async def test_row_11_the_prefix_may_be_spelled_in_any_way(below: tuple[ProxySetup, str]) -> None:
     setup, prefix = below
     escaped = "".join(
         each if each in "/%" else f"%{ord(each):02X}" for each in prefix.replace("%C3%A9", "")
@@ -147,7 +147,7 @@ async def test_where_nothing_can_be_judged_nothing_passes(
     CORE_FORM == "compiled",
     reason="compiled functions are bound to each other, and can't be replaced",
 )
-async def test_16_a_judge_that_says_nothing_allows_nothing(
+async def test_row_16_a_judgement_without_a_verdict_allows_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with alone(tmp_path, READER) as setup:
@@ -201,7 +201,7 @@ async def test_a_body_that_is_not_judged_whole_is_not_forwarded(searched: ProxyS
 
 
 @pytest.mark.parametrize("length", [16, 20, 2000])
-async def test_17_a_body_that_breaks_off_is_not_forwarded(
+async def test_row_17_a_body_that_breaks_off_is_not_forwarded(
     searched: ProxySetup, length: int
 ) -> None:
     for body in (b"", b'{"query":[0.1]}'):

@@ -38,7 +38,7 @@ DIFFERENCES = {
 }
 
 
-def test_what_is_told_of_a_cache_is_told_of_none(tmp_path: Path) -> None:
+def test_the_tests_for_caches_find_only_the_listed_differences(tmp_path: Path) -> None:
     folder, node = servers.need("http-cache-tests"), str(servers.need("node"))
     port = free_port()
     told = {

@@ -141,7 +141,9 @@ CASES = {
 
 @pytest.mark.parametrize("how", ["is lost", "half-closes"])
 @pytest.mark.parametrize("name", CASES)
-async def test_a_client_leaves_at_each_point(tmp_path: Path, name: str, how: str) -> None:
+async def test_nothing_is_left_when_a_client_leaves_at_any_point(
+    tmp_path: Path, name: str, how: str
+) -> None:
     case = CASES[name]
     async with every_port(tmp_path, QUICK, connections=4) as ports:
         ports.upstream.script = in_parts

@@ -138,7 +138,7 @@ async def test_an_agent_that_half_closes_and_waits_gets_its_response(tmp_path: P
         assert len(lookups) == len(set(lookups)) == NAMES, "each name once, of ten lines"
 
 
-async def test_an_agent_of_http_1_0_that_half_closes_has_left(tmp_path: Path) -> None:
+async def test_an_agent_of_http_1_0_that_half_closes_counts_as_gone(tmp_path: Path) -> None:
     async with front(tmp_path) as made:
         _, writer = await made.looking_up(b"1.0")
         writer.write_eof()
@@ -233,7 +233,7 @@ async def test_a_request_over_tls_ends_at_the_data_source_with_its_agent(tmp_pat
 
 
 @pytest.mark.parametrize("more", [get("/b"), get("/b") + MORE], ids=["read", "unread"])
-async def test_what_an_agent_sends_behind_its_request_does_not_hide_that_it_closes(
+async def test_data_after_a_request_does_not_hide_that_its_agent_closes(
     tmp_path: Path, more: bytes
 ) -> None:
     async with silent(tmp_path, "cancel") as made:
@@ -242,7 +242,7 @@ async def test_what_an_agent_sends_behind_its_request_does_not_hide_that_it_clos
         await made.nothing_goes_on()
 
 
-async def test_a_request_behind_another_is_no_close(tmp_path: Path) -> None:
+async def test_a_second_request_is_not_taken_for_a_close(tmp_path: Path) -> None:
     async with silent(tmp_path, "cancel") as made:
         reader, writer = await made.asking("kb")
         writer.write(get("/b"))

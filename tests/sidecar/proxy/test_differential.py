@@ -47,10 +47,10 @@ class Pair:
 
 
 @pytest.mark.deep(
-    stands_in="tests/sidecar/proxy/test_relayed_responses.py::test_an_answer_comes_back_as_it_was_sent"
+    stands_in="tests/sidecar/proxy/test_relayed_responses.py::test_an_answer_arrives_as_it_was_sent"
 )
 @pytest.mark.parametrize("name", origins.ALL)
-def test_the_same_answer_straight_and_through(tmp_path: Path, name: str) -> None:
+def test_answers_are_the_same_direct_and_through_the_sidecar(tmp_path: Path, name: str) -> None:
     with origins.ALL[name](tmp_path) as origin:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             pairs = runner.run(run(tmp_path, origin))
@@ -65,7 +65,7 @@ def test_the_same_answer_straight_and_through(tmp_path: Path, name: str) -> None
     assert not denied & arrived
 
 
-def test_every_difference_is_met_and_has_a_reason() -> None:
+def test_every_listed_difference_occurs_in_a_case() -> None:
     met = {row for name in origins.ALL for each in cases(name) for row in each.rows}
     assert met | {"unkept"} == set(DIFFERENCES)
 

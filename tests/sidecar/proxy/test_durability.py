@@ -73,7 +73,9 @@ async def silent(reader: asyncio.StreamReader) -> bool:
     return False
 
 
-async def test_a_retrieval_sets_out_but_its_answer_waits_for_the_record(tmp_path: Path) -> None:
+async def test_a_retrieval_is_sent_at_once_and_its_answer_waits_for_the_record(
+    tmp_path: Path,
+) -> None:
     async with held(tmp_path) as (setup, slow):
         reader, writer = await opened(setup, get("/a"))
         await until_async("the source has the request", lambda: setup.upstream.targets == ["/a"])
@@ -85,7 +87,7 @@ async def test_a_retrieval_sets_out_but_its_answer_waits_for_the_record(tmp_path
         assert slow.notes[0][1] == "completed"
 
 
-async def test_a_write_does_not_set_out_before_its_record(tmp_path: Path) -> None:
+async def test_a_write_is_not_sent_before_its_record(tmp_path: Path) -> None:
     async with held(tmp_path) as (setup, slow):
         reader, writer = await opened(setup, POST)
         assert await silent(reader)
@@ -108,7 +110,7 @@ async def test_a_denial_waits_for_its_record(tmp_path: Path, data: bytes) -> Non
         writer.close()
 
 
-async def test_an_answer_whose_record_is_lost_goes_nowhere(tmp_path: Path) -> None:
+async def test_an_answer_whose_record_is_lost_is_not_sent(tmp_path: Path) -> None:
     async with held(tmp_path) as (setup, slow):
         reader, writer = await opened(setup, get("/a"))
         await until_async("the source has the request", lambda: setup.upstream.targets == ["/a"])
@@ -122,7 +124,7 @@ async def test_an_answer_whose_record_is_lost_goes_nowhere(tmp_path: Path) -> No
         assert slow.notes == [], "lineage of an event that is not there"
 
 
-async def test_an_answer_that_comes_as_its_record_is_lost_goes_nowhere(tmp_path: Path) -> None:
+async def test_an_answer_that_arrives_as_its_record_is_lost_is_not_sent(tmp_path: Path) -> None:
     lost = asyncio.Event()
 
     async def answering(_seen: Any, writer: asyncio.StreamWriter) -> None:
@@ -155,7 +157,7 @@ async def test_a_write_whose_record_is_lost_is_not_made(tmp_path: Path) -> None:
         assert setup.upstream.begun == []
 
 
-async def test_a_502_waits_for_the_record_too(tmp_path: Path) -> None:
+async def test_a_failure_of_the_data_source_is_reported_after_the_record(tmp_path: Path) -> None:
     async with held(tmp_path) as (setup, slow):
 
         async def breaking(_seen: Any, writer: asyncio.StreamWriter) -> None:
@@ -172,7 +174,7 @@ async def test_a_502_waits_for_the_record_too(tmp_path: Path) -> None:
         assert slow.notes[0][1] == "failed"
 
 
-async def test_what_can_not_be_recorded_is_not_answered(
+async def test_a_request_that_cannot_be_recorded_is_not_answered(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with proxy_setup(tmp_path, policy(denied_sources=("rest://kb/secret",))) as made:
@@ -188,7 +190,7 @@ async def test_what_can_not_be_recorded_is_not_answered(
         assert made.upstream.begun == []
 
 
-async def test_a_fault_of_ours_is_a_500_that_tells_nothing(
+async def test_an_internal_error_is_answered_with_500_and_reveals_nothing(
     setup: ProxySetup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(*_: Any) -> Any:

@@ -54,7 +54,7 @@ async def made(tmp_path: Path) -> AsyncIterator[Warm]:
         yield found
 
 
-async def test_a_record_lost_after_the_answer_came_sends_nothing_twice(tmp_path: Path) -> None:
+async def test_a_record_lost_after_the_answer_causes_no_second_request(tmp_path: Path) -> None:
     async with sidecar(tmp_path) as one:
         slow = Held(one)
         async with warmed(one) as found:
@@ -71,7 +71,7 @@ async def test_a_record_lost_after_the_answer_came_sends_nothing_twice(tmp_path:
             assert slow.notes == []
 
 
-async def test_an_agent_that_leaves_as_its_answer_comes_is_noted_once(
+async def test_an_agent_that_leaves_as_its_answer_arrives_is_recorded_once(
     made: Warm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened: list[ServerConnection] = []
@@ -100,7 +100,7 @@ async def test_an_agent_that_leaves_as_its_answer_comes_is_noted_once(
 
 
 @pytest.mark.parametrize("parts", [1, 2])
-async def test_what_is_under_way_at_the_end_is_answered(made: Warm, parts: int) -> None:
+async def test_an_open_request_at_the_end_is_answered(made: Warm, parts: int) -> None:
     may_answer = asyncio.Event()
 
     async def late(_seen: Seen, writer: asyncio.StreamWriter) -> None:
@@ -202,7 +202,7 @@ async def test_a_connection_whose_answer_ended_is_used_again(
     assert made.upstream.connections == 1
 
 
-async def test_a_request_that_concerns_nothing_is_allowed_to_no_agent(
+async def test_a_request_without_any_source_is_denied_to_every_agent(
     made: Warm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(made.proxy.endpoints[0].pipeline.protocol, "match", lambda *_: _OF_NOTHING)

@@ -84,7 +84,7 @@ async def test_a_source_is_found_by_its_upstream_and_by_its_names(proxy: ByProxy
     assert {each[2] for each in await proxy.sidecar.decisions()} == {"rest://kb/a"}
 
 
-async def test_what_is_asked_for_lies_below_the_path_of_the_upstream(proxy: ByProxy) -> None:
+async def test_the_requested_path_is_placed_below_the_path_of_the_upstream(proxy: ByProxy) -> None:
     where = f"localhost:{proxy.api.port}"
     for target in (f"https://{where}/v1/a", f"http://{where}/v1/a", "https://api.test/v1/a",
                    "http://api.test/v1/a", "HTTPS://API.test/%761/a"):  # fmt: skip
@@ -118,7 +118,7 @@ async def test_a_denied_request_reaches_no_source(proxy: ByProxy) -> None:
         ("https://kb.test/a", "https://kb.test:443"),
     ],
 )
-async def test_what_leads_nowhere_is_denied_and_recorded(
+async def test_a_request_to_an_unknown_destination_is_denied_and_recorded(
     proxy: ByProxy, target: str, named: str
 ) -> None:
     answered = await proxy.get(target)
@@ -162,9 +162,7 @@ async def test_a_target_with_two_readings_is_refused(proxy: ByProxy, target: str
 
 
 @pytest.mark.parametrize("host", ["evil.test", "kb.test:81", "a@kb.test", "", "kb.test, evil.test"])
-async def test_a_host_that_means_another_server_than_the_target_is_refused(
-    proxy: ByProxy, host: str
-) -> None:
+async def test_a_host_that_contradicts_the_target_is_refused(proxy: ByProxy, host: str) -> None:
     answered = await proxy.get("http://kb.test/a", host=host)
     assert answered.status == 400
     assert proxy.kb.begun == []
@@ -185,7 +183,7 @@ async def test_each_request_on_a_connection_is_judged_by_its_own_destination(
     assert (proxy.kb.targets, proxy.api.targets) == (["/a", "/"], ["/v1/b"])
 
 
-async def test_what_is_between_agent_and_proxy_stays_there(proxy: ByProxy) -> None:
+async def test_headers_between_agent_and_proxy_are_not_forwarded(proxy: ByProxy) -> None:
     fields = (
         "Proxy-Connection: keep-alive",
         "Proxy-Authorization: Basic x",
@@ -207,5 +205,5 @@ async def test_what_is_between_agent_and_proxy_stays_there(proxy: ByProxy) -> No
         ("http://[::1]:81/x", ("http", ("::1", 81), "/x")),
     ],
 )
-def test_a_target_is_taken_apart(target: str, expected: object) -> None:
+def test_a_target_is_split_into_its_parts(target: str, expected: object) -> None:
     assert parse_absolute(target) == expected

@@ -48,7 +48,7 @@ async def test_the_target_is_the_canonical_one(setup: ProxySetup, sent: str, rec
     assert setup.upstream.targets == [received]
 
 
-async def test_a_path_prefix_of_the_upstream_stands_before_the_canonical_path(
+async def test_a_path_prefix_of_the_upstream_precedes_the_canonical_path(
     tmp_path: Path,
 ) -> None:
     async with data_source() as upstream, sidecar(tmp_path) as made:
@@ -125,7 +125,9 @@ async def test_a_large_upload_passes_through(setup: ProxySetup) -> None:
     assert hashlib.sha256(setup.upstream.seen[0].body).digest() == hashlib.sha256(body).digest()
 
 
-async def test_continue_is_said_only_once_the_request_is_allowed(setup: ProxySetup) -> None:
+async def test_the_agent_is_asked_for_its_body_only_once_the_request_is_allowed(
+    setup: ProxySetup,
+) -> None:
     async def expecting(target: str) -> bytes:
         reader, writer = await asyncio.open_connection("127.0.0.1", setup.port)
         head = f"POST {target} HTTP/1.1\r\n{HOST}\r\nExpect: 100-continue\r\nContent-Length: 3"

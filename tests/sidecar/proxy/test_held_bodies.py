@@ -41,7 +41,7 @@ async def begun(entry: WayIn, sent: int) -> Agent:
     return agent
 
 
-def test_a_budget_takes_no_more_than_it_has() -> None:
+def test_a_budget_grants_no_more_than_it_has() -> None:
     made = BodyBudget(100)
     with made.lease() as one:
         one.grow(60)
@@ -55,7 +55,7 @@ def test_a_budget_takes_no_more_than_it_has() -> None:
     assert (made.held, made.refused) == (0, 1)
 
 
-@pytest.mark.deep(stands_in="test_an_unfinished_body_beyond_the_budget_is_turned_away")
+@pytest.mark.deep(stands_in="test_an_unfinished_body_beyond_the_budget_is_refused")
 async def test_many_unfinished_bodies_hold_no_more_than_the_budget(tmp_path: Path) -> None:
     async with way_in(tmp_path, OWN) as made:
         tracemalloc.start()
@@ -89,7 +89,7 @@ async def test_many_unfinished_bodies_hold_no_more_than_the_budget(tmp_path: Pat
         assert names == ["unreadable_request"]
 
 
-async def test_an_unfinished_body_beyond_the_budget_is_turned_away(tmp_path: Path) -> None:
+async def test_an_unfinished_body_beyond_the_budget_is_refused(tmp_path: Path) -> None:
     async with way_in(tmp_path, OWN) as made:
         budget(made).limit = 500_000
         agents = [await begun(made, 200_000) for _ in range(4)]
@@ -186,7 +186,7 @@ async def test_an_upload_that_stops_ends_with_408(tmp_path: Path) -> None:
         await until_async("the source's connections are closed", lambda: upstream.open == 0)
 
 
-async def test_an_upload_that_is_slow_but_moves_is_not_cut_off(
+async def test_a_slow_upload_that_makes_progress_is_not_cut_off(
     tmp_path: Path, clock: LoopClock
 ) -> None:
     limits = replace(LIMITS, upload_idle_seconds=600.0)
@@ -230,7 +230,7 @@ async def test_an_answer_that_stops_is_broken_off(tmp_path: Path) -> None:
         writer.close()
 
 
-async def test_an_agent_that_takes_nothing_is_cut_off(tmp_path: Path) -> None:
+async def test_an_agent_that_reads_nothing_is_cut_off(tmp_path: Path) -> None:
     async def script(_seen: Seen, writer: asyncio.StreamWriter) -> None:
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % (64 * MIB))
         for _ in range(64):

@@ -16,7 +16,7 @@ REQUEST = b"\0\0\5\1\5\0\0\0\1abcde"
 TUNNEL = b"CONNECT kb.test:80 HTTP/1.1\r\nHost: kb.test:80\r\n\r\n"
 
 
-async def test_a_grpc_client_shows_why(setup: ProxySetup) -> None:
+async def test_a_grpc_client_gets_the_reason_of_the_refusal(setup: ProxySetup) -> None:
     def call() -> grpc.RpcError:
         with grpc.insecure_channel(f"127.0.0.1:{setup.port}") as channel:
             with pytest.raises(grpc.RpcError) as error:

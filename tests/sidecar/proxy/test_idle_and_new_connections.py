@@ -156,7 +156,9 @@ def both(request: pytest.FixtureRequest) -> Iterator[tuple[asyncio.Runner, Way, 
 
 @given(data=st.data())
 @examples(300)
-def test_both_come_to_the_same(both: tuple[asyncio.Runner, Way, Way], data: st.DataObject) -> None:
+def test_idle_and_new_connections_give_the_same_result(
+    both: tuple[asyncio.Runner, Way, Way], data: st.DataObject
+) -> None:
     runner, idle, new = both
     sent = data.draw(sendings(idle.kind))
     idle.answers = new.answers = data.draw(st.sampled_from(sorted(ANSWERS)))

@@ -49,7 +49,7 @@ async def test_the_request_is_served_without_the_offer(tmp_path: Path, way: str,
 
 
 @pytest.mark.parametrize("body", ["none", "length"])
-async def test_a_request_that_comes_after_the_answer_is_served(tmp_path: Path, body: str) -> None:
+async def test_a_request_after_the_answer_is_served(tmp_path: Path, body: str) -> None:
     async with way_in(tmp_path, OWN, "rest") as made:
         agent = await made.agent()
         for number in range(3):
@@ -76,7 +76,7 @@ async def test_a_body_without_an_end_is_refused_on_the_record(tmp_path: Path, wa
         agent.close()
 
 
-async def test_its_sender_is_told_to_send_the_body(tmp_path: Path) -> None:
+async def test_an_agent_with_an_ignored_upgrade_is_asked_for_its_body(tmp_path: Path) -> None:
     async with way_in(tmp_path, OWN, "rest") as made:
         agent = await made.agent()
         fields = (*OFFER, "Content-Length: 5", "Expect: 100-continue")
@@ -96,7 +96,7 @@ def _more_than(count: int, read: bytes) -> bool:
 @pytest.mark.parametrize("cuts", ["one", "apart", "inside", "bytes"])
 @pytest.mark.parametrize("body", BODIES)
 @pytest.mark.parametrize("way", WAYS)
-async def test_nothing_behind_it_is_read_before_its_answer(
+async def test_nothing_after_an_upgrade_request_is_read_before_its_answer(
     tmp_path: Path, way: str, body: str, cuts: str
 ) -> None:
     async with way_in(tmp_path, way, "rest") as made:
@@ -116,7 +116,7 @@ async def test_nothing_behind_it_is_read_before_its_answer(
         assert len(await made.sidecar.decisions()) == 1
 
 
-async def test_requests_in_front_of_it_are_answered(tmp_path: Path) -> None:
+async def test_requests_before_an_upgrade_request_are_answered(tmp_path: Path) -> None:
     async with way_in(tmp_path, OWN, "rest") as made:
         agent = await made.agent()
         in_front = made.head("GET", "/1") + made.head("GET", "/2")
@@ -127,7 +127,7 @@ async def test_requests_in_front_of_it_are_answered(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("protocol", ["foo", "TLS/1.0", "h2c, foo", "HTTP/2.0", ""])
-async def test_every_protocol_but_web_socket_is_ignored(setup: ProxySetup, protocol: str) -> None:
+async def test_every_protocol_except_websocket_is_ignored(setup: ProxySetup, protocol: str) -> None:
     fields = ("Connection: Upgrade", f"Upgrade: {protocol}")
     answered = await setup.ask(get("/a", *fields))
     assert answered.status == 200
@@ -159,7 +159,7 @@ public class Ask {
 
 @pytest.mark.deep(stands_in="test_the_request_is_served_without_the_offer")
 @pytest.mark.skipif(servers.of_system("java") is None, reason="no JDK here")
-async def test_the_http_client_of_java_works_as_it_comes(setup: ProxySetup, tmp_path: Path) -> None:
+async def test_the_http_client_of_java_works_unchanged(setup: ProxySetup, tmp_path: Path) -> None:
     source = tmp_path / "Ask.java"
     source.write_text(JAVA)
     java = await asyncio.create_subprocess_exec(

@@ -77,14 +77,14 @@ def led(made: Sidecar, upstream: int, way: str) -> AbstractAsyncContextManager[i
     return detoured(made, upstream, way, OFTEN)
 
 
-def test_a_response_is_judged_again_each_second() -> None:
+def test_the_limit_for_a_new_judgement_is_at_most_a_second() -> None:
     assert LIMITS.reauthorize_seconds <= 1
 
 
 @pytest.mark.asyncio(loop_factories=["uvloop"])
 @pytest.mark.parametrize("end", ENDS)
 @pytest.mark.parametrize("way", ["own port", *WAYS])
-async def test_an_event_stream_ends_with_the_right_to_it(
+async def test_an_event_stream_ends_when_it_is_no_longer_allowed(
     tmp_path: Path, way: str, end: str
 ) -> None:
     async def script(_seen: Seen, writer: asyncio.StreamWriter) -> None:

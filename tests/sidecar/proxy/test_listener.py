@@ -18,7 +18,7 @@ from tests.support.scripted_source import Seen, answer, data_source
 from tests.support.waiting import until_async
 
 
-async def test_what_is_under_way_finishes_and_nothing_new_comes_in(tmp_path: Path) -> None:
+async def test_open_requests_finish_and_new_ones_are_refused(tmp_path: Path) -> None:
     go_on = asyncio.Event()
 
     async def slow(_seen: Seen, writer: asyncio.StreamWriter) -> None:
@@ -47,7 +47,7 @@ async def test_what_is_under_way_finishes_and_nothing_new_comes_in(tmp_path: Pat
         assert lineage["outcome"] == "completed"
 
 
-async def test_what_takes_too_long_is_ended(tmp_path: Path) -> None:
+async def test_requests_that_take_too_long_are_ended(tmp_path: Path) -> None:
     async def never(_seen: Seen, _writer: asyncio.StreamWriter) -> None:
         await waiting.never()
 
@@ -104,7 +104,7 @@ async def test_a_listener_that_never_started_closes(tmp_path: Path) -> None:
         await made.proxy([source(1)]).close(1)
 
 
-async def test_a_data_source_that_does_not_take_connections_is_a_502(tmp_path: Path) -> None:
+async def test_a_data_source_that_refuses_connections_is_answered_with_502(tmp_path: Path) -> None:
     with socket.socket() as full:
         full.bind(("127.0.0.1", 0))
         full.listen(0)
@@ -147,7 +147,7 @@ async def test_more_requests_than_connections_wait_for_one(tmp_path: Path) -> No
         assert upstream.connections == 3
 
 
-async def test_a_connection_at_rest_is_closed_after_a_while(
+async def test_an_idle_connection_to_a_data_source_is_closed_after_a_while(
     tmp_path: Path, clock: LoopClock
 ) -> None:
     limits = replace(LIMITS, upstream_idle_seconds=600.0)
@@ -165,7 +165,7 @@ async def test_a_connection_at_rest_is_closed_after_a_while(
 
 
 @pytest.mark.parametrize("line", ["GET   /a HTTP/1.1", "GET /a   HTTP/1.1", "GET /a RTSP/1.1"])
-async def test_what_the_parser_reads_leniently_arrives_as_one_plain_request(
+async def test_a_leniently_parsed_request_line_arrives_in_plain_form(
     setup: ProxySetup, line: str
 ) -> None:
     """RFC 9112 section 3 lets a server split the request line at any white space. What was read is

@@ -42,7 +42,7 @@ def both(request: pytest.FixtureRequest) -> Iterator[Ways]:
 
 @given(data=st.data())
 @examples(150)
-def test_no_way_in_lets_more_pass_than_the_source_s_own_port(
+def test_no_way_in_forwards_more_than_the_source_s_own_port(
     both: Ways, data: st.DataObject
 ) -> None:
     runner, own, other = both

@@ -71,7 +71,7 @@ def caches_of(module: types.ModuleType) -> list[dict[Any, Any]]:
     return [value for value in vars(module).values() if isinstance(value, dict) and value]
 
 
-def test_the_walk_finds_what_is_there() -> None:
+def test_the_search_for_credentials_finds_those_that_are_there() -> None:
     class Holder:
         def __init__(self) -> None:
             self.kept = {b"digest": (1, [f"Bearer {SECRET}".encode()])}
@@ -87,7 +87,7 @@ async def test_a_port_of_the_proxy_keeps_none(tmp_path: Path) -> None:
 @pytest.mark.deep(stands_in="test_a_port_of_the_proxy_keeps_none")
 @pytest.mark.parametrize("kind", ["qdrant", "rest"])
 @pytest.mark.parametrize("way", WAYS)
-async def test_the_proxy_keeps_none(tmp_path: Path, way: str, kind: str) -> None:
+async def test_no_port_of_the_proxy_keeps_credentials(tmp_path: Path, way: str, kind: str) -> None:
     await _keeps_none(tmp_path, way, kind)
 
 

@@ -195,7 +195,7 @@ async def test_nothing_is_left_of_a_websocket_inside_of_a_tunnel(tmp_path: Path,
 
 
 @pytest.mark.parametrize("behind", [1, 2, 3, 3000])
-async def test_a_client_that_left_behind_more_requests_is_not_waited_for(
+async def test_a_client_that_left_unread_requests_is_not_awaited(
     tmp_path: Path, behind: int
 ) -> None:
     """While the data source is silent: the client's end is only seen if it is read, and tells
@@ -215,7 +215,7 @@ async def test_a_client_that_left_behind_more_requests_is_not_waited_for(
 @pytest.mark.deep(
     stands_in="tests/sidecar/proxy/test_streaming.py::test_a_half_close_in_the_middle_of_an_answer_cuts_nothing_off"
 )
-async def test_a_client_that_half_closed_and_reads_slowly_gets_all_it_asked_for(
+async def test_a_half_closed_client_that_reads_slowly_gets_its_whole_answer(
     tmp_path: Path,
 ) -> None:
     """The time that a client waits for the beginning of a response doesn't run while it is the

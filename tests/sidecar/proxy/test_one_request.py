@@ -29,26 +29,28 @@ async def front(tmp_path: Path) -> Any:
         yield made
 
 
-async def test_64_sources_are_judged_and_recorded(front: Minimal) -> None:
+async def test_the_greatest_number_of_sources_is_judged_and_recorded(front: Minimal) -> None:
     assert (await front.ask("POST", QUERY, looking_up(64))).status == 200
     assert len(await front.sources()) == 64
 
 
 @pytest.mark.parametrize("count", [65, 20_000])
-async def test_more_sources_are_one_denial_and_nothing_else(front: Minimal, count: int) -> None:
+async def test_more_sources_than_the_limit_are_one_recorded_denial(
+    front: Minimal, count: int
+) -> None:
     denied(await front.ask("POST", QUERY, looking_up(count)), "unreadable_request", 400)
     assert await front.sources() == [("DENY", "qdrant://kb")]
     assert not any("points" in line for line in front.lines)
 
 
-async def test_of_several_sources_the_denied_one_is_recorded_alone(tmp_path: Path) -> None:
+async def test_only_the_denied_one_of_several_sources_is_recorded(tmp_path: Path) -> None:
     closed = policy(denied_sources=("qdrant://kb/c00040",))
     async with minimal(tmp_path, "qdrant", scripted(answer), closed) as front:
         denied(await front.ask("POST", QUERY, looking_up(64)), "analysts-read")
         assert await front.sources() == [("DENY", "qdrant://kb/c00040")]
 
 
-async def test_what_can_not_all_be_recorded_is_recorded_as_one_denial(
+async def test_sources_that_cannot_all_be_recorded_are_one_recorded_denial(
     front: Minimal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # As where the room runs out in the middle of a request: the spool takes single records still.
@@ -65,7 +67,7 @@ async def test_what_can_not_all_be_recorded_is_recorded_as_one_denial(
     assert not any("points" in line for line in front.lines)
 
 
-async def test_a_spool_without_memory_for_all_of_them_records_none(
+async def test_a_spool_without_memory_for_all_sources_records_none(
     front: Minimal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def slow(*_: Any, **__: Any) -> Any:

@@ -69,7 +69,7 @@ def is_outage(answered: Answered, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", OUTAGES)
-async def test_an_outage_is_503_at_a_sources_own_port_and_recorded_by_its_name(
+async def test_an_outage_is_answered_with_503_and_recorded_by_its_name(
     tmp_path: Path, name: str
 ) -> None:
     async with running(tmp_path) as (made, upstream):
@@ -79,7 +79,7 @@ async def test_an_outage_is_503_at_a_sources_own_port_and_recorded_by_its_name(
         assert await made.decisions() == [("DENY", name, "rest://kb/a")]
 
 
-async def test_an_outage_is_503_for_requests_and_tunnels_of_the_forward_proxy(
+async def test_an_outage_is_answered_with_503_to_requests_and_tunnels_of_the_proxy(
     tmp_path: Path,
 ) -> None:
     async with running(tmp_path) as (made, upstream):

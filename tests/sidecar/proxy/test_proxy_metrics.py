@@ -79,21 +79,21 @@ async def test_requests_that_follow_on_one_connection_are_counted_each(tmp_path:
         writer.close()
 
 
-async def test_a_denial_that_is_let_through_counts_as_one(tmp_path: Path) -> None:
+async def test_a_denial_that_is_forwarded_counts_as_a_denial(tmp_path: Path) -> None:
     async with proxy_setup(tmp_path, CLOSED, mode="report") as setup:
         for target in ("/secret", "/secret", "/a"):
             await setup.ask(get(target))
         assert requests(setup) == {("DENY", "2xx"): 2, ("ALLOW", "2xx"): 1}
 
 
-async def test_what_needs_no_decision_has_none(tmp_path: Path) -> None:
+async def test_a_request_that_needs_no_decision_is_counted_without_one(tmp_path: Path) -> None:
     async with proxy_setup(tmp_path, CLOSED, kind="chroma") as setup:
         await setup.ask(get("/api/v2/heartbeat"))
         labels = {"kind": "chroma", "decision": "none", "status": "2xx"}
         assert value(setup, "sluice_proxy_requests_total", **labels) == 1
 
 
-async def test_an_agent_that_leaves_hears_no_status(tmp_path: Path) -> None:
+async def test_an_agent_that_leaves_is_counted_without_a_status(tmp_path: Path) -> None:
     async def silent(_seen: Any, _writer: Any) -> None:
         await waiting.never()
 
@@ -108,7 +108,7 @@ async def test_an_agent_that_leaves_hears_no_status(tmp_path: Path) -> None:
         )
 
 
-async def test_failures_of_a_data_source_are_told_apart(tmp_path: Path) -> None:
+async def test_failures_of_a_data_source_are_counted_by_cause(tmp_path: Path) -> None:
     async def closes(_seen: Any, writer: asyncio.StreamWriter) -> None:
         writer.close()
 
@@ -142,7 +142,7 @@ async def test_failures_of_a_data_source_are_told_apart(tmp_path: Path) -> None:
         assert requests(setup)["ALLOW", "5xx"] == 2
 
 
-async def test_a_data_source_that_is_away_is_unreachable(tmp_path: Path) -> None:
+async def test_a_data_source_without_a_listener_is_counted_as_unreachable(tmp_path: Path) -> None:
     async with data_source() as upstream:
         port = upstream.port
     async with sidecar(tmp_path) as made:
@@ -157,7 +157,7 @@ async def test_a_data_source_that_is_away_is_unreachable(tmp_path: Path) -> None
         assert registry.get_sample_value("sluice_upstream_failures_total", labels) == 1
 
 
-async def test_a_look_up_that_fails_counts_too(tmp_path: Path) -> None:
+async def test_a_failed_look_up_is_counted_as_a_failure_of_the_source(tmp_path: Path) -> None:
     async def closes(_seen: Any, writer: asyncio.StreamWriter) -> None:
         writer.close()
 
@@ -179,7 +179,7 @@ async def test_an_answer_that_is_too_large_to_be_read_is_a_cause(tmp_path: Path)
         assert value(setup, "sluice_upstream_failures_total", **labels) == 1
 
 
-async def test_connections_and_bytes_are_told(tmp_path: Path) -> None:
+async def test_connections_and_bytes_are_counted(tmp_path: Path) -> None:
     registry = CollectorRegistry()
     async with data_source() as upstream, sidecar(tmp_path) as made:
         proxy = made.proxy([source(upstream.port)])
@@ -216,7 +216,7 @@ async def connected(port: int, where: str) -> tuple[bytes, Opened]:
     return await reader.readuntil(b"\r\n\r\n"), (reader, writer)
 
 
-async def test_tunnels_are_counted_with_what_passes_in_them(tmp_path: Path) -> None:
+async def test_tunnels_and_their_bytes_are_counted(tmp_path: Path) -> None:
     registry, ours = CollectorRegistry(), authority()
     large = answer(body=b"x" * 100_000)
     async with data_source(large, ours.server("api.test")) as upstream, sidecar(tmp_path) as made:
@@ -262,7 +262,7 @@ async def test_tunnels_are_counted_with_what_passes_in_them(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("status", [0, 100, 204, 302, 403, 599, 600, 999])
-def test_labels_are_of_closed_sets(status: int) -> None:
+def test_the_values_of_labels_come_from_closed_sets(status: int) -> None:
     metrics = Metrics(CollectorRegistry())
     traffic = ProxyMetrics(metrics, "rest")
     traffic.count_request("ALLOW", status)

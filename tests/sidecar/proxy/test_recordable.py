@@ -19,7 +19,7 @@ LONG = "/" + "a" * 400
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE"])
 @pytest.mark.parametrize("path", [LONG, "/%C2%85", "/" + "%C3%A9" * 90])
-async def test_a_denied_write_to_a_name_that_no_record_holds(
+async def test_a_denied_write_to_an_unrecordable_name_is_recorded_under_its_source(
     tmp_path: Path, method: str, path: str
 ) -> None:
     async with proxy_setup(tmp_path, policy()) as setup:
@@ -47,7 +47,9 @@ async def test_the_path_of_an_unreadable_request_is_logged(
     assert "/../b" not in str(record)
 
 
-async def test_the_longest_host_there_is(tmp_path: Path) -> None:
+async def test_a_request_to_the_longest_possible_host_is_denied_and_recorded(
+    tmp_path: Path,
+) -> None:
     host = ".".join(["a" * 61] * 4) + ".abcde"
     listen = ListenAddress("127.0.0.1", free_port())
     async with sidecar(tmp_path) as made:

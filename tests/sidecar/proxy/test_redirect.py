@@ -87,7 +87,9 @@ def bracketed(address: str) -> str:
 
 
 @pytest.mark.parametrize("address", SOURCES)
-def test_http_is_led_to_the_source_it_names(started: Inside, since: Since, address: str) -> None:
+def test_http_is_redirected_to_the_source_of_its_host(
+    started: Inside, since: Since, address: str
+) -> None:
     for host in (f"kb.test:{HTTP}", f"{bracketed(address)}:{HTTP}"):
         assert started.get(address, HTTP, "/a", host).endswith("of kb")
     assert started.get(address, HTTP, "/secret", f"kb.test:{HTTP}").startswith("HTTP/1.1 403 ")
@@ -99,7 +101,9 @@ def test_http_is_led_to_the_source_it_names(started: Inside, since: Since, addre
 
 
 @pytest.mark.parametrize("address", SOURCES)
-def test_tls_is_led_to_the_source_it_names(started: Inside, since: Since, address: str) -> None:
+def test_tls_is_redirected_to_the_source_of_its_server_name(
+    started: Inside, since: Since, address: str
+) -> None:
     assert started.get(address, TLS, "/a", "api.test", "api.test").endswith("of api")
     assert since() == [("ALLOW", "analysts-read", "rest://api")]
 
@@ -113,7 +117,9 @@ def test_a_server_that_speaks_first_is_found_by_its_port(
 
 
 @pytest.mark.parametrize("address", ["198.51.100.7", "2001:db8:1::7"])
-def test_the_world_is_no_source(started: Inside, since: Since, address: str) -> None:
+def test_a_destination_that_is_no_source_is_denied(
+    started: Inside, since: Since, address: str
+) -> None:
     where = f"{bracketed(address)}:80"
     assert started.get(address, 80, "/a", where).startswith("HTTP/1.1 403 ")
     assert started.get(address, TLS, "/a", "x.test", "x.test") == "SSLError"
@@ -132,7 +138,7 @@ def test_a_host_of_another_port_is_a_mismatch(started: Inside, since: Since, add
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "::1"])
-def test_who_comes_straight_to_the_port_means_no_source(
+def test_a_direct_connection_to_the_port_has_no_source(
     started: Inside, since: Since, address: str
 ) -> None:
     # The kernel knows these too, and says that they were meant for where they arrived.
@@ -142,7 +148,7 @@ def test_who_comes_straight_to_the_port_means_no_source(
 
 
 @pytest.mark.parametrize("address", SOURCES)
-def test_the_user_of_the_sidecar_is_not_led_back_to_it(
+def test_connections_of_the_sidecar_s_user_are_not_redirected(
     started: Inside, since: Since, address: str
 ) -> None:
     for port in (HTTP, TLS, TCP):
@@ -152,5 +158,5 @@ def test_the_user_of_the_sidecar_is_not_led_back_to_it(
 
 @pytest.mark.parametrize("address", [*SOURCES, "198.51.100.7", "2001:db8:1::7"])
 @pytest.mark.parametrize("port", [443, 53])
-def test_what_is_no_tcp_goes_nowhere(started: Inside, address: str, port: int) -> None:
+def test_packets_that_are_not_tcp_are_refused(started: Inside, address: str, port: int) -> None:
     assert started("udp", address, port) == "PermissionError"

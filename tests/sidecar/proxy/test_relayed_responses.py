@@ -18,7 +18,7 @@ from tests.support.scripted_source import answer, data_source, scripted
 HOST = "Host: kb.test"
 
 
-async def test_an_answer_comes_back_as_it_was_sent(setup: ProxySetup) -> None:
+async def test_an_answer_arrives_as_it_was_sent(setup: ProxySetup) -> None:
     setup.upstream.script = answer(
         "HTTP/1.1 418 I'm a Teapot",
         b"\x00\xff body",
@@ -71,7 +71,7 @@ async def test_a_redirect_is_the_agents_to_follow(setup: ProxySetup, status: str
     assert setup.upstream.targets == ["/a"]
 
 
-async def test_cookies_of_one_answer_go_into_no_other_request(setup: ProxySetup) -> None:
+async def test_cookies_of_one_answer_are_sent_with_no_other_request(setup: ProxySetup) -> None:
     setup.upstream.script = answer("HTTP/1.1 200 OK", b"", "Set-Cookie: sid=1; Path=/")
     await setup.ask(get("/a"))
     await setup.ask(get("/b"))
@@ -201,7 +201,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("name", BROKEN)
-async def test_an_answer_that_can_not_be_read_is_a_502(setup: ProxySetup, name: str) -> None:
+async def test_an_unreadable_answer_is_answered_with_502(setup: ProxySetup, name: str) -> None:
     setup.upstream.script = scripted(BROKEN[name], close=True)
     answered = await setup.ask(get("/a"))
     assert answered.status == 502
@@ -223,7 +223,7 @@ async def test_a_folded_field_of_an_answer_splits_nothing(setup: ProxySetup) -> 
     assert sum(line.startswith(b"HTTP/1.1") for line in answered.raw.split(b"\r\n")) == 1
 
 
-async def test_a_data_source_that_is_away_is_a_502(tmp_path: Path) -> None:
+async def test_an_unreachable_data_source_is_answered_with_502(tmp_path: Path) -> None:
     async with data_source() as gone:
         pass
     async with sidecar(tmp_path) as made, listening(made, source(gone.port)) as port:

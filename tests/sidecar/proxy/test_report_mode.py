@@ -43,7 +43,7 @@ async def recorded(setup: ProxySetup) -> list[dict[str, Any]]:
     return [each["pub"]["response"] for each in records if each["kind"] == "decision"]
 
 
-async def test_a_denied_retrieval_goes_on_and_is_recorded_as_denied(tmp_path: Path) -> None:
+async def test_a_denied_retrieval_is_forwarded_and_recorded_as_denied(tmp_path: Path) -> None:
     async with proxy_setup(tmp_path, CLOSED, mode="report") as setup:
         answered = await setup.ask(get("/secret"))
         assert (answered.status, answered.body) == (200, b"ok")
@@ -57,7 +57,7 @@ async def test_a_denied_retrieval_goes_on_and_is_recorded_as_denied(tmp_path: Pa
         assert answered.fields["x-sluice-event-id"] == record["eid"]
 
 
-async def test_a_freeze_stops_what_report_mode_lets_through(tmp_path: Path) -> None:
+async def test_a_freeze_stops_requests_that_report_mode_forwards(tmp_path: Path) -> None:
     """Whatever the denial: by the freeze itself, or by a rule that no check knows."""
     async with proxy_setup(tmp_path, CLOSED, mode="report") as setup:
         assert (await setup.ask(get("/secret"))).status == 200
@@ -72,7 +72,7 @@ async def test_a_freeze_stops_what_report_mode_lets_through(tmp_path: Path) -> N
         assert (await setup.ask(get("/secret"))).status == 200
 
 
-async def test_what_it_returned_is_lineage_on_that_event(tmp_path: Path) -> None:
+async def test_the_response_to_a_forwarded_denial_is_lineage_of_that_event(tmp_path: Path) -> None:
     async with proxy_setup(tmp_path, CLOSED, mode="report") as setup:
         event_id = (await setup.ask(get("/secret"))).fields["x-sluice-event-id"]
         [lineage] = await setup.sidecar.lineage()
@@ -83,7 +83,7 @@ async def test_what_it_returned_is_lineage_on_that_event(tmp_path: Path) -> None
         assert detail["sha256"] == hashlib.sha256(b"ok").hexdigest()
 
 
-async def test_what_is_allowed_is_as_ever(tmp_path: Path) -> None:
+async def test_allowed_requests_are_the_same_in_report_mode(tmp_path: Path) -> None:
     async with proxy_setup(tmp_path, CLOSED, mode="report") as setup:
         answered = await setup.ask(get("/a"))
         assert answered.status == 200
@@ -93,7 +93,7 @@ async def test_what_is_allowed_is_as_ever(tmp_path: Path) -> None:
         assert not told["reason"].startswith(REPORT_PREFIX)
 
 
-async def test_it_is_counted_by_what_denied(tmp_path: Path) -> None:
+async def test_a_forwarded_denial_is_counted_by_its_cause(tmp_path: Path) -> None:
     async with proxy_setup(tmp_path, CLOSED, mode="report") as setup:
         for data in (get("/secret"), post("/a"), get("/a")):
             assert (await setup.ask(data)).status == 200
@@ -108,7 +108,7 @@ async def test_it_is_counted_by_what_denied(tmp_path: Path) -> None:
         assert count("sluice_decisions_total", decision="ALLOW", check="none") == 1
 
 
-async def test_a_source_enforces_unless_it_is_told_otherwise(tmp_path: Path) -> None:
+async def test_a_source_enforces_unless_report_mode_is_set(tmp_path: Path) -> None:
     async with proxy_setup(tmp_path, CLOSED) as setup:
         assert (await setup.ask(get("/secret"))).status == 403
         assert setup.upstream.targets == []
@@ -125,7 +125,7 @@ async def test_a_source_enforces_unless_it_is_told_otherwise(tmp_path: Path) -> 
         b"CONNECT localhost:443 HTTP/1.1\r\nHost: localhost:443\r\n\r\n",
     ],
 )
-async def test_what_can_be_read_in_two_ways_is_refused_all_the_same(
+async def test_an_ambiguous_request_is_refused_in_report_mode_too(
     tmp_path: Path, data: bytes
 ) -> None:
     async with proxy_setup(tmp_path, CLOSED, mode="report") as setup:
@@ -154,7 +154,7 @@ async def test_what_can_be_read_in_two_ways_is_refused_all_the_same(
         ),
     ],
 )
-async def test_whatever_is_denied_without_a_policy_goes_on_as_it_came(
+async def test_any_denial_that_is_not_by_a_policy_is_forwarded_unchanged(
     tmp_path: Path, changes: dict[str, Any], data: bytes, policy_name: str
 ) -> None:
     async def script(seen: Seen, writer: asyncio.StreamWriter) -> None:
@@ -175,7 +175,7 @@ async def test_whatever_is_denied_without_a_policy_goes_on_as_it_came(
         assert (last.line.encode(), last.body) == (line, body)
 
 
-async def test_an_agent_that_waits_to_send_its_body_is_told_to(tmp_path: Path) -> None:
+async def test_an_agent_that_waits_to_send_its_body_is_asked_for_it(tmp_path: Path) -> None:
     async with proxy_setup(tmp_path, CLOSED, mode="report") as setup:
         reader, writer = await asyncio.open_connection("127.0.0.1", setup.port)
         writer.write(post("/a", b"", "Expect: 100-continue").replace(b"Length: 0", b"Length: 4"))
@@ -221,7 +221,7 @@ async def test_lists_and_documents_are_not_filtered(tmp_path: Path) -> None:
         assert (told["decision"], told["policy_name"]) == ("DENY", "analysts-read")
 
 
-async def test_what_can_not_be_recorded_does_not_go_on(
+async def test_a_request_that_cannot_be_recorded_is_not_forwarded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with proxy_setup(tmp_path, CLOSED, mode="report") as setup:
@@ -242,7 +242,7 @@ async def test_what_can_not_be_recorded_does_not_go_on(
             assert not told["reason"].startswith(REPORT_PREFIX)
 
 
-async def test_an_agent_whose_key_is_gone_goes_on_too(
+async def test_a_request_of_an_agent_whose_key_is_invalid_is_forwarded_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with proxy_setup(tmp_path, CLOSED, mode="report") as setup:
@@ -253,7 +253,9 @@ async def test_an_agent_whose_key_is_gone_goes_on_too(
         assert told["reason"].startswith(REPORT_PREFIX)
 
 
-async def test_a_data_source_that_is_away_is_a_502_with_the_decision(tmp_path: Path) -> None:
+async def test_an_unreachable_data_source_is_answered_with_502_and_the_decision(
+    tmp_path: Path,
+) -> None:
     async def breaking(_seen: Any, writer: asyncio.StreamWriter) -> None:
         writer.close()
 

@@ -113,7 +113,7 @@ class TestEveryWay:
         runner, found = doors
         runner.run(sent(found[way, kind], [Message(40)] * count, itertools.repeat(WHOLE)))
 
-    def test_requests_behind_a_body_that_came_late_are_answered(
+    def test_requests_after_a_late_body_are_answered(
         self, doors: AllDoors, way: str, kind: str
     ) -> None:
         """The parser counts a request when it is whole: one that was taken off its queue before
@@ -177,7 +177,7 @@ def messages(draw: st.DrawFn) -> list[Message]:
     turns=st.integers(0, 3),
 )
 @examples(60)
-def test_every_segmentation_comes_to_the_same(
+def test_every_segmentation_has_the_same_result(
     doors: AllDoors,
     way: str,
     kind: str,

@@ -120,7 +120,7 @@ async def _ended(reader: asyncio.StreamReader) -> bytes:
 
 
 @pytest.mark.parametrize("name", STATES)
-async def test_a_stop_in_each_state(tmp_path: Path, name: str) -> None:
+async def test_a_stop_in_each_state_leaves_nothing_open(tmp_path: Path, name: str) -> None:
     state = STATES[name]
     async with every_port(tmp_path) as ports:
         reader, writer = await _in(ports, state)
@@ -135,7 +135,7 @@ async def test_a_stop_in_each_state(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["the data source is silent", "in a tunnel", "redirected"])
-async def test_what_is_under_way_is_finished_and_ends_its_connection(
+async def test_an_open_request_finishes_at_a_stop_and_ends_its_connection(
     tmp_path: Path, name: str
 ) -> None:
     go_on = asyncio.Event()
@@ -181,7 +181,7 @@ async def test_a_connection_that_arrives_with_the_stop_is_ended(tmp_path: Path, 
         await ports.nothing_left()
 
 
-async def test_a_stop_while_a_record_is_on_its_way_to_the_disk(tmp_path: Path) -> None:
+async def test_an_answer_is_not_sent_if_its_record_is_unwritten_at_a_stop(tmp_path: Path) -> None:
     """The data source has answered, and its answer goes nowhere."""
     async with held(tmp_path) as (setup, disk):
         reader, writer = await asyncio.open_connection("127.0.0.1", setup.port)

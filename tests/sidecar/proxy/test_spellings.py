@@ -33,7 +33,7 @@ def runner_and_setup() -> Iterator[tuple[asyncio.Runner, ProxySetup]]:
 
 @given(TARGETS)
 @examples(600)
-def test_what_arrives_is_what_was_judged(
+def test_requests_arrive_exactly_as_judged(
     runner_and_setup: tuple[asyncio.Runner, ProxySetup], target: str
 ) -> None:
     runner, setup = runner_and_setup

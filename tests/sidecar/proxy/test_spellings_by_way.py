@@ -11,7 +11,7 @@ from tests.sidecar.proxy import test_spellings
 from tests.sidecar.proxy.other_ways_in import WAYS, detour
 from tests.support.proxy import ProxySetup, policy
 
-test_what_arrives_is_what_was_judged = test_spellings.test_what_arrives_is_what_was_judged
+test_requests_arrive_exactly_as_judged = test_spellings.test_requests_arrive_exactly_as_judged
 
 
 @pytest.fixture(scope="module", params=WAYS)

@@ -90,7 +90,7 @@ def resident() -> int:
     return psutil.Process().memory_info().rss
 
 
-async def test_a_slow_reader_holds_no_memory(setup: ProxySetup) -> None:
+async def test_a_slow_reader_does_not_fill_memory(setup: ProxySetup) -> None:
     total = 64 * 1024 * 1024
     sent = 0
 
@@ -167,7 +167,7 @@ BREAKS = {
 
 
 @pytest.mark.parametrize("how", BREAKS)
-async def test_the_agent_can_tell_that_an_answer_broke_off(setup: ProxySetup, how: str) -> None:
+async def test_the_agent_can_recognise_a_broken_off_answer(setup: ProxySetup, how: str) -> None:
     data, body = BREAKS[how]
     heard = asyncio.Event()
 
@@ -192,7 +192,9 @@ async def test_the_agent_can_tell_that_an_answer_broke_off(setup: ProxySetup, ho
     assert lineage["detail"]["sha256"] == hashlib.sha256(b"abc").hexdigest()
 
 
-async def test_http_1_0_learns_by_a_reset_that_an_answer_broke_off(setup: ProxySetup) -> None:
+async def test_an_agent_of_http_1_0_gets_a_reset_if_its_answer_breaks_off(
+    setup: ProxySetup,
+) -> None:
     async def broken(_seen: Seen, writer: asyncio.StreamWriter) -> None:
         writer.write(CHUNKED + b"3\r\nabc\r\n")
         await writer.drain()
@@ -254,7 +256,7 @@ async def test_an_agent_that_half_closed_gets_its_answer(setup: ProxySetup) -> N
     assert answered.raw.count(b"HTTP/1.1 200") == 2
 
 
-async def test_a_half_closed_agent_is_not_waited_for_without_end(
+async def test_a_half_closed_agent_is_awaited_for_a_limited_time(
     tmp_path: Path, clock: LoopClock
 ) -> None:
     async def never(_seen: Seen, _writer: asyncio.StreamWriter) -> None:
@@ -307,7 +309,9 @@ async def test_a_body_whose_framing_breaks_never_looks_whole(setup: ProxySetup) 
     assert setup.upstream.seen == []
 
 
-async def test_a_body_that_is_broken_from_its_beginning_is_a_400(setup: ProxySetup) -> None:
+async def test_a_body_that_is_broken_from_its_beginning_is_refused_with_400(
+    setup: ProxySetup,
+) -> None:
     """What came before it on the connection is answered all the same."""
     broken = f"POST /a HTTP/1.1\r\n{HOST}\r\nTransfer-Encoding: chunked\r\n\r\n2\r".encode()
     reader, writer = await asyncio.open_connection("127.0.0.1", setup.port)
@@ -345,7 +349,7 @@ async def test_an_answer_before_the_end_of_the_upload_is_relayed(setup: ProxySet
     server.close()
 
 
-async def test_a_connection_that_does_nothing_holds_little(setup: ProxySetup) -> None:
+async def test_an_idle_connection_uses_little_memory(setup: ProxySetup) -> None:
     async def opened(count: int) -> list[asyncio.StreamWriter]:
         made = [await asyncio.open_connection("127.0.0.1", setup.port) for _ in range(count)]
         await waiting.turns(count)
@@ -364,8 +368,8 @@ async def test_a_connection_that_does_nothing_holds_little(setup: ProxySetup) ->
         writer.close()
 
 
-@pytest.mark.deep(stands_in="test_a_connection_that_does_nothing_holds_little")
-async def test_connections_that_do_nothing_cost_little(setup: ProxySetup) -> None:
+@pytest.mark.deep(stands_in="test_an_idle_connection_uses_little_memory")
+async def test_idle_connections_use_little_memory_each(setup: ProxySetup) -> None:
     before = resident()
     writers = []
     for _ in range(300):

@@ -44,7 +44,7 @@ async def upstream_over_tls(
             yield ProxySetup(port, upstream, made)
 
 
-async def test_a_data_source_is_verified_by_the_authority_it_is_given(tmp_path: Path) -> None:
+async def test_a_data_source_is_verified_by_the_configured_authority(tmp_path: Path) -> None:
     ours = authority()
     async with upstream_over_tls(tmp_path, ours.server("localhost"), ca=ours.path) as setup:
         assert (await setup.ask(get("/a"))).body == b"ok"
@@ -70,7 +70,7 @@ async def test_a_data_source_that_cannot_be_verified_gets_nothing(
         assert registry.get_sample_value("sluice_upstream_failures_total", labels) == 1
 
 
-async def test_a_data_source_is_verified_by_the_name_it_is_said_to_have(tmp_path: Path) -> None:
+async def test_a_data_source_is_verified_by_the_configured_name(tmp_path: Path) -> None:
     ours = authority()
     server = ours.server("other.test")
     async with upstream_over_tls(
@@ -79,7 +79,7 @@ async def test_a_data_source_is_verified_by_the_name_it_is_said_to_have(tmp_path
         assert (await setup.ask(get("/a"))).body == b"ok"
 
 
-async def test_a_certificate_is_shown_where_one_is_asked_for(tmp_path: Path) -> None:
+async def test_a_client_certificate_is_presented_on_request(tmp_path: Path) -> None:
     ours = authority()
     pair = ours.issue("sidecar.test")
     server = ours.server("localhost", asks=True)
@@ -142,7 +142,7 @@ async def test_requests_over_tls_are_judged_like_any(tls: OverTls, version: ssl.
     assert tls.setup.upstream.targets == ["/a", "/b"]
 
 
-async def test_http_1_1_is_agreed_on_and_nothing_else(tls: OverTls) -> None:
+async def test_only_http_1_1_is_negotiated(tls: OverTls) -> None:
     tls.context.set_alpn_protocols(["h2", "http/1.1"])
     _, writer = await tls.open()
     assert writer.get_extra_info("ssl_object").selected_alpn_protocol() == "http/1.1"
@@ -228,7 +228,7 @@ async def test_an_agent_that_ends_its_sending_side_gets_its_answer(tls: OverTls)
     writer.close()
 
 
-async def test_an_agent_that_leaves_takes_its_request_with_it(tls: OverTls) -> None:
+async def test_an_agent_that_leaves_ends_its_request(tls: OverTls) -> None:
     async def never(_seen: Seen, _writer: asyncio.StreamWriter) -> None:
         await waiting.never()
 
@@ -240,7 +240,7 @@ async def test_an_agent_that_leaves_takes_its_request_with_it(tls: OverTls) -> N
     await until_async("the source has lost the connection", lambda: tls.setup.upstream.lost == 1)
 
 
-async def test_a_certificate_that_is_written_anew_is_shown_from_then_on(tmp_path: Path) -> None:
+async def test_a_renewed_certificate_is_presented_from_then_on(tmp_path: Path) -> None:
     ours = authority()
     pair, fresh = ours.issue("kb.test"), ours.issue("new.test")
     async with proxy_setup(tmp_path, listen_tls=pair) as setup:
@@ -265,7 +265,7 @@ async def test_a_certificate_that_is_written_anew_is_shown_from_then_on(tmp_path
     "data",
     [get("/a"), b"\x16\x03\x01\x00\x05hello", bytes(64), b"\x16\x03\x01\x00\x02\x02\x00" * 9],
 )
-async def test_what_is_no_tls_is_refused_and_recorded(tls: OverTls, data: bytes) -> None:
+async def test_a_connection_without_tls_is_refused_and_recorded(tls: OverTls, data: bytes) -> None:
     answered = await ask(tls.setup.port, data)
     assert b"HTTP" not in answered.raw
     await until_async("the records are in the spool", lambda: tls.setup.sidecar.spool.depth > 0)

@@ -78,14 +78,14 @@ def test_a_trailer_that_could_change_how_a_message_is_read_is_refused(name: str)
         held((b"X-A", bytes(MAX_TRAILER_BYTES))),
     ],
 )
-def test_a_trailer_with_two_readings_or_over_the_bounds_is_refused(trailers: Trailers) -> None:
+def test_an_ambiguous_or_oversized_trailer_is_refused(trailers: Trailers) -> None:
     with pytest.raises(Malformed):
         TrailerHead().last_chunk(trailers)
     # Nothing is held of what can't be forwarded for its size.
     assert not (trailers.beyond and trailers.fields)
 
 
-def test_as_many_trailers_as_are_allowed_are_forwarded_but_not_those_of_one_hop() -> None:
+def test_trailers_up_to_the_limit_are_forwarded_without_those_of_one_hop() -> None:
     fields = [(b"X%d" % each, b"ab") for each in range(MAX_TRAILER_FIELDS)]
     lines = b"".join(b"%b: ab\r\n" % name for name, _ in fields)
     assert TrailerHead().last_chunk(held(*fields)) == b"0\r\n" + lines + b"\r\n"
@@ -96,7 +96,7 @@ def test_as_many_trailers_as_are_allowed_are_forwarded_but_not_those_of_one_hop(
     assert TrailerHead().last_chunk(None) == b"0\r\n\r\n"
 
 
-def test_bad_trailers_that_come_while_a_request_is_decided_fail_its_exchange() -> None:
+def test_bad_trailers_that_arrive_during_the_decision_fail_the_exchange() -> None:
     request = HttpRequest(cast(ClientConnection, None))
     request.body = BodyStream.of(b"abc")
     request.body.trailers = held((b"Host", b"evil"))
@@ -142,7 +142,7 @@ async def connected(port: int) -> Agent:
     return Agent(*await asyncio.open_connection("127.0.0.1", port))
 
 
-async def test_trailers_are_forwarded_both_ways_by_the_setting_alone(tmp_path: Path) -> None:
+async def test_trailers_are_forwarded_in_both_directions_only_if_set(tmp_path: Path) -> None:
     said = b"Trailer: grpc-status, X-Sum\r\n"
     for name in ("forward", "drop"):
         (tmp_path / name).mkdir()
@@ -284,7 +284,7 @@ async def test_agents_of_http_1_0_and_responses_without_chunks_get_no_trailers(
         assert (await setup.ask(b"HEAD /a HTTP/1.1\r\nHost: kb.test\r\n\r\n")).body == b""
 
 
-async def test_report_mode_forwards_trailers_but_no_bad_one(tmp_path: Path) -> None:
+async def test_report_mode_forwards_only_valid_trailers(tmp_path: Path) -> None:
     # Refused by the head alone: it writes.
     async with proxy_setup(tmp_path, policy(), trailers="forward", mode="report") as setup:
         agent = await connected(setup.port)

@@ -27,13 +27,13 @@ async def test_a_connection_that_the_data_source_closed_is_not_used_twice(
     assert len(setup.upstream.seen) == 3
 
 
-async def test_connections_are_used_again(setup: ProxySetup) -> None:
+async def test_a_connection_is_used_for_several_requests(setup: ProxySetup) -> None:
     for _ in range(5):
         assert (await setup.ask(get("/a"))).status == 200
     assert setup.upstream.connections == 1
 
 
-async def test_a_write_is_sent_once_however_it_fails(setup: ProxySetup) -> None:
+async def test_a_write_is_sent_only_once_however_it_fails(setup: ProxySetup) -> None:
     for method in ("PUT", "DELETE", "POST"):
         setup.upstream.script = answer()
         await setup.ask(get("/warm"))
@@ -43,7 +43,7 @@ async def test_a_write_is_sent_once_however_it_fails(setup: ProxySetup) -> None:
     assert setup.upstream.targets.count("/once") == 3
 
 
-async def test_an_unrequested_answer_is_given_to_no_request(setup: ProxySetup) -> None:
+async def test_an_unrequested_answer_is_returned_to_no_request(setup: ProxySetup) -> None:
     extra = b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\npoison"
     setup.upstream.script = scripted(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok", None, extra)
     assert (await setup.ask(get("/a"))).body == b"ok"
@@ -60,7 +60,7 @@ async def test_bytes_behind_an_answer_end_its_connection(setup: ProxySetup) -> N
     assert (await setup.ask(get("/b"))).body == b"right"
 
 
-async def test_the_environment_sends_nothing_elsewhere(
+async def test_proxy_variables_of_the_environment_are_ignored(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
@@ -112,7 +112,7 @@ async def test_a_read_is_sent_once_more_and_not_again(setup: ProxySetup) -> None
 
 
 @pytest.mark.parametrize("said", [b"", b"HTTP/1.1 2"])
-async def test_what_may_do_harm_twice_or_was_answered_in_part_is_not_sent_again(
+async def test_a_write_or_a_partly_answered_request_is_not_sent_again(
     setup: ProxySetup, said: bytes
 ) -> None:
     async def closes(seen: Seen, writer: asyncio.StreamWriter) -> None:

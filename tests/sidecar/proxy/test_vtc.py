@@ -26,7 +26,9 @@ SCRIPTS = sorted(Path(__file__).with_name("vtc").glob("*.vtc"))
 
 @pytest.mark.parametrize("way", ["own", "absolute", "tunnel", "redirected"])
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
-def test_script(tmp_path: Path, script: Path, way: str) -> None:
+def test_every_script_of_varnishtest_passes_through_the_sidecar(
+    tmp_path: Path, script: Path, way: str
+) -> None:
     program = servers.need("varnishtest")
     # It looks for `varnishd`, though it doesn't start it.
     path = os.pathsep.join([str(program.parent), os.environ.get("PATH", "")])

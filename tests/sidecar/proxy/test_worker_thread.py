@@ -45,7 +45,7 @@ def asked(answers: dict[str, Any]) -> RoutedRequest:
 
 
 @pytest.mark.parametrize(("size", "beside"), [(LONGEST_INLINE, False), (LARGE, True)])
-async def test_only_what_is_long_leaves_the_loop(
+async def test_only_long_work_leaves_the_event_loop(
     worker: WorkerThread, size: int, beside: bool
 ) -> None:
     thread = await worker.call(size, threading.current_thread)
@@ -77,7 +77,7 @@ async def test_a_failure_in_the_worker_is_the_callers(worker: WorkerThread) -> N
 
 
 @pytest.mark.parametrize("size", [0, LARGE])
-async def test_look_ups_run_on_the_loop_and_what_is_between_them_where_it_should(
+async def test_look_ups_run_on_the_loop_and_work_between_them_where_its_size_demands(
     worker: WorkerThread, size: int
 ) -> None:
     threads = []
@@ -97,7 +97,7 @@ async def test_look_ups_run_on_the_loop_and_what_is_between_them_where_it_should
     assert beside == ([True] * 4 if size else [False, False, True, False])
 
 
-async def test_a_look_up_that_fails_fails_where_it_was_made(worker: WorkerThread) -> None:
+async def test_a_failed_look_up_is_raised_where_it_was_requested(worker: WorkerThread) -> None:
     async def places(asked: RoutedRequest) -> str:
         try:
             await asked.fetch("/away")
@@ -109,7 +109,7 @@ async def test_a_look_up_that_fails_fails_where_it_was_made(worker: WorkerThread
     assert await worker.drive(away, LARGE, places) == "caught gone"
 
 
-async def test_what_is_permitted_is_fresh_before_each_step_beside_the_loop(
+async def test_permissions_are_checked_before_each_step_off_the_loop(
     worker: WorkerThread,
 ) -> None:
     looked: list[str] = []
@@ -170,7 +170,7 @@ async def test_work_of_a_request_that_was_cancelled_ends_at_its_next_charge(
     assert ended.is_set(), "its body counts until it has ended"
 
 
-async def test_work_that_waits_is_let_go_with_its_request(worker: WorkerThread) -> None:
+async def test_waiting_work_is_released_with_its_request(worker: WorkerThread) -> None:
     class Body:
         pass
 
@@ -224,14 +224,14 @@ async def test_a_large_body_is_judged_like_a_small_one(tmp_path: Path) -> None:
         denied(await front.ask("POST", QUERY, raw=twice), "unreadable_request", 400)
 
 
-async def test_a_large_list_is_filtered_by_what_may_be_seen(tmp_path: Path) -> None:
+async def test_a_large_list_is_filtered_to_the_visible_names(tmp_path: Path) -> None:
     async with minimal(tmp_path, "qdrant", scripted(answer), READERS) as front:
         answered = await front.ask("GET", "/collections")
         names = [each["name"] for each in answered.json["result"]["collections"]]
         assert names == [f"open{number}" for number in range(5_000)]
 
 
-async def test_a_body_with_more_brackets_than_can_be_parsed_at_once_is_unreadable(
+async def test_a_body_with_too_many_brackets_is_unreadable(
     tmp_path: Path,
 ) -> None:
     async with minimal(tmp_path, "qdrant", scripted(answer), READERS) as front:

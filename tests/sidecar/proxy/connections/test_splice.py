@@ -73,7 +73,7 @@ async def test_a_half_closed_agent_gets_its_answer() -> None:
 
 
 @pytest.mark.parametrize("side", [0, 1])
-async def test_a_loss_is_not_an_end(side: int) -> None:
+async def test_a_lost_connection_is_not_taken_for_an_end(side: int) -> None:
     async with joined() as (agent, upstream, splice):
         agent[1].write(b"ask")
         await upstream[0].readexactly(3)
@@ -84,7 +84,7 @@ async def test_a_loss_is_not_an_end(side: int) -> None:
             await (upstream, agent)[side][0].read()
 
 
-async def test_nothing_passing_for_long_ends_it() -> None:
+async def test_a_connection_idle_for_long_is_ended() -> None:
     async with joined(idle=0.2) as (agent, _, splice):
         agent[1].write(b"ask")
         async with asyncio.timeout(20):
@@ -92,7 +92,7 @@ async def test_nothing_passing_for_long_ends_it() -> None:
         assert splice.how is Ended.IDLE
 
 
-async def test_what_is_not_taken_is_not_read() -> None:
+async def test_data_that_is_not_read_by_one_side_is_not_taken_from_the_other() -> None:
     async with joined() as (agent, upstream, splice):
         part = os.urandom(1 << 16)
         written = 0
@@ -118,7 +118,7 @@ async def test_what_is_not_taken_is_not_read() -> None:
         assert splice.up.count == written
 
 
-async def test_aborted_it_breaks_both() -> None:
+async def test_an_abort_breaks_both_connections() -> None:
     async with joined() as (agent, upstream, splice):
         splice.abort()
         for reader, _ in (agent, upstream):

@@ -133,7 +133,9 @@ UNREADABLE = {
 
 @tiers.sampled("name", each=2)
 @pytest.mark.parametrize("name", UNREADABLE)
-async def test_unreadable(setup: ProxySetup, name: str) -> None:
+async def test_an_unreadable_request_is_refused_recorded_and_not_forwarded(
+    setup: ProxySetup, name: str
+) -> None:
     # What is refused is followed by a request that a parser in doubt would take for the next one.
     answered = await ask(setup.port, UNREADABLE[name])
     assert answered.status == 400, answered.raw[:300]
@@ -168,7 +170,7 @@ async def test_nothing_behind_a_refused_frame_is_read(setup: ProxySetup, name: s
     assert setup.upstream.begun == []
 
 
-async def test_optimistic_data_behind_connect_is_not_read_when_it_comes_later(
+async def test_data_that_follows_a_refused_connect_later_is_not_read(
     setup: ProxySetup,
 ) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", setup.port)
@@ -190,7 +192,7 @@ async def test_a_denied_request_with_a_body_leaves_the_next_one_intact(setup: Pr
     assert setup.upstream.targets == ["/next"]
 
 
-async def test_a_denied_request_whose_body_may_be_left_out_ends_the_connection(
+async def test_a_denied_request_with_an_expected_body_ends_the_connection(
     setup: ProxySetup,
 ) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", setup.port)
@@ -219,14 +221,14 @@ async def test_each_request_on_a_connection_is_judged(setup: ProxySetup) -> None
     ]  # fmt: skip
 
 
-async def test_the_host_of_a_request_changes_nothing(setup: ProxySetup) -> None:
+async def test_the_host_of_a_request_does_not_change_its_source(setup: ProxySetup) -> None:
     await ask(setup.port, get("/a", host="localhost:1"))
     [seen] = setup.upstream.seen
     assert seen.values("host") == [f"127.0.0.1:{setup.upstream.port}"]
     assert (await setup.sidecar.decisions())[0][2] == "rest://kb/a"
 
 
-async def test_an_error_tells_nothing_of_what_was_sent(setup: ProxySetup) -> None:
+async def test_an_error_does_not_repeat_what_was_sent(setup: ProxySetup) -> None:
     answered = await ask(setup.port, b"GET /x HTTP/1.1\r\nsecret-in-a-broken-line\r\n\r\n")
     assert b"secret-in" not in answered.raw
 

@@ -84,7 +84,7 @@ def _fed(pieces: Iterable[bytes], limit: int = _LIMIT) -> tuple[bytes, int]:
 @example([b"\xef", b"\xbb", b"\xbf", b"data: a\n\n"])
 @example([b"\xef\xbb\xbf\n\ndata: a\n\n"])
 @given(_PIECES)
-def test_a_stream_comes_to_the_same_however_it_is_cut(pieces: list[bytes]) -> None:
+def test_a_stream_is_the_same_however_it_is_split(pieces: list[bytes]) -> None:
     stream = b"".join(pieces)
     expected = _expected(stream)
     assert _fed(pieces) == expected
@@ -99,7 +99,7 @@ def test_an_event_that_ends_in_a_carriage_return_is_not_held_back() -> None:
 
 
 @pytest.mark.parametrize("size", [1, 7, 5000])
-def test_an_event_over_the_limit_ends_the_stream_however_it_is_cut(size: int) -> None:
+def test_an_event_over_the_limit_ends_the_stream_however_it_is_split(size: int) -> None:
     def fed(length: int) -> tuple[bytes, int]:
         stream = b"data: %b\n\n" % (b"x" * (length - len(b"data: \n")))
         return _fed(stream[at : at + size] for at in range(0, len(stream), size))
@@ -144,15 +144,13 @@ def _check_one_event(count: int, size: int, monkeypatch: pytest.MonkeyPatch) -> 
     assert work[1] < 2.1 * work[0]
 
 
-def test_the_work_is_linear_in_the_bytes_of_an_event_that_comes_one_by_one(
+def test_the_work_for_an_event_in_single_bytes_is_linear(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     _check_one_event(2000, 1, monkeypatch)
 
 
-@pytest.mark.deep(
-    stands_in="test_the_work_is_linear_in_the_bytes_of_an_event_that_comes_one_by_one"
-)
+@pytest.mark.deep(stands_in="test_the_work_for_an_event_in_single_bytes_is_linear")
 @pytest.mark.parametrize("size", [1, 1460])
 def test_the_work_is_linear_in_the_length_of_one_event(
     size: int, monkeypatch: pytest.MonkeyPatch

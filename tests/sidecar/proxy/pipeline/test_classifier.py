@@ -55,14 +55,14 @@ def test_a_head_is_read_once_for_one_source() -> None:
     assert second.budget is not first.budget
 
 
-def test_one_head_for_several_sources_means_to_each_what_it_says() -> None:
+def test_a_cached_head_keeps_its_meaning_for_each_source() -> None:
     head = Remembered("/a")
     ada, bob = classifier("ada"), classifier("bob")
     for asked, user in ((ada, "ada"), (bob, "bob"), (ada, "ada")):
         assert head.led_to(asked).attribution.user == user
 
 
-def test_a_head_that_is_led_to_another_target_is_read_anew() -> None:
+def test_a_cached_head_is_parsed_again_for_another_target() -> None:
     head, asked = Remembered("/base/a"), classifier("ada")
     for target in ("/a", "/base/a", "/a"):
         assert head.led_to(asked, target).target.path == target

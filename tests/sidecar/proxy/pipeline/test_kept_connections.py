@@ -67,7 +67,7 @@ async def test_a_denial_keeps_the_connection(setup: ProxySetup) -> None:
 
 
 @pytest.mark.parametrize("at", [1, 10, 16, 30, 90, 96, 97, 100, 104])
-async def test_a_message_in_pieces_is_the_same_message(setup: ProxySetup, at: int) -> None:
+async def test_a_message_in_pieces_counts_as_one_message(setup: ProxySetup, at: int) -> None:
     talk = await Talk.with_(setup)
     await talk.ask(get("/warm"))
     for data in (POST, get("/b", "X-A: " + "b" * 80)):
@@ -96,7 +96,7 @@ async def test_several_messages_in_one_piece_are_answered_in_order(setup: ProxyS
 
 
 @pytest.mark.parametrize("at", [1, 12, 20, 40, 41, 42])
-async def test_an_answer_in_pieces_is_the_same_answer(setup: ProxySetup, at: int) -> None:
+async def test_an_answer_in_pieces_arrives_as_one_answer(setup: ProxySetup, at: int) -> None:
     whole = b"HTTP/1.1 200 OK\r\nX-A: b\r\nContent-Length: 5\r\n\r\nhello"
 
     async def pieces(_seen: Seen, writer: asyncio.StreamWriter) -> None:
@@ -117,7 +117,9 @@ async def test_an_answer_in_pieces_is_the_same_answer(setup: ProxySetup, at: int
 
 
 @pytest.mark.parametrize("sent", [b"", b"HTTP/1.1 200 OK\r\nContent-Le"])
-async def test_a_data_source_that_breaks_off_is_a_502(setup: ProxySetup, sent: bytes) -> None:
+async def test_a_data_source_that_breaks_off_is_answered_with_502(
+    setup: ProxySetup, sent: bytes
+) -> None:
     async def broken(_seen: Seen, writer: asyncio.StreamWriter) -> None:
         writer.write(sent)
         await writer.drain()
@@ -135,7 +137,7 @@ async def test_a_data_source_that_breaks_off_is_a_502(setup: ProxySetup, sent: b
     assert sorted(outcomes) == ["completed", "completed", "failed"]
 
 
-async def test_an_agent_that_leaves_takes_its_request_with_it(setup: ProxySetup) -> None:
+async def test_an_agent_that_leaves_ends_its_request(setup: ProxySetup) -> None:
     async def never(_seen: Seen, _writer: asyncio.StreamWriter) -> None:
         await waiting.never()
 
@@ -152,7 +154,7 @@ async def test_an_agent_that_leaves_takes_its_request_with_it(setup: ProxySetup)
     assert outcomes == ["completed", "truncated"]
 
 
-async def test_a_fault_of_ours_before_the_decision_says_nothing(
+async def test_an_internal_error_before_the_decision_reveals_nothing(
     setup: ProxySetup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(*_: object) -> None:

@@ -89,7 +89,7 @@ async def cut(reader: asyncio.StreamReader) -> None:
     [(EVENTS, b"data: abc\n\n"), (CHUNKED, b"3\r\nabc\r\n"), (SIZED, b"abc")],
     ids=["events", "chunks", "a length"],
 )
-async def test_a_revocation_cuts_a_response_that_lasts(
+async def test_a_revocation_ends_a_lasting_response(
     setup: ProxySetup, head: bytes, first: bytes, how: str
 ) -> None:
     reader, writer = await began(setup, head, first)
@@ -103,7 +103,7 @@ async def test_a_revocation_cuts_a_response_that_lasts(
     assert lineage["outcome"] == "truncated"
 
 
-async def test_what_stays_allowed_goes_on_and_is_recorded_once(
+async def test_a_lasting_response_that_stays_allowed_is_recorded_once(
     setup: ProxySetup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = 0
@@ -138,7 +138,7 @@ async def test_what_stays_allowed_goes_on_and_is_recorded_once(
     assert asked == told, "nobody judges what has ended"
 
 
-async def test_a_revocation_before_the_head_came_is_a_denial(setup: ProxySetup) -> None:
+async def test_a_revocation_before_the_response_head_is_a_denial(setup: ProxySetup) -> None:
     go = asyncio.Event()
 
     async def late(_seen: Seen, writer: asyncio.StreamWriter) -> None:
@@ -157,7 +157,7 @@ async def test_a_revocation_before_the_head_came_is_a_denial(setup: ProxySetup) 
     assert [each[0] for each in await setup.sidecar.decisions()] == ["ALLOW", "DENY"]
 
 
-async def test_an_agent_that_leaves_while_it_is_judged_again_keeps_no_connection(
+async def test_an_agent_that_leaves_during_a_new_judgement_keeps_no_connection(
     setup: ProxySetup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     judging = asyncio.Event()
@@ -182,7 +182,7 @@ async def test_an_agent_that_leaves_while_it_is_judged_again_keeps_no_connection
     await until_async("the source has lost the connection", lambda: setup.upstream.open == 0)
 
 
-async def test_what_is_still_inspected_when_it_is_denied_does_not_leave(
+async def test_data_under_inspection_when_it_is_denied_is_not_sent(
     setup: ProxySetup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     inspecting = asyncio.Event()
@@ -222,7 +222,7 @@ async def test_what_is_still_inspected_when_it_is_denied_does_not_leave(
     assert [each[0] for each in await setup.sidecar.decisions()] == ["ALLOW", "DENY"]
 
 
-async def test_an_agent_that_reads_nothing_is_cut_too(setup: ProxySetup) -> None:
+async def test_a_response_to_an_agent_that_reads_nothing_is_ended_too(setup: ProxySetup) -> None:
     async def endless(_seen: Seen, writer: asyncio.StreamWriter) -> None:
         writer.write(EVENTS)
         while True:
@@ -240,7 +240,7 @@ async def test_an_agent_that_reads_nothing_is_cut_too(setup: ProxySetup) -> None
     assert [each[0] for each in await setup.sidecar.decisions()] == ["ALLOW", "DENY"]
 
 
-async def test_a_source_that_only_reports_cuts_nothing(tmp_path: Path) -> None:
+async def test_a_source_in_report_mode_ends_no_response(tmp_path: Path) -> None:
     async with proxy_setup(tmp_path, limits=OFTEN, mode="report") as setup:
         more = asyncio.Event()
 
@@ -259,7 +259,7 @@ async def test_a_source_that_only_reports_cuts_nothing(tmp_path: Path) -> None:
         assert [each[0] for each in await setup.sidecar.decisions()] == ["ALLOW"]
 
 
-async def test_who_asks_is_judged_where_no_source_is_named(setup: ProxySetup) -> None:
+async def test_the_agent_itself_is_judged_again_if_no_source_is_named(setup: ProxySetup) -> None:
     made = setup.sidecar
     whole = SourceRef("rest://kb", "high")
     authorizer = Authorizer("rest", whole, made.agent, made.enforcer)

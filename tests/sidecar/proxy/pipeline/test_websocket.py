@@ -79,7 +79,9 @@ async def test_a_real_client_and_a_real_server_do_not_notice(tmp_path: Path) -> 
         assert lineage["detail"]["bytes"] > 0
 
 
-async def test_a_denied_one_is_told_and_never_reaches_the_data_source(tmp_path: Path) -> None:
+async def test_a_denied_handshake_is_refused_and_never_reaches_the_data_source(
+    tmp_path: Path,
+) -> None:
     async with echoing(tmp_path) as (address, made), aiohttp.ClientSession() as session:
         with pytest.raises(aiohttp.WSServerHandshakeError) as error:
             await session.ws_connect(f"{address}/secret")
@@ -87,7 +89,7 @@ async def test_a_denied_one_is_told_and_never_reaches_the_data_source(tmp_path: 
         assert (await made.decisions())[0][::2] == ("DENY", "rest://kb/secret")
 
 
-async def test_nothing_behind_the_request_passes_before_the_data_source_grants_it(
+async def test_data_after_the_handshake_waits_until_the_data_source_accepts(
     setup: ProxySetup,
 ) -> None:
     got: list[bytes] = []
@@ -119,7 +121,7 @@ async def test_nothing_behind_the_request_passes_before_the_data_source_grants_i
     assert got == []
 
 
-async def test_a_handshake_may_say_that_it_has_no_body(setup: ProxySetup) -> None:
+async def test_a_handshake_may_declare_an_empty_body(setup: ProxySetup) -> None:
     """As the JDK's client does."""
     setup.upstream.script = scripted(GRANTED)
     reader, writer = await asyncio.open_connection("127.0.0.1", setup.port)
@@ -129,7 +131,7 @@ async def test_a_handshake_may_say_that_it_has_no_body(setup: ProxySetup) -> Non
 
 
 @pytest.mark.parametrize("said", ["HTTP/1.1 200 OK", "HTTP/1.1 426 Upgrade Required"])
-async def test_another_answer_passes_and_nothing_behind_the_request_does(
+async def test_another_answer_is_relayed_and_data_after_the_handshake_dropped(
     setup: ProxySetup, said: str
 ) -> None:
     setup.upstream.script = answer(said, b"no")
@@ -180,7 +182,7 @@ async def test_every_other_form_is_refused(setup: ProxySetup, changed: tuple[byt
         b"HTTP/1.1 101 Sw",
     ],
 )
-async def test_what_does_not_grant_it_is_a_502_that_names_the_source(
+async def test_an_invalid_acceptance_is_answered_with_502_naming_the_source(
     setup: ProxySetup, said: bytes
 ) -> None:
     async def says(_seen: Seen, writer: asyncio.StreamWriter) -> None:
@@ -199,7 +201,7 @@ async def test_what_does_not_grant_it_is_a_502_that_names_the_source(
     assert lineage["outcome"] == "failed"
 
 
-async def test_a_head_in_pieces_grants_it_all_the_same(setup: ProxySetup) -> None:
+async def test_an_acceptance_in_pieces_is_valid(setup: ProxySetup) -> None:
     async def slowly(_seen: Seen, writer: asyncio.StreamWriter) -> None:
         for at in range(len(GRANTED)):
             writer.write(GRANTED[at : at + 1])
@@ -217,7 +219,7 @@ async def test_a_head_in_pieces_grants_it_all_the_same(setup: ProxySetup) -> Non
 
 
 @pytest.mark.parametrize("why", ["key_not_valid", "tenant_frozen"])
-async def test_a_revocation_or_a_freeze_cuts_it(
+async def test_a_revocation_or_a_freeze_ends_an_open_websocket(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, why: str
 ) -> None:
     # expires on purpose

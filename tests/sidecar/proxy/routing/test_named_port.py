@@ -64,7 +64,7 @@ async def test_a_page_of_another_site_reads_nothing_and_is_recorded(
         assert await refused(made) == {"origin": 2}
 
 
-async def test_websocket_of_another_site_is_refused_and_nothing_after_it_is_read(
+async def test_a_websocket_of_another_site_is_refused_and_nothing_after_it_read(
     tmp_path: Path,
 ) -> None:
     async with data_source() as upstream, sidecar(tmp_path) as made:
@@ -99,7 +99,7 @@ async def test_each_source_on_a_shared_port_brings_its_hosts(tmp_path: Path) -> 
             await shared.close(1)
 
 
-async def test_a_bucket_before_a_name_is_a_name_of_s3_alone(tmp_path: Path) -> None:
+async def test_a_bucket_in_the_host_name_is_accepted_only_for_s3(tmp_path: Path) -> None:
     async with data_source() as upstream, sidecar(tmp_path) as made:
         for kind, status in (("s3", "ALLOW"), ("rest", "unknown_destination")):
             proxy = made.proxy((source(upstream.port, kind, hosts=("s3.test",)),))

@@ -49,7 +49,9 @@ ALL = source("all", path="/all")
         (None, None),
     ],
 )
-def test_a_shared_address_is_told_apart_by_names(host: str | None, alias: str | None) -> None:
+def test_sources_on_a_shared_address_are_chosen_by_name(
+    host: str | None, alias: str | None
+) -> None:
     found = shared(host, "/x", KB, CRM, ALL)
     assert (found and found[0]) == alias
 
@@ -70,20 +72,20 @@ def test_a_shared_address_is_told_apart_by_names(host: str | None, alias: str | 
         ("/x/kb/y", None),
     ],
 )
-def test_a_shared_address_is_told_apart_by_paths(
+def test_sources_on_a_shared_address_are_chosen_by_path(
     target: str, expected: tuple[str, str] | None
 ) -> None:
     sources = source("kb", path="/kb/"), source("v2", path="/kb/v2"), source("plus", path="/kb+")
     assert shared("any.test", target, *sources) == expected
 
 
-def test_alone_on_its_address_a_source_is_meant_whatever_the_host_says() -> None:
+def test_the_only_source_on_an_address_is_chosen_whatever_the_host() -> None:
     assert shared("evil.test", "/x", KB) == ("kb", "/x")
     assert shared("evil.test", "/all/x", ALL) == ("all", "/x")
     assert shared("evil.test", "/x", ALL) is None
 
 
-def test_a_name_comes_before_a_path_and_a_source_with_neither_comes_last() -> None:
+def test_a_name_precedes_a_path_and_a_source_with_neither_comes_last() -> None:
     rest = source("rest")
     both = source("both", hosts=("kb.test",), path="/deep")
     sources = rest, KB, both, source("path", path="/deep")
@@ -110,14 +112,12 @@ def test_a_name_comes_before_a_path_and_a_source_with_neither_comes_last() -> No
         ("10.0.0.6:9000", []),
     ],
 )
-def test_a_name_and_port_lead_to_the_source_that_is_known_by_them(
-    asked: str, aliases: list[str]
-) -> None:
+def test_a_name_and_port_lead_to_their_source(asked: str, aliases: list[str]) -> None:
     crm = source("crm", "https://API.test", hosts=("crm.test:8080",))
     assert named(asked, KB, crm, source("bare", "http://10.0.0.5:9000")) == aliases
 
 
-def test_sources_at_one_name_are_told_apart_by_the_paths_of_their_upstreams() -> None:
+def test_sources_at_one_name_are_chosen_by_the_paths_of_their_upstreams() -> None:
     one, two = source("one", "http://up.test/api"), source("two", "http://up.test/api/v2/")
     group = SourceTable((one, two)).at(Authority("up.test", 80))
     assert group is not None
@@ -129,7 +129,7 @@ def test_sources_at_one_name_are_told_apart_by_the_paths_of_their_upstreams() ->
     assert not list(SourceTable((one, two)).clashes())
 
 
-def test_two_sources_that_nothing_tells_apart_are_found_out() -> None:
+def test_two_indistinguishable_sources_are_reported() -> None:
     one, two = source("one", "https://up.test"), source("two", hosts=("up.test",))
     [(first, second, name)] = SourceTable((one, two)).clashes()
     assert (first.alias, second.alias, str(name)) == ("one", "two", "up.test:443")
@@ -139,6 +139,6 @@ def test_two_sources_that_nothing_tells_apart_are_found_out() -> None:
     "text",
     ["*", "*.", "*example.com", "a.*.com", "*.*.com", "*.1.2.3.4", "*.[::1]", "a b", "", "a:x"],
 )
-def test_what_is_no_name_of_a_source_is_refused(text: str) -> None:
+def test_an_invalid_name_of_a_source_is_refused(text: str) -> None:
     with pytest.raises(Malformed):
         HostPattern.parse(text)

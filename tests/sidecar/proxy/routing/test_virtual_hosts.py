@@ -76,7 +76,7 @@ async def test_a_host_leads_to_its_source(by_host: Two) -> None:
     assert by_host.kb.seen[0].values("host") == [f"127.0.0.1:{by_host.kb.port}"]
 
 
-async def test_each_request_on_a_connection_goes_where_it_says(by_path: Two) -> None:
+async def test_each_request_on_a_connection_goes_to_its_own_source(by_path: Two) -> None:
     lines = "GET {} HTTP/1.1\r\nHost: h\r\n\r\n"
     targets = ["/kb/a", "/crm/a", "/kb/secret/x", "/nowhere", "/crm/secret"]
     answered = await ask(by_path.port, "".join(map(lines.format, targets)).encode())
@@ -106,14 +106,14 @@ async def test_no_spelling_around_the_prefix_reaches_the_source(by_path: Two, ta
 
 
 @pytest.mark.parametrize("target", ["/kb/secret", "/%6bb/secret", "/kb/%73ecret", "/kb/secret/x"])
-async def test_what_is_left_is_what_is_judged(by_path: Two, target: str) -> None:
+async def test_the_path_without_its_prefix_is_judged(by_path: Two, target: str) -> None:
     answered = await ask(by_path.port, get(target))
     assert answered.status == 403
     assert answered.json["decision"]["policy_name"] == "analysts-read"
     assert by_path.kb.begun == []
 
 
-async def test_what_leads_nowhere_is_denied_and_recorded(by_host: Two) -> None:
+async def test_a_request_to_an_unknown_destination_is_denied_and_recorded(by_host: Two) -> None:
     for host in ("evil.test:1", "crm.test", "a.kb.test", "EVIL.test."):
         answered = await ask(by_host.port, get("/a", host=host))
         assert answered.status == 403
@@ -150,7 +150,7 @@ async def test_what_leads_nowhere_is_denied_and_recorded(by_host: Two) -> None:
         b"nonsense\r\n\r\n",
     ],
 )
-async def test_what_cannot_be_read_is_denied_before_a_source_is_looked_for(
+async def test_an_unreadable_request_is_denied_before_a_source_is_chosen(
     by_path: Two, data: bytes
 ) -> None:
     answered = await ask(by_path.port, data + get("/kb/behind"))
@@ -160,7 +160,7 @@ async def test_what_cannot_be_read_is_denied_before_a_source_is_looked_for(
     assert by_path.kb.begun == by_path.crm.begun == []
 
 
-async def test_an_exact_path_is_forwarded_as_it_is_and_nothing_below_it(tmp_path: Path) -> None:
+async def test_an_exact_path_is_forwarded_unchanged_and_nothing_below_it(tmp_path: Path) -> None:
     async with two(tmp_path, {}, {"exact_paths": ("/register", "/a/token")}) as made:
         for target in ("/register", "/register?x=1", "/register/", "/register/b", "/a/token", "/a"):
             assert (await ask(made.port, get(target))).status == 200

@@ -79,11 +79,11 @@ KB = server_name(b"kb.test")
 
 
 @pytest.mark.parametrize("name", ["kb.test", "a_b.kb.test", "xn--bcher-kva.example", "localhost"])
-def test_what_openssl_says_names_whom_it_is_for(name: str) -> None:
+def test_a_hello_of_openssl_yields_its_server_name(name: str) -> None:
     assert parse(spoken(name)) == Hello(name, False)
 
 
-def test_a_hello_may_name_no_server() -> None:
+def test_a_hello_without_a_server_name_is_accepted() -> None:
     assert parse(spoken(None)) == Hello(None, False)
     assert parse(spoken("127.0.0.1")) == Hello(None, False)
     assert parse(hello()) == Hello(None, False)
@@ -95,7 +95,7 @@ def test_a_hello_without_extensions_names_no_server() -> None:
 
 
 @pytest.mark.parametrize("protocols", [0, 8])
-def test_a_hello_is_the_same_wherever_it_is_cut(protocols: int) -> None:
+def test_a_hello_is_the_same_wherever_it_is_split(protocols: int) -> None:
     whole = spoken("kb.test", protocols)
     for end in range(len(whole)):
         assert parse(whole[:end]) is None
@@ -118,7 +118,7 @@ def test_a_hello_of_post_quantum_size_is_read() -> None:
 
 
 @given(st.lists(st.integers(1, 200), max_size=12), st.integers(0, 3000))
-def test_records_change_nothing(sizes: list[int], end: int) -> None:
+def test_splitting_into_records_changes_nothing(sizes: list[int], end: int) -> None:
     whole = records(message((PADDING, bytes(300)), (SERVER_NAME, KB)), *sizes)
     assert parse(whole) == Hello("kb.test", False)
     if end < len(whole):
@@ -130,7 +130,7 @@ def test_an_encrypted_hello_is_seen() -> None:
     assert parse(hello((0xFFCE, b""))) == Hello(None, True)
 
 
-def test_what_is_only_there_to_be_ignored_is_ignored() -> None:
+def test_values_reserved_to_be_ignored_are_ignored() -> None:
     greased = [(each, b"\x00" * at) for at, each in enumerate(GREASE)]
     assert parse(hello(*greased, (SERVER_NAME, KB))) == Hello("kb.test", False)
 
@@ -195,19 +195,19 @@ BROKEN: dict[str, Iterable[bytes]] = {
 
 
 @pytest.mark.parametrize("case", BROKEN)
-def test_what_is_no_hello_is_refused(case: str) -> None:
+def test_bytes_that_are_not_a_hello_are_refused(case: str) -> None:
     for data in BROKEN[case]:
         with pytest.raises(Malformed):
             parse(data)
 
 
-def test_records_within_are_handshakes_too() -> None:
+def test_every_record_must_be_a_handshake() -> None:
     first = records(SOUND[:10])
     with pytest.raises(Malformed):
         parse(first + records(SOUND[10:], kind=0x17))
 
 
-def test_no_more_than_so_much_is_waited_for() -> None:
+def test_a_hello_may_have_only_a_limited_length() -> None:
     size = (1 << 14) - 1
     endless = records(b"\x01" + (LONGEST - 4).to_bytes(3) + bytes(LONGEST), *[size] * 4)
     assert parse(endless[: LONGEST - 1]) is None
@@ -215,7 +215,7 @@ def test_no_more_than_so_much_is_waited_for() -> None:
         parse(endless[:LONGEST])
 
 
-def test_only_so_many_records_are_accepted() -> None:
+def test_a_hello_may_have_only_a_limited_number_of_records() -> None:
     # The rest is refused at the head of the first record that is too many.
     whole = records(SOUND, *[1] * (MOST_RECORDS - 1))
     assert parse(whole) == Hello("kb.test", False)
@@ -255,7 +255,9 @@ class _Counted(bytearray):
         super().__delitem__(which)
 
 
-def test_each_byte_is_copied_a_few_times_however_it_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_byte_is_copied_only_a_few_times_however_it_arrives(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(client_hello, "bytearray", _Counted, raising=False)
     work = []
     for padding in (1500, 6000):
@@ -270,8 +272,8 @@ def test_each_byte_is_copied_a_few_times_however_it_comes(monkeypatch: pytest.Mo
     assert work[1] < 1.1 * work[0]
 
 
-@pytest.mark.deep(stands_in="test_each_byte_is_copied_a_few_times_however_it_comes")
-def test_small_segments_cost_little() -> None:
+@pytest.mark.deep(stands_in="test_each_byte_is_copied_only_a_few_times_however_it_arrives")
+def test_small_segments_cause_little_work() -> None:
     """A byte at a time: a reader that began anew at each segment would need sixteen times as long
     for the longest hello as for a quarter of it."""
 
@@ -292,7 +294,7 @@ def test_small_segments_cost_little() -> None:
     st.lists(st.integers(1, 400), min_size=1, max_size=40),
     st.lists(st.integers(1, 200), max_size=12),
 )
-def test_segments_change_nothing(segments: list[int], sizes: list[int]) -> None:
+def test_splitting_into_segments_changes_nothing(segments: list[int], sizes: list[int]) -> None:
     whole = records(message((PADDING, bytes(300)), (SERVER_NAME, KB)), *sizes)
     reader, at, found = HelloReader(), 0, None
     for size in itertools.cycle(segments):
@@ -305,7 +307,7 @@ def test_segments_change_nothing(segments: list[int], sizes: list[int]) -> None:
 
 
 @given(st.binary(max_size=300))
-def test_whatever_arrives_is_a_hello_or_none(data: bytes) -> None:
+def test_any_bytes_are_a_hello_or_refused(data: bytes) -> None:
     for each in (data, b"\x16" + data, b"\x16\x03\x01" + sized(data, 2)):
         parsed(each)
 

@@ -52,7 +52,7 @@ async def test_requests_within_tls_that_ends_here_are_judged_one_by_one(made: Tu
     ]  # fmt: skip
 
 
-async def test_what_arrives_behind_the_last_answer_within_tls_resets_nothing(made: Tunnels) -> None:
+async def test_data_after_the_last_answer_within_tls_causes_no_reset(made: Tunnels) -> None:
     """A reset could take the answer with it (RFC 9112 section 9.6)."""
     where, form = made.where("seen"), OverTls("seen.test")
     wire = Wire(socket.create_connection(("127.0.0.1", made.port)))
@@ -104,7 +104,7 @@ async def _plain(made: Tunnels, alias: str) -> Opened:
     ],
 )
 @pytest.mark.parametrize("alias", ["kb", "seen"])
-async def test_what_cannot_be_read_in_a_tunnel_is_refused_and_ends_it(
+async def test_an_unreadable_request_in_a_tunnel_is_refused_and_ends_it(
     made: Tunnels, alias: str, data: bytes
 ) -> None:
     where = made.where(alias).encode()
@@ -143,7 +143,9 @@ async def test_an_agent_that_ends_its_sending_side_at_once_gets_its_answer(
         writer.close()
 
 
-async def test_a_tunnel_is_for_whom_it_says_else_for_the_sources_own_user(made: Tunnels) -> None:
+async def test_a_tunnel_is_recorded_for_the_named_user_or_the_source_s_default(
+    made: Tunnels,
+) -> None:
     where = made.where("api")
     for field, user in (("", "ada"), ("X-Sluice-User: eve\r\n", "eve")):
         connect = f"CONNECT {where} HTTP/1.1\r\nHost: {where}\r\n{field}\r\n".encode()
@@ -170,7 +172,7 @@ async def test_a_tunnel_is_for_whom_it_says_else_for_the_sources_own_user(made: 
         "kb.test:22",
     ],
 )  # fmt: skip
-async def test_a_tunnel_to_nowhere_is_denied_and_nothing_behind_it_is_read(
+async def test_a_tunnel_to_an_unknown_destination_is_denied_and_nothing_after_it_read(
     made: Tunnels, where: str
 ) -> None:
     head, (reader, writer) = await made.connect(where, get("/behind"))
@@ -211,7 +213,7 @@ UNREADABLE = [
 
 
 @pytest.mark.parametrize("data", UNREADABLE)
-async def test_a_connect_with_two_readings_is_refused_and_nothing_behind_it_is_read(
+async def test_an_ambiguous_connect_is_refused_and_nothing_after_it_read(
     made: Tunnels, data: bytes
 ) -> None:
     answered = await ask(made.port, data + get("http://kb.test/behind"))
@@ -224,7 +226,7 @@ async def test_a_connect_with_two_readings_is_refused_and_nothing_behind_it_is_r
     assert made.plain.begun == made.tls.begun == []
 
 
-async def test_what_is_under_way_in_a_tunnel_ends_with_the_port(tmp_path: Path) -> None:
+async def test_an_open_tunnel_ends_with_the_port(tmp_path: Path) -> None:
     async with tunnels(tmp_path) as made:
         reader, writer = await made.over_tls("api")
         writer.write(get("/a"))

@@ -46,7 +46,7 @@ async def test_tls_to_a_source_is_decided_once_and_passed_on_unread(made: Tunnel
     assert lineage["detail"]["sha256"] != hashlib.sha256().hexdigest()
 
 
-async def test_a_hello_that_comes_with_the_connect_waits_for_the_decision(made: Tunnels) -> None:
+async def test_a_hello_sent_with_the_connect_waits_for_the_decision(made: Tunnels) -> None:
     context = authority().client()
     incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
     client = context.wrap_bio(incoming, outgoing, server_hostname="api.test")
@@ -59,7 +59,7 @@ async def test_a_hello_that_comes_with_the_connect_waits_for_the_decision(made: 
     writer.close()
 
 
-async def test_a_tunnel_to_a_source_that_may_not_be_written_to_is_denied(made: Tunnels) -> None:
+async def test_a_tunnel_to_a_source_without_writes_is_denied(made: Tunnels) -> None:
     head, (reader, writer) = await made.connect(made.where("shut"), get("/behind"))
     answered = Answered(head + await reader.read())
     writer.close()
@@ -91,7 +91,7 @@ async def test_a_tunnel_is_judged_as_the_whole_source(
         assert made.tls.connections == 0
 
 
-async def test_a_source_that_is_away_is_a_502_before_the_tunnel_is_granted(
+async def test_an_unreachable_source_is_reported_with_502_before_the_tunnel_opens(
     tmp_path: Path,
 ) -> None:
     async with sidecar(tmp_path) as alone:
@@ -147,7 +147,9 @@ def hidden_hello(name: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("hidden", [False, True])
-async def test_a_hidden_name_is_denied_unless_it_may_be(tmp_path: Path, hidden: bool) -> None:
+async def test_a_hidden_server_name_is_denied_unless_set_otherwise(
+    tmp_path: Path, hidden: bool
+) -> None:
     async with tunnels(tmp_path, hidden=hidden) as made:
         _, (reader, writer) = await made.connect(made.where("api"), hidden_hello(b"api.test"))
         said = await reader.read(65536)
@@ -157,7 +159,7 @@ async def test_a_hidden_name_is_denied_unless_it_may_be(tmp_path: Path, hidden: 
         assert (said == ALERT) is not hidden
 
 
-async def test_a_hello_may_come_byte_by_byte(made: Tunnels) -> None:
+async def test_a_hello_may_arrive_byte_by_byte(made: Tunnels) -> None:
     _, (reader, writer) = await made.connect(made.where("api"))
     hello = hidden_hello(b"evil.test")
     for at in range(len(hello)):
@@ -175,7 +177,9 @@ async def test_a_hello_may_come_byte_by_byte(made: Tunnels) -> None:
         b"\x16\x03\x01\x00\x01\x01" + b"\x16\x03\x01\x00\x01\x00" * 16,
     ],
 )
-async def test_what_is_no_hello_is_denied_and_recorded(made: Tunnels, data: bytes) -> None:
+async def test_bytes_that_are_not_a_hello_are_denied_and_recorded(
+    made: Tunnels, data: bytes
+) -> None:
     _, opened = await made.connect(made.where("api"))
     assert (await read(opened, data)).raw == b""
     decisions = await made.sidecar.decisions()
@@ -183,7 +187,7 @@ async def test_what_is_no_hello_is_denied_and_recorded(made: Tunnels, data: byte
     assert made.tls.begun == []
 
 
-async def test_tls_to_a_source_that_speaks_none_is_denied(made: Tunnels) -> None:
+async def test_tls_to_a_source_without_tls_is_denied(made: Tunnels) -> None:
     _, (_, writer) = await made.connect(made.where("kb"))
     with pytest.raises((ssl.SSLError, ConnectionError)):
         await writer.start_tls(authority().client(), server_hostname="kb.test")
@@ -194,7 +198,7 @@ async def test_tls_to_a_source_that_speaks_none_is_denied(made: Tunnels) -> None
 
 
 @pytest.mark.deep(
-    stands_in="tests/sidecar/proxy/tunnel/test_connect_tcp.py::test_a_slow_reader_holds_no_more_than_a_little"
+    stands_in="tests/sidecar/proxy/tunnel/test_connect_tcp.py::test_a_slow_reader_fills_little_memory"
 )
 async def test_a_tunnel_holds_no_memory_and_ends_in_good_order(made: Tunnels) -> None:
     made.tls.script = flood = Flood()
@@ -211,7 +215,7 @@ async def test_a_tunnel_holds_no_memory_and_ends_in_good_order(made: Tunnels) ->
     assert lineage["detail"]["bytes"] > Flood.SIZE
 
 
-async def test_the_first_to_leave_a_tunnel_ends_it_for_both(made: Tunnels) -> None:
+async def test_the_side_that_leaves_first_ends_a_tunnel_for_both(made: Tunnels) -> None:
     async def never(_seen: Seen, _writer: asyncio.StreamWriter) -> None:
         await waiting.never()
 
@@ -225,7 +229,7 @@ async def test_the_first_to_leave_a_tunnel_ends_it_for_both(made: Tunnels) -> No
     assert lineage["outcome"] == "truncated"
 
 
-async def test_a_tunnel_in_which_nothing_passes_ends(tmp_path: Path, clock: LoopClock) -> None:
+async def test_an_idle_tunnel_ends(tmp_path: Path, clock: LoopClock) -> None:
     limits = replace(LIMITS, tunnel_idle_seconds=60.0)
     async with tunnels(tmp_path, limits=limits) as made:
         reader, writer = await made.over_tls("api")
@@ -235,7 +239,7 @@ async def test_a_tunnel_in_which_nothing_passes_ends(tmp_path: Path, clock: Loop
         await until_async("the source's connections are closed", lambda: made.tls.open == 0)
 
 
-async def test_a_tunnel_in_which_nothing_is_said_is_closed(tmp_path: Path) -> None:
+async def test_a_tunnel_without_a_first_message_is_closed(tmp_path: Path) -> None:
     limits = replace(LIMITS, opening_seconds=0.2)
     async with tunnels(tmp_path, limits=limits) as made:
         for first in (b"", b"\x16\x03\x01"):
@@ -247,7 +251,7 @@ async def test_a_tunnel_in_which_nothing_is_said_is_closed(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("why", ["key_not_valid", "tenant_frozen"])
-async def test_a_tunnel_that_is_not_allowed_any_more_is_cut(
+async def test_a_tunnel_that_is_no_longer_allowed_is_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, why: str
 ) -> None:
     limits = replace(LIMITS, reauthorize_seconds=0.1)

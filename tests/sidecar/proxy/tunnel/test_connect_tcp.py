@@ -50,7 +50,7 @@ async def unread(
     pg.close()
 
 
-async def test_a_data_source_that_speaks_first_is_heard_before_anything_is_said(
+async def test_a_data_source_that_speaks_first_is_heard_at_once(
     tmp_path: Path,
 ) -> None:
     async with unread(tmp_path) as made:
@@ -72,7 +72,7 @@ async def test_a_data_source_that_speaks_first_is_heard_before_anything_is_said(
 
 # What looks like TLS or HTTP is what it is: bytes.
 @pytest.mark.parametrize("data", [b"\x16\x03\x01\x00\x00\n", b"GET / HTTP/1.1\r\n\r\n", b"\x00\n"])
-async def test_what_is_said_at_once_arrives_as_it_was_said(tmp_path: Path, data: bytes) -> None:
+async def test_data_sent_at_once_arrives_unchanged(tmp_path: Path, data: bytes) -> None:
     async with unread(tmp_path) as made:
         reader, writer = await made.connect(data)
         writer.write_eof()
@@ -107,7 +107,7 @@ async def test_a_request_in_absolute_form_is_refused(tmp_path: Path, scheme: str
         assert answered.json["decision"]["policy_name"] == "unknown_destination"
 
 
-async def test_a_slow_reader_holds_no_more_than_a_little(tmp_path: Path) -> None:
+async def test_a_slow_reader_fills_little_memory(tmp_path: Path) -> None:
     sent = 0
 
     async def flood(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -129,7 +129,7 @@ async def test_a_slow_reader_holds_no_more_than_a_little(tmp_path: Path) -> None
         writer.close()
 
 
-async def test_an_agent_that_is_gone_is_told_to_the_data_source(tmp_path: Path) -> None:
+async def test_a_data_source_notices_that_its_agent_has_left(tmp_path: Path) -> None:
     gone = asyncio.Event()
 
     async def wait(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

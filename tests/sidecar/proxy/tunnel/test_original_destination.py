@@ -40,14 +40,14 @@ V6 += bytes(4)
         (socket.AF_INET6, {}, None),
     ],
 )
-def test_the_system_tells_where_it_was_meant_to_go(
+def test_the_original_destination_is_read_from_the_system(
     family: int, told: dict[int, bytes], meant: Authority | None
 ) -> None:
     assert original_destination(Told(family, told)) == meant
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
-def test_a_connection_that_was_not_redirected_means_at_most_where_it_arrived(host: str) -> None:
+def test_a_direct_connection_has_at_most_its_own_address_as_destination(host: str) -> None:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.create_server((host, 0), family=family) as server:
         port = server.getsockname()[1]

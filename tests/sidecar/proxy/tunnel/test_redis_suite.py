@@ -45,7 +45,7 @@ LONGEST = 1200
 
 
 @pytest.mark.deep(
-    stands_in="tests/sidecar/proxy/tunnel/test_connect_tcp.py::test_a_data_source_that_speaks_first_is_heard_before_anything_is_said"
+    stands_in="tests/sidecar/proxy/tunnel/test_connect_tcp.py::test_a_data_source_that_speaks_first_is_heard_at_once"
 )
 @pytest.mark.asyncio(loop_factories=["uvloop"])
 @redis.needs_redis

@@ -95,9 +95,7 @@ async def test_an_unknown_host_at_that_port_is_denied(
         (b"GET /a HTTP/1.0\r\n\r\n", 403),
     ],
 )
-async def test_what_two_could_read_in_two_ways_is_denied(
-    made: Redirected, data: bytes, status: int
-) -> None:
+async def test_an_ambiguous_request_is_denied(made: Redirected, data: bytes, status: int) -> None:
     made.towards(8000)
     answered = await made.ask(data)
     assert answered.status == status
@@ -109,7 +107,7 @@ async def test_what_two_could_read_in_two_ways_is_denied(
 # ------------------------------------------------------------------------------- whatever it may be
 
 
-async def test_a_data_source_may_speak_first_where_the_port_is_its(made: Redirected) -> None:
+async def test_a_data_source_may_speak_first_if_the_port_is_its_own(made: Redirected) -> None:
     made.towards(5432)
     reader, writer = await asyncio.open_connection("127.0.0.1", made.port)
     async with asyncio.timeout(20):
@@ -132,7 +130,7 @@ async def test_a_data_source_may_speak_first_where_the_port_is_its(made: Redirec
 
 
 @pytest.mark.parametrize("data", [b"", b"abc\n", hello(NAMED), get("/a", host="kb.test:8000")])
-async def test_where_it_is_denied_no_byte_is_answered(tmp_path: Path, data: bytes) -> None:
+async def test_a_denied_connection_gets_no_byte(tmp_path: Path, data: bytes) -> None:
     async with redirected(tmp_path, policy(denied_sources=("tcp://pg",))) as made:
         made.towards(5432)
         assert await made.raw(data) == b"reset"
@@ -140,7 +138,7 @@ async def test_where_it_is_denied_no_byte_is_answered(tmp_path: Path, data: byte
         assert untouched(made)
 
 
-async def test_a_data_source_that_is_not_there_breaks_the_connection(made: Redirected) -> None:
+async def test_an_unreachable_data_source_breaks_the_connection(made: Redirected) -> None:
     made.towards(5432)
     made.pg.close()
     await made.pg.wait_closed()
@@ -152,7 +150,7 @@ async def test_a_data_source_that_is_not_there_breaks_the_connection(made: Redir
 # -------------------------------------------------------------------- destinations without a source
 
 
-async def test_who_was_not_redirected_means_no_source(made: Redirected) -> None:
+async def test_a_connection_that_was_not_redirected_has_no_source(made: Redirected) -> None:
     for data in (b"", get("/a", host="kb.test:8000"), hello(NAMED)):
         assert await made.raw(data) == b"reset"
     assert await refusals(made) == [("unknown_destination", "web://127.0.0.1:0")] * 3
@@ -167,7 +165,7 @@ async def test_our_own_ports_are_no_source(made: Redirected, host: str) -> None:
     assert untouched(made)
 
 
-async def test_an_agent_that_says_nothing_is_not_waited_for_without_end(tmp_path: Path) -> None:
+async def test_a_silent_agent_is_awaited_for_a_limited_time(tmp_path: Path) -> None:
     # expires on purpose
     async with redirected(tmp_path, limits=replace(LIMITS, opening_seconds=0.1)) as made:
         made.towards(443)
@@ -177,7 +175,7 @@ async def test_an_agent_that_says_nothing_is_not_waited_for_without_end(tmp_path
         assert await refusals(made) == [("unreadable_request", place)] * 2
 
 
-async def test_an_agent_that_says_nothing_and_goes_has_asked_for_nothing(made: Redirected) -> None:
+async def test_a_silent_agent_that_leaves_causes_no_decision(made: Redirected) -> None:
     made.towards(443)
     _, writer = await asyncio.open_connection("127.0.0.1", made.port)
     await until_async("the agent is connected", lambda: made.proxy.agent_connections == 1)
@@ -188,7 +186,7 @@ async def test_an_agent_that_says_nothing_and_goes_has_asked_for_nothing(made: R
     assert await made.sidecar.decisions() == []
 
 
-async def test_a_stop_waits_for_what_is_under_way_and_ends_the_rest(made: Redirected) -> None:
+async def test_a_stop_waits_for_open_requests_and_ends_idle_connections(made: Redirected) -> None:
     made.towards(5432)
     reader, writer = await asyncio.open_connection("127.0.0.1", made.port)
     assert await reader.readline() == b"hello\n"

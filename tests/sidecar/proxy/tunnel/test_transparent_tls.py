@@ -37,7 +37,7 @@ async def made(tmp_path: Path) -> AsyncIterator[Redirected]:
         yield opened
 
 
-async def test_tls_goes_unread_to_the_source_that_it_names_wherever_it_was_meant_to(
+async def test_tls_is_passed_unread_to_the_named_source_whatever_its_destination(
     made: Redirected,
 ) -> None:
     made.towards(443)
@@ -104,7 +104,7 @@ async def test_an_invalid_hello_breaks_the_connection(made: Redirected, data: by
     assert untouched(made)
 
 
-async def test_a_hello_comes_in_any_pieces(made: Redirected) -> None:
+async def test_a_hello_may_arrive_in_any_pieces(made: Redirected) -> None:
     made.towards(443)
     reader, writer = await asyncio.open_connection("127.0.0.1", made.port)
     incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
@@ -123,7 +123,7 @@ async def test_a_hello_comes_in_any_pieces(made: Redirected) -> None:
     writer.close()
 
 
-async def test_a_hidden_name_may_be_allowed_and_the_one_that_shows_is_judged(
+async def test_the_visible_name_beside_an_allowed_hidden_one_is_judged(
     tmp_path: Path,
 ) -> None:
     closed = policy(denied_sources=("rest://api",))

@@ -45,7 +45,7 @@ PUBLIC = ["8.8.8.8", "1.1.1.1", "172.32.0.1", "100.128.0.1", "2606:4700::1111", 
 
 
 @pytest.mark.parametrize("reason", CLASSES)
-def test_what_no_name_may_lead_to_is_refused_by_class(reason: str) -> None:
+def test_forbidden_addresses_are_refused_by_their_class(reason: str) -> None:
     assert {refusal(ip_address(each)) for each in CLASSES[reason]} == {reason}
 
 
@@ -87,7 +87,7 @@ def refused(host: str, found: str, *addresses: str, port: int = 80) -> str | Non
         ("fd00::5", "fd00::6", [], "private"),
     ],
 )
-def test_a_name_leads_where_the_configuration_says(
+def test_a_name_leads_to_the_configured_addresses(
     host: str, found: str, addresses: list[str], reason: str | None
 ) -> None:
     assert refused(host, found, *addresses) == reason
@@ -184,7 +184,7 @@ def counted(made: Sidecar) -> dict[str, float]:
         (["127.0.0.1", "169.254.169.254"], ("127.0.0.0/8",), 502),
     ],
 )
-async def test_a_name_that_leads_inside_is_a_502_and_counted(
+async def test_a_name_with_an_internal_address_is_answered_with_502_and_counted(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     found: list[str],
@@ -206,7 +206,7 @@ async def test_a_name_that_leads_inside_is_a_502_and_counted(
             assert lineage["outcome"] == "failed"
 
 
-async def test_a_name_that_is_made_to_resolve_elsewhere_later_is_refused_then(
+async def test_a_name_that_later_resolves_elsewhere_is_refused_then(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # DNS rebinding: the first answer is what the source may have, the next one is not.

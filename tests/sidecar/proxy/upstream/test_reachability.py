@@ -51,11 +51,11 @@ async def test_an_unreachable_source_is_one_line_and_its_return_another(
         (AddressRefused("private"), "address refused: private"),
     ],
 )
-def test_the_cause_is_named_in_words(error: OSError, words: str) -> None:
+def test_the_cause_is_described_in_words(error: OSError, words: str) -> None:
     assert cause(error).startswith(words)
 
 
-def test_a_certificate_that_is_not_trusted_is_a_cause() -> None:
+def test_an_untrusted_certificate_is_named_as_the_cause() -> None:
     error = ssl.SSLCertVerificationError(1, "certificate verify failed")
     error.verify_message = "self-signed certificate"
     assert cause(error) == "its certificate is not trusted: self-signed certificate"
