@@ -31,7 +31,7 @@ def test_the_limits_are_those_of_the_contract() -> None:
     assert (MAX_SOURCES, MAX_PARTS, MAX_LOOKUPS, MAX_GRAPHQL_TOKENS) == (64, 1_000, 64, 2_000)
 
 
-def test_a_source_counts_once_however_often_it_is_named() -> None:
+def test_a_source_is_counted_once_however_often_it_is_named() -> None:
     budget = Budget()
     names = [f"chroma://kb/{number}" for number in range(MAX_SOURCES)]
     for _ in range(3):
@@ -61,7 +61,7 @@ def test_lines_and_sub_requests_share_one_limit() -> None:
         budget.charge_parts(1)
 
 
-def test_look_ups_are_limited() -> None:
+def test_the_number_of_look_ups_is_limited() -> None:
     budget = Budget()
     for _ in range(MAX_LOOKUPS):
         budget.charge_lookup()

@@ -224,7 +224,7 @@ async def test_the_official_client_raises_its_own_error_with_the_reason(
         assert f"(event {record['eid']})" in str(raised.value)
 
 
-async def test_s3s_client_raises_an_access_denied_with_the_reason(tmp_path: Path) -> None:
+async def test_s3_s_client_raises_an_access_denied_with_the_reason(tmp_path: Path) -> None:
     async with fronting(tmp_path, "s3") as front:
         client = aws("s3", front.port)
         with pytest.raises(botocore.exceptions.ClientError, match=REASON) as raised:

@@ -31,7 +31,7 @@ def deep(levels: int) -> bytes:
     return b'{"where":' * (levels - 1) + b"{}" + b"}" * (levels - 1)
 
 
-def test_a_body_may_be_as_deep_as_can_be_written_again() -> None:
+def test_a_body_is_accepted_up_to_the_depth_that_can_be_written() -> None:
     assert json_object(deep(MAX_DEPTH), None)
     for levels in (MAX_DEPTH + 1, 254, 255, 1000):
         with pytest.raises(Malformed, match="nested too deeply"):
@@ -135,7 +135,7 @@ def test_a_name_that_is_repeated_is_read_once(monkeypatch: pytest.MonkeyPatch) -
     assert read == ["a", "b"]
 
 
-def test_a_tool_call_for_too_many_sources_is_refused_before_they_are_named() -> None:
+def test_a_tool_call_with_too_many_sources_is_refused_before_they_are_named() -> None:
     objects = McpObjects(SourceNames(source(1, "mcp")), {"search": "collections"})
     params = {"name": "search", "arguments": {"collections": [f"c{at}" for at in range(65)]}}
     with pytest.raises(OverBudget, match="more than 64 sources"):

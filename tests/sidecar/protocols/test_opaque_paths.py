@@ -24,7 +24,7 @@ HOSTILE = [
 
 
 @pytest.mark.parametrize("raw", HOSTILE)
-def test_what_could_be_read_as_another_path_stays_refused(raw: str) -> None:
+def test_a_target_that_could_be_read_as_another_path_is_refused(raw: str) -> None:
     with pytest.raises(Malformed):
         canonical(raw, opaque=True)
 
@@ -49,7 +49,7 @@ def test_a_slash_in_a_segment_has_one_spelling(
             canonical(raw)
 
 
-async def test_it_is_judged_and_forwarded_as_one_segment(tmp_path: Path) -> None:
+async def test_an_escaped_slash_is_judged_and_forwarded_within_its_segment(tmp_path: Path) -> None:
     may = policy(
         allowed_sources=("rest://kb/open*", "named/*"), denied_sources=("rest://kb/shut*",)
     )
@@ -74,7 +74,9 @@ async def test_it_is_judged_and_forwarded_as_one_segment(tmp_path: Path) -> None
         ]
 
 
-async def test_it_changes_nothing_for_the_sources_beside_it(tmp_path: Path) -> None:
+async def test_a_source_with_escaped_slashes_changes_nothing_for_its_neighbours(
+    tmp_path: Path,
+) -> None:
     """Two sources on one address: only the opaque one gets escaped slashes, and none leads past
     the path or host that tells the two apart."""
     listen = ListenAddress("127.0.0.1", free_port())

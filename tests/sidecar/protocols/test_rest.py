@@ -105,7 +105,7 @@ READ: dict[str, Any] = {"routes": ROUTES}
         ("GET /admin/x", "allow", 403, "route_denied", "rest://kb"),
     ],
 )
-async def test_what_is_classed_is_judged_and_recorded(
+async def test_a_classified_request_is_judged_and_recorded(
     tmp_path: Path,
     request_line: str,
     writes: str,

@@ -47,7 +47,7 @@ async def test_a_document_is_a_source_of_its_own(front: Front) -> None:
     assert (await front.places())[0] == f"bedrock://kb/{OPEN}/SOURCE0001/d%201"
 
 
-async def test_probes_of_access_lists_are_closed(front: Front) -> None:
+async def test_requests_about_access_lists_are_denied(front: Front) -> None:
     base = f"/knowledgebases/{OPEN}/datasources/SOURCE0001"
     for probe in ("check-ingested-document-acl", "get-ingested-document-acl"):
         denied(await front.post(f"{base}/{probe}", {"documentId": "d"}), "route_denied")
@@ -115,7 +115,7 @@ async def test_an_agents_session_belongs_to_the_first_user_who_states_it(front: 
     assert (await front.bare("GET", f"{path}&memoryId=m-1")).status == 200
 
 
-async def test_an_inline_agent_reads_what_the_request_gives_it(front: Front) -> None:
+async def test_an_inline_agent_is_judged_by_the_sources_in_its_request(front: Front) -> None:
     def call(**more: Any) -> Callable[[Any], Any]:
         return lambda client: list(
             client.invoke_inline_agent(

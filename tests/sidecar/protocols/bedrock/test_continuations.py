@@ -18,7 +18,7 @@ from tests.sidecar.protocols.bedrock.server import OPEN, SHUT
 from tests.support.proxy import policy
 
 
-async def test_a_page_stands_for_what_it_was_issued_for(front: Front) -> None:
+async def test_a_page_token_is_valid_only_for_its_own_request(front: Front) -> None:
     two: Any = {"retrievalConfiguration": {"vectorSearchConfiguration": {"numberOfResults": 3}}}
     first = await front.through(retrieve(**two))
     token = first["nextToken"]
@@ -35,7 +35,7 @@ async def test_a_page_stands_for_what_it_was_issued_for(front: Front) -> None:
     assert len(front.upstream.seen) == 2
 
 
-async def test_a_page_of_what_may_no_longer_be_read_is_denied(tmp_path: Path) -> None:
+async def test_a_page_of_a_source_that_is_no_longer_allowed_is_denied(tmp_path: Path) -> None:
     first = policy(allowed_sources=(f"bedrock://kb/{SHUT}", f"bedrock://kb/{OPEN}"))
     async with fronting(tmp_path, first) as front:
         two: Any = {"retrievalConfiguration": {"vectorSearchConfiguration": {"numberOfResults": 3}}}
@@ -47,7 +47,7 @@ async def test_a_page_of_what_may_no_longer_be_read_is_denied(tmp_path: Path) ->
         }  # fmt: skip
 
 
-async def test_generating_reads_its_knowledge_base(front: Front) -> None:
+async def test_generating_is_judged_as_reading_its_knowledge_base(front: Front) -> None:
     answer = await front.through(generate(OPEN))
     assert answer["output"]["text"] == "text"
     with pytest.raises(ClientError, match=SHUT):
@@ -59,7 +59,7 @@ async def test_generating_reads_its_knowledge_base(front: Front) -> None:
     assert len(front.upstream.seen) == 1
 
 
-async def test_a_session_is_its_users(front: Front) -> None:
+async def test_a_session_belongs_to_its_user(front: Front) -> None:
     session = (await front.through(generate(OPEN)))["sessionId"]
     await front.through(generate(OPEN, session))
     await front.through(generate(None, session))
@@ -88,7 +88,7 @@ SOURCES = [
 
 
 @pytest.mark.parametrize(("sources", "status"), SOURCES)
-async def test_what_is_generated_from_elsewhere_is_judged(
+async def test_generating_from_other_sources_is_judged(
     front: Front, sources: Any, status: int
 ) -> None:
     body = {
@@ -101,7 +101,7 @@ async def test_what_is_generated_from_elsewhere_is_judged(
     assert (await front.post("/retrieveAndGenerate", body)).status == status
 
 
-async def test_a_stream_streams(tmp_path: Path) -> None:
+async def test_a_stream_arrives_piece_by_piece(tmp_path: Path) -> None:
     async with fronting(tmp_path) as front:
         front.script.going = asyncio.Event()
         answer = await front.through(generate(OPEN, stream="_stream"))

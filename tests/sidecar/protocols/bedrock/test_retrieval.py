@@ -41,7 +41,9 @@ async def test_a_denied_knowledge_base_raises_with_the_reason(front: Front) -> N
 
 
 @pytest.mark.parametrize("said", [None, {"userId": "bob"}, {"userId": "bob", "groups": ["x"]}, 7])
-async def test_the_user_is_the_stated_one(front: Front, said: Any) -> None:
+async def test_the_user_of_the_request_is_replaced_by_the_stated_one(
+    front: Front, said: Any
+) -> None:
     body = {**QUERY} if said is None else {**QUERY, "userContext": said}
     answered = await front.post(f"/knowledgebases/{OPEN}/retrieve", body, "X-Sluice-User: eve")
     assert answered.status == 200
@@ -112,7 +114,7 @@ MARKED = policy(allowed_sources=ALLOWED, max_sensitivity="medium")
                     {"equals": {"key": "number", "value": 0}}]}, [0]),
     ],
 )  # fmt: skip
-async def test_only_documents_of_the_levels_that_may_be_seen_are_found(
+async def test_only_documents_of_allowed_levels_are_found(
     tmp_path: Path, obeys: bool, search: str | None, own: Any, expected: list[int]
 ) -> None:
     async with fronting(tmp_path, MARKED, sensitivity_field="level") as front:
@@ -155,7 +157,9 @@ async def test_a_response_that_can_not_be_parsed_is_withheld(tmp_path: Path, bod
         assert answered.status == 502
 
 
-async def test_what_can_not_be_checked_is_judged_at_the_highest_level(tmp_path: Path) -> None:
+async def test_a_request_that_cannot_be_filtered_is_judged_at_the_highest_level(
+    tmp_path: Path,
+) -> None:
     async with fronting(tmp_path, MARKED, sensitivity_field="level") as front:
         for call in (generate(OPEN), generate(OPEN, stream="_stream"), invoke()):
             with pytest.raises(ClientError, match="critical"):

@@ -14,7 +14,7 @@ from tests.support.proxy import CLOCK, source
 FILLED = re.compile(r"\{.*?\}")
 
 
-def test_every_operation_of_bedrock_has_its_row() -> None:
+def test_every_operation_of_bedrock_has_a_route() -> None:
     model = botocore.session.get_session().get_service_model("bedrock-agent-runtime")
     protocol = Bedrock(source(1, "bedrock"), CLOCK.monotonic)
     classes: dict[str, RouteClass] = {}

@@ -139,7 +139,7 @@ def names(seen: Seen) -> list[str]:
 
 @given(requests(), st.booleans())
 @examples(400)
-def test_what_arrives_names_nothing_that_may_not_be_read(
+def test_no_request_that_arrives_names_a_forbidden_source(
     runner_and_front: tuple[asyncio.Runner, SigningFront],
     request_of: tuple[str, dict[str, Any]],
     escaped: bool,

@@ -64,7 +64,7 @@ async def test_an_encoded_body_is_refused(front: Front, coding: str) -> None:
     assert front.relay.lines == []
 
 
-async def test_a_body_coded_as_itself_is_read(front: Front) -> None:
+async def test_a_body_with_the_identity_coding_is_read(front: Front) -> None:
     answered = await front.ask(
         "POST", front.one("open_docs", "/get"), {}, "Content-Encoding: identity"
     )

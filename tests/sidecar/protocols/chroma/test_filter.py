@@ -52,10 +52,10 @@ def plainly(found: Any) -> str:
     return json.dumps(found, sort_keys=True, default=str)
 
 
-@pytest.mark.deep(stands_in="test_what_may_be_seen_is_shown_whole_and_in_parallel_arrays")
+@pytest.mark.deep(stands_in="test_visible_records_are_returned_whole_and_in_parallel_arrays")
 @pytest.mark.parametrize("include", [None, ["documents"], [], ["metadatas", "embeddings", "uris"]])
 @pytest.mark.parametrize("where", [None, {"n": {"$gte": 0}}, {"level": {"$ne": "x"}}])
-async def test_get_shows_what_may_be_seen_and_nothing_else(
+async def test_get_returns_exactly_the_visible_records(
     marked: Front, include: list[str] | None, where: dict[str, Any] | None
 ) -> None:
     asked: dict[str, Any] = {} if include is None else {"include": include}
@@ -72,7 +72,7 @@ async def test_get_shows_what_may_be_seen_and_nothing_else(
     assert lineage[-1]["outcome"] == "completed"
 
 
-async def test_what_may_be_seen_is_shown_whole_and_in_parallel_arrays(marked: Front) -> None:
+async def test_visible_records_are_returned_whole_and_in_parallel_arrays(marked: Front) -> None:
     def read() -> Any:
         through, plain = (collection(marked, port) for port in (marked.port, marked.chroma))
         for include in (["documents"], ["metadatas", "embeddings"]):
@@ -90,7 +90,7 @@ async def test_what_may_be_seen_is_shown_whole_and_in_parallel_arrays(marked: Fr
     assert found["metadatas"] is None
 
 
-async def test_asking_for_a_hidden_record_by_its_id_shows_none(marked: Front) -> None:
+async def test_a_hidden_record_is_not_returned_by_its_id(marked: Front) -> None:
     def read() -> Any:
         return collection(marked, marked.port).get(ids=["id1", "id3", "id5"])
 
@@ -118,7 +118,7 @@ def fetched(body: object) -> FetchedResponse:
     return FetchedResponse(200, "OK", [], json.dumps(body).encode())
 
 
-def test_a_response_that_ignores_the_condition_is_cut_and_counted() -> None:
+def test_a_response_that_ignores_the_condition_is_filtered_and_counted() -> None:
     answer = {
         "ids": [["a", "b", "c"], ["d"]],
         "documents": [["A", "B", "C"], ["D"]],

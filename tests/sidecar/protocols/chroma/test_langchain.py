@@ -48,7 +48,7 @@ async def test_a_retriever_finds_the_same_as_without_the_sidecar(
     assert {(each[0], each[2]) for each in decisions} == {("ALLOW", front.source("open_docs"))}
 
 
-@pytest.mark.deep(stands_in="test_a_collection_that_does_not_exist_is_denied_with_what_to_do")
+@pytest.mark.deep(stands_in="test_a_missing_collection_is_denied_with_a_remedy")
 @pytest.mark.parametrize("creates", [False, True])
 async def test_a_retriever_gets_the_reason_of_a_denial(front: Front, *, creates: bool) -> None:
     with pytest.raises(Exception, match="`allowed_sources`"):
@@ -60,7 +60,7 @@ async def test_a_retriever_gets_the_reason_of_a_denial(front: Front, *, creates:
     )
 
 
-async def test_a_collection_that_is_opened_is_not_changed(front: Front) -> None:
+async def test_opening_a_collection_does_not_change_it(front: Front) -> None:
     """Judged and recorded as a read: the other members of get-or-create are not forwarded."""
     before = front.direct("GET", f"{front.names}/open_docs")
     body = {
@@ -79,7 +79,7 @@ async def test_a_collection_that_is_opened_is_not_changed(front: Front) -> None:
     ]
 
 
-async def test_a_collection_that_does_not_exist_is_denied_with_what_to_do(front: Front) -> None:
+async def test_a_missing_collection_is_denied_with_a_remedy(front: Front) -> None:
     with pytest.raises(Exception, match="create_collection_if_not_exists=False") as raised:
         await asyncio.to_thread(found, front, front.port, "open_new", creates=True)
     for reason in ("`open_new` does not exist", "create it beforehand", "`writes: allow`"):
@@ -88,7 +88,7 @@ async def test_a_collection_that_does_not_exist_is_denied_with_what_to_do(front:
     assert front.direct("GET", f"{front.names}/open_new")[0] == 404
 
 
-async def test_what_may_not_be_read_is_denied_alike_whether_it_exists_or_not(front: Front) -> None:
+async def test_a_forbidden_name_gets_the_same_denial_whether_or_not_it_exists(front: Front) -> None:
     denials = [
         await front.ask("POST", front.names, {"name": name, "get_or_create": True})
         for name in ("shut_docs", "shut_new")
@@ -103,14 +103,16 @@ async def test_what_may_not_be_read_is_denied_alike_whether_it_exists_or_not(fro
 @pytest.mark.parametrize(
     "name", [".", "..", "open/b", "by-id", "open_docs/../shut_docs", "open%2e", "open\\b"]
 )
-async def test_an_odd_name_reads_nothing(front: Front, name: str) -> None:
+async def test_an_odd_name_is_refused_and_not_forwarded(front: Front, name: str) -> None:
     answered = await front.ask("POST", front.names, {"name": name, "get_or_create": True})
     assert answered.status in (400, 403)
     assert front.relay.lines == []
 
 
 @pytest.mark.parametrize("flag", [None, False, 1, "true", [True]])
-async def test_only_get_or_create_is_a_read(front: Front, flag: object) -> None:
+async def test_creating_with_any_other_flag_is_denied_as_a_write(
+    front: Front, flag: object
+) -> None:
     body = {"name": "open_docs", "get_or_create": flag}
     answered = await front.ask("POST", front.names, body)
     assert answered.status == 403

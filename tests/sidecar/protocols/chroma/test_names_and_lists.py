@@ -38,13 +38,13 @@ async def test_looking_up_a_denied_id_is_denied_like_its_name(front: Front, form
     assert b'"configuration_json"' not in answered.raw
 
 
-async def test_an_allowed_name_that_does_not_exist_is_chromas_404(front: Front) -> None:
+async def test_an_allowed_name_that_does_not_exist_gets_chroma_s_own_404(front: Front) -> None:
     answered = await front.ask("GET", f"{front.names}/open_nothing")
     assert answered.status == 404
     assert b"NotFoundError" in answered.body
 
 
-async def test_a_denied_name_looks_the_same_whether_it_exists(front: Front) -> None:
+async def test_a_denied_name_gets_the_same_answer_whether_or_not_it_exists(front: Front) -> None:
     there = await front.ask("GET", f"{front.names}/shut_docs")
     absent = await front.ask("GET", f"{front.names}/shut_none")
     assert there.status == absent.status == 403
@@ -52,7 +52,7 @@ async def test_a_denied_name_looks_the_same_whether_it_exists(front: Front) -> N
     assert told[0].replace("shut_docs", "") == told[1].replace("shut_none", "")
 
 
-async def test_a_looked_up_name_is_chromas_answer_byte_for_byte(front: Front) -> None:
+async def test_an_allowed_look_up_gets_chroma_s_answer_byte_for_byte(front: Front) -> None:
     answered = await front.ask("GET", f"{front.names}/open_docs", None, "Accept-Encoding: gzip")
     assert front.relay.answered.endswith(b"\r\n\r\n" + answered.body)
     assert answered.json["id"] == front.ids["open_docs"]
@@ -116,12 +116,12 @@ async def listed(front: Front, query: str = "") -> list[str]:
     return [each["name"] for each in answered.json]
 
 
-async def test_a_list_shows_what_may_be_read(front: Front) -> None:
+async def test_a_list_shows_only_readable_collections(front: Front) -> None:
     assert sorted(await listed(front)) == ["open_docs", "open_more"]
     assert await front.sidecar.decisions() == []
 
 
-async def test_limit_and_offset_count_what_may_be_read(front: Front) -> None:
+async def test_limit_and_offset_count_only_readable_collections(front: Front) -> None:
     for number in range(6):
         front.create(f"shut_{number}")
         front.create(f"open_{number}")
@@ -161,7 +161,7 @@ async def test_a_long_list_is_walked_page_by_page(
     assert answered.body == b"10"
 
 
-async def test_the_count_is_of_what_may_be_read(front: Front) -> None:
+async def test_the_count_includes_only_readable_collections(front: Front) -> None:
     answered = await front.ask("GET", f"{front.base}/collections_count")
     assert (answered.status, answered.body) == (200, b"2")
     assert answered.fields["content-length"] == "1"
@@ -174,7 +174,7 @@ async def test_a_head_request_reveals_no_more_than_the_list(front: Front) -> Non
     assert head.fields["content-length"] == str(len(whole.body))
 
 
-async def test_a_list_of_which_all_may_be_read_is_chromas_byte_for_byte(
+async def test_a_list_without_hidden_collections_is_chroma_s_byte_for_byte(
     chroma: int, tmp_path: Path
 ) -> None:
     async with fronting(chroma, tmp_path, policy()) as front:
@@ -183,7 +183,7 @@ async def test_a_list_of_which_all_may_be_read_is_chromas_byte_for_byte(
         assert len(answered.json) == 3
 
 
-async def test_the_client_lists_and_counts(front: Front) -> None:
+async def test_the_client_can_list_and_count_collections(front: Front) -> None:
     def read() -> tuple[list[str], int]:
         through = client(front, front.port)
         return sorted(each.name for each in through.list_collections()), through.count_collections()

@@ -72,7 +72,7 @@ ANOTHER = {"id": UNKNOWN.replace("1", "6"), "tenant": TENANT, "database": "db", 
         (policy(allowed_sources=ALL, max_sensitivity="low"), False),
     ],
 )
-async def test_only_an_agent_that_may_read_every_collection_is_told_that_one_is_missing(
+async def test_a_missing_collection_is_revealed_only_to_an_agent_that_may_read_all(
     chroma: int, tmp_path: Path, readers: Policy, *, shown: bool
 ) -> None:
     async with fronting(chroma, tmp_path, readers) as front:
@@ -82,7 +82,7 @@ async def test_only_an_agent_that_may_read_every_collection_is_told_that_one_is_
         assert await front.sidecar.decisions() == [("DENY", "unresolved_source", "chroma://kb")]
 
 
-async def test_a_missing_collection_is_not_told_where_one_has_a_name_that_may_not_be_read(
+async def test_a_missing_collection_is_hidden_if_any_named_source_is_forbidden(
     chroma: int, tmp_path: Path
 ) -> None:
     async with fronting(chroma, tmp_path, policy(allowed_sources=ALL)) as front:
@@ -102,7 +102,7 @@ async def test_a_missing_collection_is_not_told_where_one_has_a_name_that_may_no
     ],
     ids=["a status", "another collection"],
 )
-async def test_a_failed_look_up_is_not_told_as_a_missing_collection(
+async def test_a_failed_look_up_is_not_reported_as_a_missing_collection(
     tmp_path: Path, script: Script, told: str
 ) -> None:
     async with (
@@ -236,7 +236,7 @@ async def test_every_form_of_an_allowed_id_is_read(front: Front, form: str) -> N
         "tenants/open/databases/open_docs",
     ],
 )
-async def test_tenant_and_database_of_the_path_lead_nowhere_else(
+async def test_other_tenants_and_databases_in_the_path_do_not_change_the_collection(
     front: Front, path: str, known: bool
 ) -> None:
     if known:
@@ -277,7 +277,7 @@ async def test_an_invalid_id_is_denied_without_a_look_up(front: Front, text: str
 
 @pytest.mark.parametrize("what", ["count", "indexing_status", "fork_count"])
 @pytest.mark.parametrize("method", ["GET", "HEAD"])
-async def test_what_describes_a_collection_is_judged_like_it(
+async def test_metadata_of_a_collection_is_judged_like_the_collection(
     front: Front, method: str, what: str
 ) -> None:
     shut = await front.ask(method, front.one("shut_docs", f"/{what}"))

@@ -60,7 +60,7 @@ async def test_a_recreated_collection_is_another_one(front: Front) -> None:
     denied(await front.ask("POST", f"{front.names}/{old}/get", {}), "unresolved_source")
 
 
-async def test_a_closed_name_stays_closed_however_often_it_is_recreated(front: Front) -> None:
+async def test_a_forbidden_name_stays_forbidden_however_often_it_is_recreated(front: Front) -> None:
     for _ in range(2):
         front.direct("DELETE", f"{front.names}/shut_docs")
         identity = front.create("shut_docs")

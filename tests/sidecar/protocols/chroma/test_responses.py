@@ -161,7 +161,7 @@ async def test_a_response_over_the_limit_that_must_be_read_is_withheld(
     assert (await scripted.get(f"{BASE}/open")).status == 502
 
 
-async def test_a_conditional_look_up_is_asked_whole(scripted: Scripted) -> None:
+async def test_a_conditional_look_up_is_sent_without_its_condition(scripted: Scripted) -> None:
     scripted.answers["*"] = collection()
     await scripted.get(
         f"{BASE}/open", 'If-None-Match: "x"', "Range: bytes=0-5", "Accept-Encoding: br",
@@ -173,7 +173,7 @@ async def test_a_conditional_look_up_is_asked_whole(scripted: Scripted) -> None:
     ]  # fmt: skip
 
 
-async def test_a_look_up_has_the_agents_credentials_and_nothing_else(
+async def test_a_look_up_carries_only_the_agent_s_credentials(
     scripted: Scripted,
 ) -> None:
     scripted.answers[ID] = collection()
@@ -278,7 +278,7 @@ async def test_the_id_of_a_created_collection_is_cached(tmp_path: Path) -> None:
         assert not any("by-id" in target for target in scripted.upstream.targets)
 
 
-async def test_a_large_write_streams_and_is_not_held(tmp_path: Path) -> None:
+async def test_a_large_write_is_streamed_without_being_kept(tmp_path: Path) -> None:
     async with scripting(tmp_path, writes="allow") as scripted:
         scripted.answers["*"] = collection("open")
         large = b"x" * (6 * 1024 * 1024)

@@ -10,7 +10,7 @@ from tests.sidecar.protocols.minimal import denied
 from tests.support.proxy import CLOCK, source
 
 
-async def test_every_route_that_chroma_has_is_classed(front: Front) -> None:
+async def test_every_route_of_chroma_has_a_class(front: Front) -> None:
     described = front.direct("GET", "/openapi.json")[1]["paths"]
     protocol = Chroma(source(1, "chroma"), CLOCK.monotonic)
     for path, methods in described.items():
@@ -20,7 +20,7 @@ async def test_every_route_that_chroma_has_is_classed(front: Front) -> None:
             assert match is not None, f"{method} {path}"
 
 
-async def test_the_classes_are_those_of_the_specification() -> None:
+async def test_the_classes_match_the_specification() -> None:
     classes: dict[str, RouteClass] = {}
     for route in ROUTES:
         for method in route.methods.split():
@@ -53,7 +53,9 @@ CLOSED = [
 
 
 @pytest.mark.parametrize(("method", "path"), CLOSED)
-async def test_what_copies_or_administers_is_closed(writing: Front, method: str, path: str) -> None:
+async def test_requests_that_copy_or_administer_are_denied(
+    writing: Front, method: str, path: str
+) -> None:
     for name in ("open_docs", "shut_docs"):
         target = path.format(base=writing.base, one=writing.one(name))
         denied(await writing.ask(method, target, {"new_name": "open_copy"}), "route_denied")
@@ -139,7 +141,7 @@ OPEN = [
 
 
 @pytest.mark.parametrize("path", OPEN)
-async def test_what_clients_need_passes_without_a_decision(front: Front, path: str) -> None:
+async def test_requests_that_clients_need_pass_without_a_decision(front: Front, path: str) -> None:
     target = path.format(base=front.base)
     answered = await front.ask("GET", target)
     assert answered.status == 200
@@ -151,7 +153,7 @@ async def test_what_clients_need_passes_without_a_decision(front: Front, path: s
 @pytest.mark.parametrize(
     "name", ["X-HTTP-Method-Override", "X-HTTP-Method", "X-Method-Override", "x_http_method"]
 )
-async def test_a_method_override_overrides_nothing(front: Front, name: str) -> None:
+async def test_a_method_override_header_is_ignored(front: Front, name: str) -> None:
     denied(
         await front.ask("GET", front.one("shut_docs", "/query"), None, f"{name}: POST"),
         "unclassified_route",

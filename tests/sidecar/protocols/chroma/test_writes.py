@@ -36,7 +36,7 @@ def written(front: Front, name: str, path: str, body: Any) -> tuple[str, Any]:
     ("method", "path", "body"), [each for each in WRITES if "get_or_create" not in str(each)]
 )
 @pytest.mark.parametrize("name", ["open_docs", "shut_docs"])
-async def test_writes_are_denied_unless_they_are_allowed(
+async def test_writes_are_denied_unless_the_settings_allow_them(
     front: Front, name: str, method: str, path: str, body: Any
 ) -> None:
     target, body = written(front, name, path, body)

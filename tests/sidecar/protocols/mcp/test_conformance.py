@@ -24,7 +24,7 @@ Checks = dict[str, list[tuple[str, str]]]
 
 
 @pytest.mark.deep(
-    stands_in="tests/sidecar/protocols/mcp/test_routes.py::test_a_call_that_is_allowed_is_the_servers_own_answer"
+    stands_in="tests/sidecar/protocols/mcp/test_routes.py::test_an_allowed_call_gets_the_server_s_own_answer"
 )
 async def test_the_conformance_suite_finds_the_same_through_the_sidecar(tmp_path: Path) -> None:
     suite, node = servers.need("mcp-conformance"), servers.need("node")

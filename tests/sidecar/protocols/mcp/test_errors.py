@@ -26,7 +26,7 @@ def error_of(answered: Answered) -> tuple[int, int, str]:
 
 
 @pytest.mark.parametrize("method", ["tools/destroy", "com.example/search"])
-async def test_an_unknown_method_is_404_only_where_that_ends_no_session(
+async def test_an_unknown_method_is_answered_with_404_only_if_that_ends_no_session(
     wire: Wire, method: str
 ) -> None:
     newest = await wire.post(modern(method, {}), *heads(method))
@@ -65,14 +65,16 @@ async def test_a_message_without_its_version_has_invalid_params(
         (b'{"jsonrpc":"1.0","id":1,"method":"ping"}', -32600),
     ],
 )
-async def test_only_what_is_not_json_is_a_parse_error(wire: Wire, raw: bytes, code: int) -> None:
+async def test_only_a_body_that_is_not_json_is_a_parse_error(
+    wire: Wire, raw: bytes, code: int
+) -> None:
     answered = await wire.post(None, raw=raw)
     assert error_of(answered) == (400, code, "unreadable_request")
     assert wire.upstream.seen == []
 
 
 @pytest.mark.parametrize("method", ["PUT", "PATCH", "OPTIONS", "HEAD"])
-async def test_another_http_method_is_405_and_allow_names_those_there_are(
+async def test_another_http_method_is_refused_with_405_and_the_allowed_ones(
     wire: Wire, method: str
 ) -> None:
     answered = await ask(wire.port, get("/mcp").replace(b"GET", method.encode(), 1))

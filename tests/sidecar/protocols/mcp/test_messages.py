@@ -86,7 +86,7 @@ async def test_a_header_that_disagrees_is_refused(wire: Wire, fields: list[str])
 
 
 @pytest.mark.parametrize("version", [None, "2025-03-26", "2025-06-18", "2025-11-25"])
-async def test_in_older_versions_such_headers_mean_nothing(wire: Wire, version: str | None) -> None:
+async def test_such_headers_are_ignored_in_older_versions(wire: Wire, version: str | None) -> None:
     stated = heads("prompts/get", "open", version or "")[1 if version is None else 0 :]
     denied = await wire.call("tools/call", {"name": "shut"}, *stated)
     assert denied.json["error"]["code"] == -32001
@@ -108,7 +108,7 @@ async def test_an_unknown_version_is_answered_with_the_known_ones(wire: Wire) ->
     assert await wire.sidecar.decisions() == UNREADABLE
 
 
-async def test_a_posted_response_belongs_to_older_versions(wire: Wire) -> None:
+async def test_a_posted_response_is_accepted_only_in_older_versions(wire: Wire) -> None:
     message = {"jsonrpc": "2.0", "id": 7, "result": {"action": "accept"}}
     assert (await wire.post(message, "MCP-Protocol-Version: 2025-11-25")).status == 202
     refused = await wire.post(message, f"MCP-Protocol-Version: {MODERN}")
@@ -147,7 +147,7 @@ async def test_a_posted_response_belongs_to_older_versions(wire: Wire) -> None:
         b'{"jsonrpc":"2.0","id":1,"method":"ping","params":{"ref":{"name":"open","Name":"shut"}}}',
     ],
 )
-async def test_what_two_parsers_could_read_differently_is_refused(
+async def test_a_message_that_two_parsers_could_read_differently_is_refused(
     wire: Wire, raw: bytes, version: list[str]
 ) -> None:
     answered = await wire.post(None, *version, raw=raw)
@@ -189,7 +189,7 @@ async def test_only_requests_get_a_json_rpc_response(wire: Wire) -> None:
     assert wire.upstream.seen == []
 
 
-async def test_one_path_is_open_and_no_other(wire: Wire) -> None:
+async def test_only_the_endpoint_is_open(wire: Wire) -> None:
     for line in ("GET /", "GET /mcp/", "GET /sse", "PUT /mcp", "HEAD /mcp", "OPTIONS /mcp"):
         method, target = line.split(" ")
         answered = await _asked(wire, method, target)

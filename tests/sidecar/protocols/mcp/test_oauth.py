@@ -64,7 +64,7 @@ async def test_discovery_is_open_and_brings_no_credentials(wire: Wire, path: str
         "GET /authorize/x",
     ],
 )
-async def test_nothing_beside_these_routes_is_open(wire: Wire, line: str) -> None:
+async def test_no_other_route_is_open(wire: Wire, line: str) -> None:
     assert (await send(wire, line, b"")).status == 403
     assert wire.upstream.seen == []
     assert await wire.sidecar.decisions() == [("DENY", "unclassified_route", "mcp://kb")]
@@ -89,7 +89,7 @@ async def test_nothing_beside_these_routes_is_open(wire: Wire, line: str) -> Non
         ),
     ],
 )
-async def test_tokens_are_judged_and_come_without_the_agents_credentials(
+async def test_token_requests_are_judged_and_carry_no_credentials_of_the_agent(
     tmp_path: Path, line: str, body: bytes, field: str, arrives: set[str]
 ) -> None:
     async with wired(tmp_path, ALLOWED) as wire:
@@ -136,7 +136,7 @@ async def test_only_a_token_request_may_authenticate_its_client(tmp_path: Path) 
         ("GET /authorize?state=s;password=p", b"", "Accept: */*"),
     ],
 )
-async def test_what_is_not_known_to_be_harmless_is_refused(
+async def test_a_request_not_known_to_be_harmless_is_refused(
     tmp_path: Path, line: str, body: bytes, field: str
 ) -> None:
     async with wired(tmp_path, ALLOWED) as wire:
@@ -146,7 +146,7 @@ async def test_what_is_not_known_to_be_harmless_is_refused(
         assert await wire.sidecar.decisions() == [("DENY", "unreadable_request", "mcp://kb")]
 
 
-async def test_a_key_of_sluice_never_leaves_as_a_clients_secret(tmp_path: Path) -> None:
+async def test_a_key_of_ours_is_never_sent_as_a_client_s_secret(tmp_path: Path) -> None:
     key = make_key(bytes(32))
     basic = b64encode(f"client:{key}".encode()).decode()
     async with wired(tmp_path, ALLOWED) as wire:

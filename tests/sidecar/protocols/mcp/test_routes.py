@@ -76,7 +76,7 @@ async def front(
         yield Front(f"http://127.0.0.1:{port}/mcp", server, made, request.param)
 
 
-async def test_the_agent_lists_what_it_may_call_and_no_more(front: Front) -> None:
+async def test_the_agent_sees_only_tools_that_it_may_call(front: Front) -> None:
     async with front.client() as client:
         tools = [tool.name for tool in (await client.list_tools()).tools]
         prompts = [each.name for each in (await client.list_prompts()).prompts]
@@ -92,7 +92,7 @@ async def test_the_agent_lists_what_it_may_call_and_no_more(front: Front) -> Non
     assert await front.sidecar.decisions() == []
 
 
-async def test_a_call_that_is_allowed_is_the_servers_own_answer(front: Front) -> None:
+async def test_an_allowed_call_gets_the_server_s_own_answer(front: Front) -> None:
     async with front.client() as client:
         weather = await client.call_tool("weather", {"city": "Ulm"})
         contracts = await client.call_tool("contracts", {"query": "lease"})
@@ -178,7 +178,7 @@ async def test_resources_prompts_and_completions_are_judged_each_by_its_name(fro
     assert not [each for each in front.server.arrived if "shut" in str(each) or "fire" in str(each)]
 
 
-async def test_a_result_comes_without_the_resources_that_may_not_be_read(front: Front) -> None:
+async def test_forbidden_resources_are_removed_from_a_result(front: Front) -> None:
     async with front.client() as client:
         result = await client.call_tool("gathered")
     kinds = [block.type for block in result.content]
@@ -215,7 +215,7 @@ async def test_a_filtered_list_may_not_be_cached_for_others(front: Front) -> Non
         assert tools.ttl_ms == 60_000
 
 
-async def test_progress_passes(front: Front) -> None:
+async def test_progress_messages_pass(front: Front) -> None:
     heard: list[float] = []
 
     async def progressed(
@@ -230,7 +230,7 @@ async def test_progress_passes(front: Front) -> None:
     assert heard == ([] if front.server.whole else [1.0, 2.0, 3.0])
 
 
-async def test_the_server_may_ask_the_user(front: Front) -> None:
+async def test_the_server_can_ask_the_user(front: Front) -> None:
     async def answer(context: Any, asked: Any) -> types.ElicitResult:
         return types.ElicitResult(action="accept", content={"colour": "green"})
 
@@ -262,7 +262,7 @@ async def test_a_result_fetched_later_belongs_to_its_call(front: Front) -> None:
     assert (front.server.resumed > 0) is resumes
 
 
-async def test_a_pushed_message_is_judged_when_it_arrives(front: Front) -> None:
+async def test_a_pushed_message_is_judged_on_arrival(front: Front) -> None:
     heard: list[str] = []
     notified = asyncio.Event()
 

@@ -12,7 +12,7 @@ from tests.sidecar.protocols.mcp.wire import (
 )
 
 
-async def test_an_answer_of_which_all_may_be_seen_is_the_servers_byte_for_byte(wire: Wire) -> None:
+async def test_an_answer_without_hidden_parts_is_the_server_s_byte_for_byte(wire: Wire) -> None:
     said = b'{ "id":1, "result" : {"tools":[ {"name":"open"} ] , "x":1.50}, "jsonrpc":"2.0"}\n'
     wire.says = lambda asked: said
     assert (await wire.call("tools/list", {})).body == said
@@ -72,7 +72,7 @@ async def test_only_known_messages_of_a_server_pass(wire: Wire) -> None:
     assert lineage["detail"]["withheld"] == 6
 
 
-async def test_a_stream_that_can_not_be_read_breaks_off(wire: Wire) -> None:
+async def test_an_unreadable_stream_is_broken_off(wire: Wire) -> None:
     wire.says = lambda asked: [request("ping", None, 9), "shut", request("ping", None, 10)]
     answered = await wire.call("tools/call", CALL)
     assert b"shut" not in answered.raw

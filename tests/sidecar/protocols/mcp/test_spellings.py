@@ -106,7 +106,7 @@ def _read_by_many(uri: str) -> list[str]:
 
 @given(URIS)
 @examples(300)
-def test_a_resource_that_arrives_is_allowed_as_any_parser_reads_it(
+def test_a_resource_request_that_arrives_is_allowed_for_any_parser(
     runner_and_wire: tuple[asyncio.Runner, Wire], uri: str
 ) -> None:
     runner, wire = runner_and_wire
@@ -168,7 +168,7 @@ def _members(last: bool, folding: bool, found: list[tuple[str, Any]]) -> dict[st
 
 @given(BODIES)
 @examples(300)
-def test_a_call_that_arrives_is_allowed_as_any_parser_reads_it(
+def test_a_call_that_arrives_is_allowed_for_any_parser(
     runner_and_wire: tuple[asyncio.Runner, Wire], raw: bytes
 ) -> None:
     runner, wire = runner_and_wire

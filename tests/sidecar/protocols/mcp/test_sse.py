@@ -167,7 +167,7 @@ async def test_a_denied_message_is_answered_on_the_stream(tmp_path: Path) -> Non
         assert b'"id":10,"result":{"content":[]}' in await agent.until(b"\n\n")
 
 
-async def test_the_address_is_told_below_the_agents_own_prefix(tmp_path: Path) -> None:
+async def test_the_announced_address_is_below_the_agent_s_own_prefix(tmp_path: Path) -> None:
     async with streamed(tmp_path, b"/messages?s=1", path="/kb") as (_, _, agent):
         await agent.until(b"data: ./messages?s=1\n\n")
 
@@ -185,7 +185,7 @@ async def test_the_address_is_told_below_the_agents_own_prefix(tmp_path: Path) -
         ("http://mcp.test", b"https://mcp.test/m", None, b""),
     ],
 )
-def test_an_address_is_one_of_the_servers_own_below_its_path(
+def test_an_announced_address_must_be_the_server_s_own_below_its_path(
     upstream: str, named: bytes, target: str | None, told: bytes
 ) -> None:
     sessions = SseSessions(source(1, "mcp", upstream=upstream))
@@ -208,7 +208,9 @@ def test_an_address_is_one_of_the_servers_own_below_its_path(
         b"/mess\xc3\xa4ges",
     ],
 )
-async def test_an_address_elsewhere_ends_the_stream(tmp_path: Path, address: bytes) -> None:
+async def test_an_announced_address_elsewhere_ends_the_stream(
+    tmp_path: Path, address: bytes
+) -> None:
     async with streamed(tmp_path, address) as (wire, streams, agent):
         if not address:
             await agent.until(b"data: \n\n")
@@ -219,7 +221,7 @@ async def test_an_address_elsewhere_ends_the_stream(tmp_path: Path, address: byt
         assert (await post(wire, "/messages", request("ping"))).status == 403
 
 
-async def test_without_the_setting_it_is_closed(tmp_path: Path) -> None:
+async def test_the_older_transport_is_closed_unless_set(tmp_path: Path) -> None:
     async with wired(tmp_path) as wire:
         assert (await ask(wire.port, get("/sse", host="kb"))).status == 403
         assert (await post(wire, "/messages", request("ping"))).status == 403

@@ -16,7 +16,7 @@ from tests.sidecar.protocols.mcp.wire import (
 from tests.sidecar.proxy.raw_client import Answered, ask, get
 
 
-async def test_a_subscription_needs_every_resource_that_it_names(wire: Wire) -> None:
+async def test_a_subscription_needs_every_named_resource(wire: Wire) -> None:
     for uris, passes in ((["file:///open/a"], True), (["file:///open/a", "file:///shut/b"], False)):
         message = modern("subscriptions/listen", {"notifications": {"resourceSubscriptions": uris}})
         answered = await wire.post(message, *heads("subscriptions/listen"))
@@ -32,7 +32,7 @@ async def test_a_subscription_needs_every_resource_that_it_names(wire: Wire) -> 
 
 
 @pytest.mark.parametrize("shape", ["task", "flat"])
-async def test_a_task_stands_for_what_it_was_made_for(wire: Wire, shape: str) -> None:
+async def test_a_task_is_judged_as_the_call_that_made_it(wire: Wire, shape: str) -> None:
     task = {"taskId": "t-1", "status": "working"}
     wire.says = lambda asked: {"task": task} if shape == "task" else {"resultType": "task", **task}
     await wire.call("tools/call", CALL)
@@ -50,7 +50,7 @@ async def test_a_task_stands_for_what_it_was_made_for(wire: Wire, shape: str) ->
     assert len(allowed) == 5
 
 
-async def test_a_tasks_result_goes_to_its_owner(wire: Wire) -> None:
+async def test_a_task_s_result_is_sent_only_to_its_owner(wire: Wire) -> None:
     wire.says = lambda asked: {"resultType": "task", "taskId": "t-1"}
     await wire.call("tools/call", CALL)
     link = {"type": "resource_link", "uri": "file:///shut/a", "name": "shut"}
@@ -65,7 +65,7 @@ async def test_a_tasks_result_goes_to_its_owner(wire: Wire) -> None:
     assert streamed_messages(answered) == []
 
 
-async def test_a_request_state_is_judged_for_what_it_was_issued_for(wire: Wire) -> None:
+async def test_a_request_state_is_judged_as_the_request_that_got_it(wire: Wire) -> None:
     wire.says = lambda asked: {"resultType": "input_required", "requestState": "s-1"}
     await wire.call("prompts/get", {"name": "open_one"})
     again = await wire.call("tools/call", {**CALL, "requestState": "s-1"}, id_=2)

@@ -55,7 +55,7 @@ def looked_up(front: Minimal) -> list[str]:
     ],
     ids=["path", "list", "pattern", "terms", "mget", "msearch", "head", "bulk", "ppl", "sql"],
 )
-async def test_65_indices_are_unreadable_however_they_are_named(
+async def test_too_many_indices_are_refused_however_they_are_named(
     front: Minimal, case: tuple[str, str, Any]
 ) -> None:
     await refused(front, case, "unreadable_request", 400)
@@ -63,7 +63,7 @@ async def test_65_indices_are_unreadable_however_they_are_named(
     assert len(looked_up(front)) <= 64
 
 
-async def test_each_name_is_looked_up_once_however_many_searches_name_it(front: Minimal) -> None:
+async def test_each_name_is_looked_up_once_however_many_searches_use_it(front: Minimal) -> None:
     parts = [part for _ in range(7) for name in NAMES[:64] for part in ({"index": name}, {})]
     answered = await front.ask("POST", "/_msearch", raw=lines(*parts))
     assert answered.status == 200
@@ -123,7 +123,7 @@ async def test_look_ups_end_when_the_agent_leaves(tmp_path: Path) -> None:
         assert await front.sources() == [("ALLOW", "opensearch://kb/x")]
 
 
-async def test_look_ups_have_a_deadline_together(tmp_path: Path) -> None:
+async def test_all_look_ups_of_a_request_share_one_deadline(tmp_path: Path) -> None:
     # expires on purpose
     limits = replace(LIMITS, lookup_seconds=0.2)
     async with data_source(slowly(Server())) as upstream, sidecar(tmp_path, policy()) as running:

@@ -53,7 +53,7 @@ async def test_a_scroll_is_continued_and_released(front: Minimal) -> None:
     assert (await front.ask("DELETE", "/_search/scroll", {"scroll_id": [token]})).status == 200
 
 
-async def test_a_point_in_time_stands_for_its_index(front: Minimal) -> None:
+async def test_a_point_in_time_is_judged_as_its_index(front: Minimal) -> None:
     token = await begun(front, "/open_docs/_search/point_in_time?keep_alive=1m", "pit_id")
     answered = await front.ask("POST", "/_search", {"pit": {"id": token}})
     assert indices(answered) == {"open_docs"}
@@ -69,7 +69,7 @@ async def test_a_point_in_time_stands_for_its_index(front: Minimal) -> None:
     assert (await front.ask("DELETE", "/_search/point_in_time", {"pit_id": [token]})).status == 200
 
 
-async def test_an_asynchronous_search_stands_for_its_index(front: Minimal) -> None:
+async def test_an_asynchronous_search_is_judged_as_its_index(front: Minimal) -> None:
     start = "/_plugins/_asynchronous_search"
     token = await begun(front, f"{start}?index=open_docs&keep_alive=1m", "id")
     assert (await front.ask("GET", f"{start}/{token}")).status == 200
@@ -77,7 +77,7 @@ async def test_an_asynchronous_search_stands_for_its_index(front: Minimal) -> No
     assert (await front.ask("DELETE", f"{start}/{token}")).status == 200
 
 
-async def test_a_cursor_stands_for_its_query(front: Minimal) -> None:
+async def test_a_cursor_is_judged_as_its_query(front: Minimal) -> None:
     query = {"query": "SELECT page FROM open_docs", "fetch_size": 1}
     token = await begun(front, "/_plugins/_sql", "cursor", query)
     assert (await front.ask("POST", "/_plugins/_sql", {"cursor": token})).status == 200
@@ -88,7 +88,7 @@ async def test_a_cursor_stands_for_its_query(front: Minimal) -> None:
     await refused(front, ("POST", "/_plugins/_sql", both), "unreadable_request", 400)
 
 
-async def test_a_token_from_elsewhere_is_denied(front: Minimal, server: Server) -> None:
+async def test_a_token_that_was_not_issued_here_is_denied(front: Minimal, server: Server) -> None:
     # A token that the server knows, begun past the sidecar on the shut index.
     server.pages["theirs"] = ([], server.concrete("shut_docs"))
     for method, target, body in (
@@ -119,7 +119,7 @@ async def test_a_token_from_elsewhere_is_denied(front: Minimal, server: Server) 
         await refused(front, ("DELETE", target, None), "route_denied")
 
 
-async def test_a_continuation_is_its_users_alone(front: Minimal) -> None:
+async def test_a_continuation_is_valid_only_for_its_user(front: Minimal) -> None:
     answered = await front.ask("POST", "/open_docs/_search?scroll=1m", {}, ADA)
     token = answered.json["_scroll_id"]
     body = {"scroll_id": token}
@@ -130,7 +130,7 @@ async def test_a_continuation_is_its_users_alone(front: Minimal) -> None:
     assert (await front.ask("POST", "/_search/scroll", body, ADA)).status == 403
 
 
-async def test_a_continuation_given_twice_is_refused(front: Minimal) -> None:
+async def test_a_repeated_continuation_is_refused(front: Minimal) -> None:
     token = await begun(front, "/open_docs/_search?scroll=1m", "_scroll_id")
     front.upstream.seen.clear()
     for method, target, body in (

@@ -105,7 +105,7 @@ def _of(case: tuple[str, str, Any], name: str) -> tuple[str, str, Any]:
     return method, target.replace("{}", name), body
 
 
-async def test_writes_are_denied_unless_they_are_allowed(front: Minimal) -> None:
+async def test_writes_are_denied_unless_the_settings_allow_them(front: Minimal) -> None:
     for case in WRITES:
         await refused(front, _of(case, "open_docs"), "write_denied")
     assert forwarded(front) == []
@@ -124,7 +124,7 @@ async def test_allowed_writes_are_judged_like_reading(writing: Minimal) -> None:
         await refused(writing, _of(case, "open_alias"), source="shut_docs")
 
 
-async def test_each_write_of_several_names_its_own(writing: Minimal) -> None:
+async def test_each_of_several_writes_is_judged_by_its_own_index(writing: Minimal) -> None:
     for raw in (
         lines({"index": {}}, {}, {"index": {"_index": "shut_docs"}}, {}),
         lines({"delete": {"_id": "1"}}, {"delete": {"_index": "shut_docs", "_id": "1"}}),

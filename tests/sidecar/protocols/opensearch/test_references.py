@@ -160,7 +160,7 @@ async def test_ambiguous_lines_are_refused(front: Minimal) -> None:
         await refused(front, ("POST", "/_msearch", raw), "unresolved_source")
 
 
-async def test_each_document_of_several_names_its_own(front: Minimal) -> None:
+async def test_each_of_several_documents_is_judged_by_its_own_index(front: Minimal) -> None:
     for document in (
         {"docs": [{"_index": "open_docs", "_id": "1"}, {"_index": "shut_docs", "_id": "1"}]},
         {"docs": [{"_id": "1"}, {"_index": "open_alias", "_id": "1"}]},

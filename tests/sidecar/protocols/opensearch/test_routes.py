@@ -141,14 +141,14 @@ def test_every_call_of_the_clients_has_a_class_or_is_left_out_on_purpose() -> No
     assert unknown == {}, "\n".join(f"{k} {v}" for k, v in unknown.items())
 
 
-def test_a_call_left_out_has_no_row() -> None:
+def test_an_excluded_call_has_no_route() -> None:
     literal = {part for route in ROUTES for part in route.pattern.split("/")}
     # These three are about named indices.
     kept = {"_stats", "_segments", "_recovery"}
     assert not (LEFT_OUT - kept) & literal
 
 
-def test_a_row_that_reads_finds_its_sources() -> None:
+def test_a_route_that_reads_finds_its_sources() -> None:
     for route in ROUTES:
         if route.route_class in (RouteClass.RETRIEVE, RouteClass.WRITE, RouteClass.METADATA):
             assert route.find_sources is not None or route.compose_response is not None, (

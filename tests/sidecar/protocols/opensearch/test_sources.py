@@ -20,7 +20,7 @@ from tests.sidecar.proxy.raw_client import one
 from tests.support.proxy import policy
 
 
-async def test_a_name_is_judged_by_what_it_stands_for(front: Minimal) -> None:
+async def test_a_name_is_judged_by_the_indices_behind_it(front: Minimal) -> None:
     parts = ".ds-open_logs-000001"
     for expression, found, judged in (
         ("open_docs", {"open_docs"}, ["open_docs"]),
@@ -67,7 +67,7 @@ async def test_an_ambiguous_path_is_refused(front: Minimal) -> None:
         await refused(front, ("GET", target, None), "unreadable_request", 400)
 
 
-async def test_no_index_is_every_index(front: Minimal) -> None:
+async def test_a_missing_index_name_means_every_index(front: Minimal) -> None:
     for target in (
         "/_search", "/_count", "/_all/_search", "/_field_caps", "/_async_search", "/_rank_eval",
         "/_plugins/_asynchronous_search", "/_validate/query", "/_search_shards",
@@ -129,14 +129,14 @@ def _body(method: str) -> Any:
     return {} if method == "POST" else None
 
 
-async def test_what_is_judged_is_forwarded_byte_for_byte(front: Minimal) -> None:
+async def test_a_judged_request_is_forwarded_byte_for_byte(front: Minimal) -> None:
     raw = b' {"query" : {"match_all":{}}, "size":1e0 }\n'
     await front.ask("POST", "/open_d%6fcs/_search?size=3&q=a%20b", raw=raw)
     assert front.upstream.seen[-1].body == raw
     assert front.lines[-1] == "POST /open_docs/_search?size=3&q=a%20b"
 
 
-async def test_a_clients_own_media_types_are_json(front: Minimal) -> None:
+async def test_media_types_of_the_clients_count_as_json(front: Minimal) -> None:
     body = b'{"query": {"match_all": {}}}'
     for media, status in (
         ("application/json", 200),
@@ -208,7 +208,7 @@ async def test_a_missing_index_is_its_own_source(front: Minimal) -> None:
     await refused(front, ("GET", "/shut_none/_mapping", None), source="shut_none")
 
 
-async def test_an_index_may_have_a_plain_name_in_policies(tmp_path: Path) -> None:
+async def test_a_policy_can_use_a_plain_name_for_an_index(tmp_path: Path) -> None:
     names = {"opensearch://kb/shut_docs": NamedSource("contracts", "low")}
     readers = policy(allowed_sources=("contracts",))
     async with fronting(tmp_path, named_server(), readers, names=names) as front:

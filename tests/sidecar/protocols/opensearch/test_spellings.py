@@ -169,7 +169,7 @@ def runner_and_front() -> Iterator[tuple[asyncio.Runner, Minimal]]:
     st.sampled_from(["GET", "POST", "PUT", "DELETE"]), _EXPRESSIONS, _VERBS, BODIES, LINES, SPELT
 )
 @examples(250)
-def test_what_arrives_of_some_requests_is_what_was_judged(
+def test_some_requests_arrive_exactly_as_judged(
     runner_and_front: tuple[asyncio.Runner, Minimal],
     method: str,
     expression: str,
@@ -181,12 +181,12 @@ def test_what_arrives_of_some_requests_is_what_was_judged(
     _check_what_arrives(runner_and_front, method, expression, verb, body, several, how)
 
 
-@pytest.mark.deep(stands_in="test_what_arrives_of_some_requests_is_what_was_judged")
+@pytest.mark.deep(stands_in="test_some_requests_arrive_exactly_as_judged")
 @given(
     st.sampled_from(["GET", "POST", "PUT", "DELETE"]), _EXPRESSIONS, _VERBS, BODIES, LINES, SPELT
 )
 @examples(600)
-def test_what_arrives_is_what_was_judged(
+def test_requests_arrive_exactly_as_judged(
     runner_and_front: tuple[asyncio.Runner, Minimal],
     method: str,
     expression: str,
@@ -251,14 +251,14 @@ _TEXTS = st.one_of(
 
 @given(_TEXTS)
 @examples(150)
-def test_the_sources_of_a_few_queries_include_all_they_read(text: str) -> None:
+def test_the_sources_of_a_few_queries_include_everything_they_read(text: str) -> None:
     _includes_all(text)
 
 
-@pytest.mark.deep(stands_in="test_the_sources_of_a_few_queries_include_all_they_read")
+@pytest.mark.deep(stands_in="test_the_sources_of_a_few_queries_include_everything_they_read")
 @given(_TEXTS)
 @examples(600)
-def test_the_sources_of_a_query_include_all_it_reads(text: str) -> None:
+def test_the_sources_of_a_query_include_everything_it_reads(text: str) -> None:
     _includes_all(text)
 
 

@@ -52,7 +52,7 @@ async def test_a_denied_namespace_raises_with_the_reason(front: Minimal) -> None
     assert front.lines == []
 
 
-async def test_what_was_judged_is_forwarded_byte_for_byte(front: Minimal) -> None:
+async def test_a_judged_request_is_forwarded_byte_for_byte(front: Minimal) -> None:
     raw = b'{ "vector":[1.0,\n0.10], "topK" :1 , "namespace":"open"}'
     assert (await front.ask("POST", "/query", raw=raw)).status == 200
     assert front.upstream.seen[-1].body == raw
@@ -114,7 +114,7 @@ async def test_the_namespace_without_a_name_is_the_default_one(
         ("GET", "/namespaces/shut", None),
     ],
 )
-async def test_a_namespace_is_judged_wherever_it_is_named(
+async def test_a_namespace_is_judged_wherever_it_appears(
     front: Minimal, method: str, target: str, body: Any
 ) -> None:
     denied(await front.ask(method, target, body), "analysts-read")
@@ -158,7 +158,7 @@ async def test_every_namespace_of_a_query_is_recorded(front: Minimal) -> None:
     ]  # fmt: skip
 
 
-async def test_a_page_token_works_for_the_user_it_was_issued_to(front: Minimal) -> None:
+async def test_a_page_token_is_valid_for_its_user(front: Minimal) -> None:
     target = "/vectors/list?namespace=open"
     denied(await front.ask("GET", f"{target}&paginationToken=more"), "unresolved_source")
     assert (await front.ask("GET", target)).status == 200
@@ -183,7 +183,7 @@ async def test_a_page_is_judged_by_the_sources_of_its_token(tmp_path: Path) -> N
         )  # fmt: skip
 
 
-async def test_lists_hold_what_may_be_seen(front: Minimal) -> None:
+async def test_lists_contain_only_visible_namespaces(front: Minimal) -> None:
     answered = await front.ask("GET", "/namespaces")
     assert [each["name"] for each in answered.json["namespaces"]] == ["__default__", "open"]
     assert "total_count" not in answered.json
@@ -195,7 +195,7 @@ async def test_lists_hold_what_may_be_seen(front: Minimal) -> None:
     assert await front.sources() == []
 
 
-async def test_the_clients_lists_hold_what_may_be_seen(front: Minimal) -> None:
+async def test_the_client_s_lists_contain_only_visible_namespaces(front: Minimal) -> None:
     def read() -> list[Any]:
         made = index(front.port)
         return [made.describe_index_stats().namespaces.keys(), made.list_namespaces_paginated()]

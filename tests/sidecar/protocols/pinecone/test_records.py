@@ -21,9 +21,7 @@ from tests.support.proxy import policy
 
 
 @pytest.mark.parametrize("wanted", [True, False, None])
-async def test_a_query_returns_the_records_that_may_be_seen(
-    marked: Minimal, wanted: bool | None
-) -> None:
+async def test_a_query_returns_only_visible_records(marked: Minimal, wanted: bool | None) -> None:
     theirs = {"text": {"$eq": "text of open 1"}}
     body: dict[str, Any] = {**Q, "namespace": "open"} | (
         {} if wanted is None else {"includeMetadata": wanted}
@@ -38,7 +36,7 @@ async def test_a_query_returns_the_records_that_may_be_seen(
     assert first["detail"]["withheld"] == 1
 
 
-async def test_a_fetch_returns_the_records_that_may_be_seen(marked: Minimal) -> None:
+async def test_a_fetch_returns_only_visible_records(marked: Minimal) -> None:
     ids = "&".join(f"ids={n}" for n in range(1, 8))
     answered = await marked.ask("GET", f"/vectors/fetch?{ids}&namespace=open")
     assert answered.json["vectors"].keys() == {"1", "3"}
@@ -52,7 +50,7 @@ async def test_a_fetch_returns_the_records_that_may_be_seen(marked: Minimal) -> 
     ("fields", "keys"),
     [(None, {"text", "level"}), (["text"], {"text"}), ([], set()), (["level"], {"level"})],
 )
-async def test_a_search_of_records_returns_those_that_may_be_seen(
+async def test_a_search_of_records_returns_only_visible_ones(
     marked: Minimal, fields: Any, keys: set[str]
 ) -> None:
     body = {"query": {"top_k": 9, "inputs": {"text": "x"}}}
@@ -68,7 +66,7 @@ async def test_a_search_of_records_returns_those_that_may_be_seen(
     ("fields", "keys"),
     [(None, set()), (["*"], {"text", "level"}), (["text"], {"text"}), ([], set())],
 )
-async def test_a_search_of_documents_returns_those_that_may_be_seen(
+async def test_a_search_of_documents_returns_only_visible_ones(
     marked: Minimal, fields: Any, keys: set[str]
 ) -> None:
     body = {"top_k": 9, "score_by": [{"type": "text", "query": "x", "fields": ["text"]}]}
@@ -89,7 +87,7 @@ async def test_a_search_of_documents_returns_those_that_may_be_seen(
          {"text", "level"}),
     ],
 )  # fmt: skip
-async def test_a_fetch_of_documents_returns_those_that_may_be_seen(
+async def test_a_fetch_of_documents_returns_only_visible_ones(
     marked: Minimal, body: Any, seen: set[str], keys: set[str]
 ) -> None:
     documents = (await marked.ask("POST", f"{DOCUMENTS}/fetch", body)).json["documents"]
@@ -109,7 +107,7 @@ async def test_a_fetch_of_documents_returns_those_that_may_be_seen(
         ("POST", "/assistant/chat/helper", {"messages": []}),
     ],
 )
-async def test_what_can_not_be_checked_is_judged_at_critical(
+async def test_a_request_that_cannot_be_filtered_is_judged_as_critical(
     marked: Minimal, method: str, target: str, body: Any
 ) -> None:
     denied(await marked.ask(method, target, body), "analysts-read")
@@ -139,7 +137,7 @@ async def test_a_response_in_an_unknown_form_is_withheld(tmp_path: Path, answer:
         assert (await front.ask("POST", "/query", Q)).status == 502
 
 
-async def test_the_client_sees_only_what_it_may(marked: Minimal) -> None:
+async def test_the_client_gets_only_visible_records(marked: Minimal) -> None:
     def read() -> list[list[str]]:
         made = index(marked.port)
         return [

@@ -57,7 +57,7 @@ async def test_an_assistant_is_a_source_of_its_own(front: Minimal) -> None:
         ("GET", "/indexes", "unclassified_route"),
     ],
 )
-async def test_what_is_closed_never_arrives(
+async def test_a_closed_route_is_denied_and_not_forwarded(
     front: Minimal, method: str, target: str, name: str
 ) -> None:
     answered = await front.ask(method, target, None if method == "GET" else {})
@@ -65,7 +65,7 @@ async def test_what_is_closed_never_arrives(
     assert front.lines == []
 
 
-def test_no_route_reads_without_naming_its_source() -> None:
+def test_every_route_that_reads_names_its_source() -> None:
     lists = ("/namespaces", "/describe_index_stats")
     for route in ROUTES:
         if route.route_class in (RouteClass.RETRIEVE, RouteClass.METADATA, RouteClass.WRITE):
@@ -74,7 +74,7 @@ def test_no_route_reads_without_naming_its_source() -> None:
             assert route.plan_forward is not None, route.pattern
 
 
-def test_routes_are_of_their_class() -> None:
+def test_each_route_has_its_class() -> None:
     protocol = Pinecone(source(1, "pinecone"), CLOCK.monotonic)
     for method, path, class_ in (
         ("POST", "/vectors/fetch_by_metadata", RouteClass.RETRIEVE),

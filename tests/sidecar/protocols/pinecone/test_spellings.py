@@ -72,7 +72,7 @@ def runner_and_front() -> Iterator[tuple[asyncio.Runner, Minimal]]:
 
 @given(PATHS, SEGMENTS, BODIES, QUERIES, st.sampled_from([False, False, True]))
 @examples(500)
-def test_what_arrives_is_what_was_judged(
+def test_requests_arrive_exactly_as_judged(
     runner_and_front: tuple[asyncio.Runner, Minimal],
     path: str,
     segment: str,

@@ -64,7 +64,7 @@ FORMS = [None, ["text"], {"exclude": ["acl"]}]
         *(("/scroll", {}, payload) for payload in (True, False)),
     ],
 )
-async def test_only_points_that_may_be_seen_come_back(
+async def test_only_visible_points_are_returned(
     front: Minimal, verb: str, body: dict[str, Any], payload: object
 ) -> None:
     if payload is not None:
@@ -115,7 +115,7 @@ async def test_each_request_of_a_batch_is_filtered(front: Minimal) -> None:
 
 
 @pytest.mark.parametrize("lookup", ["authors", {"collection": "authors", "with_payload": False}])
-async def test_groups_and_the_records_they_look_up_are_filtered(
+async def test_groups_and_the_records_that_they_look_up_are_filtered(
     tmp_path: Path, server: Server, lookup: object
 ) -> None:
     # The group's id is the id of a record in the other collection.
@@ -156,14 +156,14 @@ async def test_groups_and_the_records_they_look_up_are_filtered(
         ("search/matrix/pairs", {"sample": 10}),
     ],
 )
-async def test_what_can_not_be_checked_is_judged_at_critical(
+async def test_a_request_that_cannot_be_filtered_is_judged_as_critical(
     front: Minimal, verb: str, body: object
 ) -> None:
     denied(await front.ask("POST", f"{POINTS}/{verb}", body), "analysts-read")
     assert front.lines in ([], ["GET /aliases"])
 
 
-async def test_a_point_by_its_path_a_facet_and_a_count_are_judged_at_critical(
+async def test_single_points_facets_and_counts_are_judged_as_critical(
     front: Minimal,
 ) -> None:
     denied(await front.ask("GET", f"{POINTS}/1"), "analysts-read")
@@ -208,7 +208,7 @@ async def test_a_batch_response_with_another_number_of_results_is_withheld(tmp_p
         assert (await front.ask("POST", f"{POINTS}/query/batch", body)).status == 502
 
 
-async def test_a_response_with_nothing_to_withhold_is_qdrants_byte_for_byte(front: Minimal) -> None:
+async def test_a_response_without_hidden_points_is_qdrant_s_byte_for_byte(front: Minimal) -> None:
     body = {"filter": {"must": {"has_id": [1]}}}
     answered = await front.ask("POST", f"{POINTS}/scroll", body)
     await asyncio.sleep(0)
@@ -216,7 +216,7 @@ async def test_a_response_with_nothing_to_withhold_is_qdrants_byte_for_byte(fron
     assert answered.body == straight.body
 
 
-async def test_the_client_sees_only_what_it_may(front: Minimal) -> None:
+async def test_the_client_gets_only_visible_points(front: Minimal) -> None:
     def read() -> list[Any]:
         qdrant = QdrantClient(url=f"http://127.0.0.1:{front.port}", check_compatibility=False)
         return [

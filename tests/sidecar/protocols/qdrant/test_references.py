@@ -70,7 +70,7 @@ async def test_prefetch_nested_beyond_reason_is_refused(front: Minimal) -> None:
     denied(answered, "unreadable_request", 400)
 
 
-async def test_a_member_that_occurs_twice_is_refused(front: Minimal) -> None:
+async def test_a_repeated_member_is_refused(front: Minimal) -> None:
     raw = b'{"query":1,"lookup_from":{"collection":"open_docs"},"lookup_from":null}'
     answered = await front.ask("POST", "/collections/open_docs/points/query", raw=raw)
     denied(answered, "unreadable_request", 400)

@@ -16,7 +16,7 @@ from tests.sidecar.protocols.qdrant.server import Server
 from tests.support.proxy import CLOCK, source
 
 
-def test_no_route_reads_without_naming_its_source() -> None:
+def test_every_route_that_reads_names_its_source() -> None:
     for route in ROUTES:
         listing = route.pattern in ("/collections", "/aliases")
         if (
@@ -50,7 +50,7 @@ def test_no_route_reads_without_naming_its_source() -> None:
         ("GET", "/telemetry", RouteClass.ADMIN),
     ],
 )
-def test_routes_are_of_their_class(method: str, path: str, class_: RouteClass) -> None:
+def test_each_route_has_its_class(method: str, path: str, class_: RouteClass) -> None:
     match = Qdrant(source(1, "qdrant"), CLOCK.monotonic).match(method, canonical(path))
     assert match is not None
     assert match.route.route_class is class_
@@ -68,7 +68,7 @@ def test_routes_are_of_their_class(method: str, path: str, class_: RouteClass) -
         ("POST", "/collections/open_docs/points/delete", "write_denied"),
     ],
 )
-async def test_what_is_closed_never_arrives(
+async def test_a_closed_route_is_denied_and_not_forwarded(
     front: Minimal, method: str, target: str, name: str
 ) -> None:
     denied(await front.ask(method, target, {}), name)
@@ -85,7 +85,7 @@ async def test_a_collection_can_not_be_created_from_another(tmp_path: Path, serv
         denied(answered, "analysts-read")
 
 
-async def test_lists_hold_what_may_be_seen(front: Minimal) -> None:
+async def test_lists_contain_only_visible_collections(front: Minimal) -> None:
     def read() -> list[Any]:
         qdrant = client(front.port)
         return [qdrant.get_collections(), qdrant.get_aliases()]
@@ -95,7 +95,7 @@ async def test_lists_hold_what_may_be_seen(front: Minimal) -> None:
     assert [each.alias_name for each in aliases.aliases] == ["docs"]
 
 
-async def test_a_list_that_may_be_seen_whole_is_qdrants_byte_for_byte(
+async def test_a_list_without_hidden_collections_is_qdrant_s_byte_for_byte(
     tmp_path: Path, server: Server
 ) -> None:
     async with minimal(tmp_path, "qdrant", scripted(server.answer)) as front:
@@ -111,6 +111,6 @@ async def test_a_list_in_an_unknown_form_is_withheld(tmp_path: Path) -> None:
         assert (await front.ask("GET", "/collections")).status == 502
 
 
-async def test_what_reveals_no_source_passes_without_a_record(front: Minimal) -> None:
+async def test_a_request_that_reveals_no_source_passes_without_a_record(front: Minimal) -> None:
     assert (await front.ask("GET", "/")).json["version"] == "1.19.0"
     assert await front.sources() == []

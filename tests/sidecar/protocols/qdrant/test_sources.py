@@ -49,7 +49,7 @@ async def test_a_denied_collection_raises_with_the_reason(front: Minimal) -> Non
     assert not any("shut_docs" in line for line in front.lines)
 
 
-async def test_what_was_judged_is_forwarded_byte_for_byte(front: Minimal) -> None:
+async def test_a_judged_request_is_forwarded_byte_for_byte(front: Minimal) -> None:
     raw = b'{ "query":[1.0,\n0.10],"with_payload" :true, "limit":1}'
     answered = await front.ask("POST", "/collections/open_docs/points/query", raw=raw)
     assert answered.status == 200
@@ -71,14 +71,14 @@ async def test_plain_names_and_levels_come_from_the_configuration(
         assert await front.sources() == [("ALLOW", "handbook"), ("DENY", "contracts")]
 
 
-async def test_an_alias_is_judged_by_what_it_stands_for(front: Minimal) -> None:
+async def test_an_alias_is_judged_as_its_collection(front: Minimal) -> None:
     answered = await front.ask("POST", "/collections/open_alias/points/query", QUERY)
     denied(answered, "analysts-read")
     assert await front.sources() == [("DENY", "qdrant://kb/shut_docs")]
     assert front.lines == ["GET /aliases"]
 
 
-async def test_an_alias_inside_a_body_is_judged_by_what_it_stands_for(front: Minimal) -> None:
+async def test_an_alias_inside_a_body_is_judged_as_its_collection(front: Minimal) -> None:
     body = {"query": 1, "lookup_from": {"collection": "open_alias"}}
     denied(
         await front.ask("POST", "/collections/open_docs/points/query", body), "analysts-read"
@@ -110,7 +110,7 @@ async def test_aliases_fetched_with_one_credential_do_not_serve_another(front: M
     assert [seen.values("api-key") for seen in lookups] == [["narrow"], ["wide"]]
 
 
-async def test_aliases_that_cannot_be_looked_up_deny(tmp_path: Path) -> None:
+async def test_a_failed_look_up_of_aliases_is_a_denial(tmp_path: Path) -> None:
     def broken(method: str, path: str, raw: bytes) -> tuple[int, Any]:
         return (403, {}) if path == "/aliases" else (200, {})
 

@@ -101,7 +101,7 @@ def runner_and_front() -> Iterator[tuple[asyncio.Runner, Minimal]]:
 @given(st.sampled_from(["GET", "POST", "PUT"]), st.sampled_from(NAMES), st.sampled_from(VERBS),
        BODIES, ESCAPES)  # fmt: skip
 @examples(500)
-def test_what_arrives_is_what_was_judged(
+def test_requests_arrive_exactly_as_judged(
     runner_and_front: tuple[asyncio.Runner, Minimal],
     method: str,
     name: str,

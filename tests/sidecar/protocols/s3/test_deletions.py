@@ -36,7 +36,7 @@ async def test_a_thousand_keys_are_deleted_with_a_record_each(moto: int, tmp_pat
         ]
 
 
-async def test_more_than_a_thousand_keys_are_refused_as_s3_refuses_them(writing: S3Front) -> None:
+async def test_more_than_a_thousand_keys_are_refused_as_by_the_server(writing: S3Front) -> None:
     body = listed([*KEYS, "new/one-more"])
     answered = await writing.ask("POST", f"/{writing.bucket}?delete", body=body)
     denied(answered, "unreadable_request", 400)

@@ -16,7 +16,7 @@ from tests.sidecar.protocols.s3.front import (
 from tests.support.proxy import listening, policy
 
 
-async def test_a_list_names_what_may_be_read(front: S3Front) -> None:
+async def test_a_list_names_only_readable_objects(front: S3Front) -> None:
     bucket = {"Bucket": front.bucket}
 
     def listed(s3: Any) -> list[Any]:
@@ -37,7 +37,7 @@ async def test_a_list_names_what_may_be_read(front: S3Front) -> None:
     assert {each[2] for each in await front.sidecar.decisions()} == {front.place("")}
 
 
-async def test_a_list_of_which_all_may_be_seen_is_s3s_byte_for_byte(front: S3Front) -> None:
+async def test_a_list_without_hidden_names_is_the_server_s_byte_for_byte(front: S3Front) -> None:
     target = f"/{front.bucket}?list-type=2&prefix=open%2F"
     answered = await front.ask("GET", target)
     assert answered.status == 200
@@ -65,7 +65,7 @@ async def test_a_page_that_ends_at_a_hidden_name_is_refused(front: S3Front) -> N
     assert b"longer prefix" in answered.raw
 
 
-async def test_only_buckets_that_may_be_listed_are_named(front: S3Front) -> None:
+async def test_only_listable_buckets_are_named(front: S3Front) -> None:
     where = {"LocationConstraint": "eu-west-1"}
     other = {"Bucket": f"{front.bucket}-2", "CreateBucketConfiguration": where}
     await asyncio.to_thread(lambda: front.direct.create_bucket(**other))

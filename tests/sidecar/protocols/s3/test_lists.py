@@ -28,7 +28,7 @@ def of(*parts: str) -> bytes:
     return (HEAD + "".join(parts) + TAIL).encode()
 
 
-def test_hidden_names_are_cut_and_the_rest_stays() -> None:
+def test_hidden_names_are_removed_and_the_rest_stays() -> None:
     before = "<Name>lake</Name><KeyCount>4</KeyCount><IsTruncated>false</IsTruncated>"
     folders = "<CommonPrefixes><Prefix>shut/</Prefix></CommonPrefixes>"
     seen = "<CommonPrefixes><Prefix>open/x/</Prefix></CommonPrefixes>"
@@ -39,7 +39,7 @@ def test_hidden_names_are_cut_and_the_rest_stays() -> None:
     assert passed.withheld == 2
 
 
-def test_a_list_of_which_all_may_be_seen_stays_byte_for_byte() -> None:
+def test_a_list_without_hidden_names_stays_the_same_byte_for_byte() -> None:
     whole = of("<KeyCount>007</KeyCount>", key("open/a"), key("open/&#252;&amp;"))
     assert filter_keys(whole, visible) == (whole, 0)
 
@@ -66,7 +66,7 @@ def test_versions_markers_and_uploads_are_names_too(root: str) -> None:
         ("op+en/a", False),
     ],
 )
-def test_escaped_names_are_read_escaped(name: str, may: bool) -> None:
+def test_escaped_names_are_unescaped_before_they_are_judged(name: str, may: bool) -> None:
     passed = filter_keys(of("<EncodingType>url</EncodingType>", key(name)), visible)
     assert (passed.withheld == 0) is may
 
@@ -155,7 +155,7 @@ def test_a_list_of_unknown_form_is_withheld(body: bytes) -> None:
         filter_keys(body, visible)
 
 
-def test_buckets_are_cut_alike() -> None:
+def test_lists_of_buckets_are_filtered_too() -> None:
     head = "<ListAllMyBucketsResult><Owner><ID>x</ID></Owner><Buckets>"
     entries = [f"<Bucket><Name>{name}</Name></Bucket>" for name in ("a", "b", "c")]
     tail = "</Buckets></ListAllMyBucketsResult>"
@@ -176,7 +176,7 @@ MARKUP = st.sampled_from(["", "<!-- <Key>x</Key> -->", "<?pi <Key>?>", "\n", "&#
 
 @given(st.lists(st.tuples(st.booleans(), NAMES, MARKUP), max_size=8))
 @examples(300)
-def test_the_rest_is_exactly_what_may_be_seen(
+def test_exactly_the_visible_names_remain(
     entries: list[tuple[bool, str, str]],
 ) -> None:
     """By another XML parser than the one that cut."""

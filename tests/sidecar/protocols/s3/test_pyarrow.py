@@ -12,7 +12,7 @@ from tests import servers
 from tests.sidecar.protocols.s3.front import S3Front, text
 
 pytestmark = pytest.mark.deep(
-    stands_in="tests/sidecar/protocols/s3/test_sdks.py::test_what_the_sdk_for_cpp_sends_reaches_s3"
+    stands_in="tests/sidecar/protocols/s3/test_sdks.py::test_requests_of_the_sdk_for_cpp_arrive_with_their_headers"
 )
 
 PROGRAM = """

@@ -16,7 +16,9 @@ from tests.sidecar.protocols.s3.front import (
 )
 
 
-async def test_boto3_reads_through_the_listener_as_from_s3(front: S3Front) -> None:
+async def test_the_client_reads_the_same_through_the_listener_as_from_the_server(
+    front: S3Front,
+) -> None:
     bucket = {"Bucket": front.bucket}
 
     def read(s3: Any) -> list[Any]:
@@ -41,7 +43,7 @@ async def test_boto3_reads_through_the_listener_as_from_s3(front: S3Front) -> No
     assert {each[0] for each in await front.sidecar.decisions()} == {"ALLOW"}
 
 
-async def test_what_came_back_is_in_the_lineage(front: S3Front) -> None:
+async def test_the_lineage_has_the_digest_of_what_was_returned(front: S3Front) -> None:
     await front.through(lambda s3: text(s3.get_object(Bucket=front.bucket, Key="open/a.txt")))
     [lineage] = await front.sidecar.lineage()
     assert lineage["detail"]["sha256"] == hashlib.sha256(b"text of open/a.txt").hexdigest()
@@ -115,7 +117,7 @@ async def test_versions_are_read_as_their_key(front: S3Front) -> None:
     denied(await front.ask("GET", f"/{bucket}/shut/s.txt?versionId={version}"), "analysts-read")
 
 
-async def test_select_reads_its_object(front: S3Front) -> None:
+async def test_a_select_request_is_judged_as_reading_its_object(front: S3Front) -> None:
     expression = {
         "Expression": "SELECT * FROM s3object", "ExpressionType": "SQL",
         "InputSerialization": {"CSV": {}}, "OutputSerialization": {"CSV": {}},
@@ -202,7 +204,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("target", "status", "name"), REFUSED)
-async def test_what_can_not_be_resolved_is_refused(
+async def test_an_unresolvable_request_is_refused(
     front: S3Front, target: str, status: int, name: str
 ) -> None:
     denied(await front.ask("GET", target.format(b=front.bucket)), name, status)

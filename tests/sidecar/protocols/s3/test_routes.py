@@ -12,7 +12,7 @@ from tests.sidecar.protocols.s3.front import S3Front, denied
 from tests.support.proxy import CLOCK, source
 
 
-def test_every_operation_of_s3_has_its_row() -> None:
+def test_every_operation_of_s3_has_a_route() -> None:
     model = botocore.session.get_session().get_service_model("s3")
     classes: dict[str, RouteClass] = {}
     protocol = S3(source(1, "s3"), CLOCK.monotonic)

@@ -115,7 +115,7 @@ NOT_SIGNED_ANEW = ("x-amz-content-sha256",)
 
 
 @pytest.mark.parametrize("sdk", SDKS)
-def test_each_sdks_requests_have_a_row_and_keep_their_headers(sdk: str) -> None:
+def test_each_sdk_s_requests_have_a_route_and_keep_their_headers(sdk: str) -> None:
     protocol = S3(source(1, "s3"), CLOCK.monotonic)
     for method, target, name, fields in OPERATIONS.values():
         named = ("&" if "?" in target else "?") + f"x-id={name}" if sdk in NAMING else ""
@@ -129,7 +129,7 @@ def test_each_sdks_requests_have_a_row_and_keep_their_headers(sdk: str) -> None:
         assert all(passes(each) for each, _ in raw if each.startswith(b"x-amz"))
 
 
-async def test_what_the_sdk_for_cpp_sends_reaches_s3(writing: S3Front) -> None:
+async def test_requests_of_the_sdk_for_cpp_arrive_with_their_headers(writing: S3Front) -> None:
     for operation, (method, form, _, fields) in OPERATIONS.items():
         target = form.format(b=writing.bucket)
         sent = {**SDKS["cpp"], **fields}
@@ -157,6 +157,6 @@ async def test_what_the_sdk_for_cpp_sends_reaches_s3(writing: S3Front) -> None:
         (b"X-Amz-Unheard-Of", b"1"),
     ],
 )
-def test_what_could_change_the_operation_stays_refused(field: tuple[bytes, bytes]) -> None:
+def test_a_header_that_could_change_the_operation_is_refused(field: tuple[bytes, bytes]) -> None:
     with pytest.raises(Malformed, match=field[0].decode().lower()):
         check_fields([field])

@@ -113,7 +113,7 @@ def names(seen: Seen) -> set[str]:
 
 @given(requests())
 @examples(400)
-def test_what_arrives_is_what_was_judged(
+def test_no_request_that_arrives_names_a_forbidden_key(
     runner_and_front: tuple[asyncio.Runner, SigningFront], request_of: tuple[str, str, str, bytes]
 ) -> None:
     method, target, copied, body = request_of

@@ -16,7 +16,7 @@ from tests.sidecar.protocols.s3.front import (
 )
 
 
-async def test_writes_are_denied_unless_they_are_allowed(front: S3Front) -> None:
+async def test_writes_are_denied_unless_the_settings_allow_them(front: S3Front) -> None:
     for method, target in [
         ("PUT", f"/{front.bucket}/open/new"),
         ("DELETE", f"/{front.bucket}/open/a.txt"),
@@ -89,7 +89,9 @@ COPIES = [
 
 @pytest.mark.parametrize("copied", COPIES)
 @pytest.mark.parametrize("target", ["/{b}/new/x", "/{b}/new/x?partNumber=1&uploadId=u"])
-async def test_a_copy_reads_its_source(writing: S3Front, copied: str, target: str) -> None:
+async def test_a_copy_is_denied_if_its_source_is_forbidden(
+    writing: S3Front, copied: str, target: str
+) -> None:
     field = f"X-Amz-Copy-Source: {copied.format(b=writing.bucket)}"
     answered = await writing.ask("PUT", target.format(b=writing.bucket), field)
     assert answered.status in (400, 403)
@@ -97,7 +99,7 @@ async def test_a_copy_reads_its_source(writing: S3Front, copied: str, target: st
     assert writing.upstream.seen == []
 
 
-async def test_a_copy_states_its_source_once(writing: S3Front) -> None:
+async def test_a_copy_with_two_sources_is_refused(writing: S3Front) -> None:
     fields = [f"x-amz-copy-source: {writing.bucket}/{key}" for key in ("open/a.txt", "shut/s.txt")]
     for both in (fields, fields[::-1]):
         answered = await writing.ask("PUT", f"/{writing.bucket}/new/x", *both)
@@ -147,7 +149,7 @@ async def test_an_ambiguous_deletion_is_refused(writing: S3Front, body: bytes) -
         "x-amz-object-lock-mode: COMPLIANCE",
     ],
 )
-async def test_a_write_that_sets_who_may_read_is_closed(writing: S3Front, field: str) -> None:
+async def test_a_write_that_sets_access_rights_is_denied(writing: S3Front, field: str) -> None:
     for method, target in (("PUT", "/{b}/new/x"), ("POST", "/{b}/new/x?uploads")):
         answered = await writing.ask(method, target.format(b=writing.bucket), field)
         denied(answered, "route_denied")

@@ -20,7 +20,9 @@ async def test_a_body_that_is_at_hand_is_signed(front: SigningFront) -> None:
     assert seen.values("x-amz-content-sha256") == [hashlib.sha256(b"whole").hexdigest()]
 
 
-async def test_a_body_that_still_arrives_goes_on_as_it_comes(front: SigningFront) -> None:
+async def test_a_body_that_is_still_arriving_is_streamed_without_a_signature(
+    front: SigningFront,
+) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", front.port)
     writer.write(b"PUT /lake/a HTTP/1.1\r\nHost: kb\r\nContent-Length: 300000\r\n\r\n")
     writer.write(b"x" * 100_000)
@@ -63,7 +65,7 @@ async def test_a_large_answer_streams(front: SigningFront) -> None:
 CHUNKS = b"5\r\nhello\r\n0\r\nx-amz-checksum-crc32:NhCmhg==\r\n\r\n"
 
 
-async def test_a_framed_body_without_signatures_passes_as_it_is(front: SigningFront) -> None:
+async def test_a_framed_body_without_signatures_passes_unchanged(front: SigningFront) -> None:
     fields = (
         f"x-amz-content-sha256: {STREAMING}", "Content-Encoding: aws-chunked",
         "x-amz-trailer: x-amz-checksum-crc32", "x-amz-decoded-content-length: 5",

@@ -21,7 +21,7 @@ from tests.sidecar.protocols.aws import (
 from tests.sidecar.protocols.shared.signing_front import SECRETS, signing_front
 
 
-async def test_a_session_token_goes_along_and_is_signed(tmp_path: Path) -> None:
+async def test_a_session_token_is_sent_and_signed(tmp_path: Path) -> None:
     file = credentials_file(tmp_path, more="aws_session_token = temporary\n")
     async with signing_front(tmp_path, Aws(region=REGION, credentials_file=file)) as front:
         await front.ask("GET", "/lake/a", "x-amz-security-token: agents-own")
@@ -30,7 +30,7 @@ async def test_a_session_token_goes_along_and_is_signed(tmp_path: Path) -> None:
         assert fault(seen, "s3", SECRETS) is None
 
 
-async def test_a_file_that_is_written_anew_is_taken_within_a_minute(tmp_path: Path) -> None:
+async def test_a_changed_credentials_file_is_used_within_a_minute(tmp_path: Path) -> None:
     file = credentials_file(tmp_path)
     async with signing_front(tmp_path, Aws(region=REGION, credentials_file=file)) as front:
         await front.ask("GET", "/lake/a")
@@ -122,7 +122,7 @@ async def test_without_credentials_nothing_is_forwarded(
 @pytest.mark.deep(
     stands_in="tests/architecture/test_large_libraries.py::test_botocore_is_loaded_with_the_protocols_that_sign_and_no_other"
 )
-def test_the_library_is_loaded_for_those_who_need_it() -> None:
+def test_the_library_is_loaded_only_if_a_source_needs_it() -> None:
     code = """
 import sys, sidecar.serve
 from policies.ground.addresses import ListenAddress
@@ -137,7 +137,7 @@ assert all(load(kind) for kind in AWS_KINDS)
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def test_a_sidecar_without_the_library_says_what_to_install(
+def test_a_sidecar_without_the_library_names_what_to_install(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(sys.modules, "botocore.session", None)

@@ -37,7 +37,7 @@ AGENTS = (
 )
 
 
-async def test_nothing_that_the_agent_signs_with_is_forwarded(front: SigningFront) -> None:
+async def test_no_part_of_the_agent_s_signature_is_forwarded(front: SigningFront) -> None:
     for method, target in (("GET", "/lake/a"), ("PUT", "/lake/a"), ("GET", "/lake?location")):
         assert (await front.ask(method, target, *AGENTS)).status == 200
     for seen in front.upstream.seen:
@@ -50,7 +50,7 @@ async def test_nothing_that_the_agent_signs_with_is_forwarded(front: SigningFron
         assert len(seen.values("x-amz-date")) == len(seen.values("authorization")) == 1
 
 
-async def test_everything_else_is_forwarded_as_it_was_sent(front: SigningFront) -> None:
+async def test_all_other_headers_are_forwarded_unchanged(front: SigningFront) -> None:
     fields = (
         "User-Agent: Boto3/1", "amz-sdk-invocation-id: 1", "X-Amzn-Trace-Id: Root=1",
         "x-amz-meta-Note:  two   blanks ", "Content-Type: text/plain", "Range: bytes=1-",
@@ -77,7 +77,7 @@ async def test_everything_else_is_forwarded_as_it_was_sent(front: SigningFront) 
         "/lake?list-type=2&prefix=%7E-._", "/lake?versions", "/lake/key?versionId=a.b_c~d",
     ],
 )  # fmt: skip
-async def test_every_spelling_of_a_target_is_signed_as_aws_reads_it(
+async def test_every_spelling_of_a_target_is_signed_like_aws_reads_it(
     front: SigningFront, target: str
 ) -> None:
     front.upstream.script = answer(body=b"<ListBucketResult/>")
@@ -88,7 +88,7 @@ async def test_every_spelling_of_a_target_is_signed_as_aws_reads_it(
     assert fault(seen, "s3", SECRETS) is None
 
 
-async def test_rclones_server_takes_the_signature(tmp_path: Path) -> None:
+async def test_the_server_of_rclone_accepts_the_signature(tmp_path: Path) -> None:
     (tmp_path / "data" / "lake" / "open").mkdir(parents=True)
     (tmp_path / "data" / "lake" / "open" / "a b+c!.txt").write_bytes(b"text")
     port = free_port()

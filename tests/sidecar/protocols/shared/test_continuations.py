@@ -18,7 +18,7 @@ class Clock:
         return self.now
 
 
-def test_a_token_stands_for_all_sources_it_was_issued_for() -> None:
+def test_a_token_is_judged_as_all_sources_it_was_issued_for() -> None:
     made = Continuations(Clock())
     made.remember("t", ADA, (A,))
     assert made.sources_of("t", ADA) == (A,)

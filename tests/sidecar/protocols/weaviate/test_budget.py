@@ -78,7 +78,7 @@ def test_the_work_is_linear_in_the_size_of_the_request(request_of: Any) -> None:
     assert _steps(request_of(100)) < 4.4 * _steps(request_of(25))
 
 
-def test_crossed_fragments_cost_as_much_as_they_name() -> None:
+def test_the_work_for_crossed_fragments_is_that_of_their_names() -> None:
     # The largest that is accepted: 100 searches, each through 100 fragments on other collections.
     assert len(_named(_crossed(100))) == 102
     assert _steps(_crossed(100)) < 16 * _steps(_crossed(25))
@@ -103,7 +103,7 @@ def test_a_batch_has_one_budget_of_characters() -> None:
         _named(*[body] * 7)
 
 
-def test_a_long_image_costs_nothing_and_is_forwarded_unchanged() -> None:
+def test_a_long_image_uses_no_budget_and_is_forwarded_unchanged() -> None:
     image = "iVBORw0KGgo+/w==" * 100_000
     for quote in ('"', '"""'):
         body = {"query": f"{{Get{{A(nearImage: {{image: {quote}{image}{quote}}}){{b}}}}}}"}
@@ -148,7 +148,7 @@ def test_fragments_that_cannot_be_resolved_are_refused(text: str) -> None:
         _named({"query": text})
 
 
-def test_a_fragment_counts_wherever_it_is_spread() -> None:
+def test_a_fragment_is_counted_wherever_it_is_used() -> None:
     text = (
         "{Get{A{...F} B{c{...on C{...G}}}} Aggregate{...H}}"
         "fragment F on D{...G} fragment G on E{x} fragment H on Y{I{...G}}"
@@ -156,7 +156,7 @@ def test_a_fragment_counts_wherever_it_is_spread() -> None:
     assert _named({"query": text}) == {"A", "B", "C", "D", "E", "I"}
 
 
-def test_arguments_are_bounded() -> None:
+def test_the_number_of_arguments_is_limited() -> None:
     conditions = [{"path": ["a", "B", "c"]}] * 5000
     with pytest.raises(OverBudget, match="4096 values"):
         references_in({"operands": conditions}, Budget())
@@ -187,7 +187,7 @@ _AROUND = st.sampled_from(("where", "path", "moveTo", "objects", "list", "moved"
 
 
 @given(_VALUES, _AROUND)
-def test_a_shared_value_names_what_it_would_name_in_its_place(value: Any, around: str) -> None:
+def test_a_shared_value_is_judged_as_if_repeated_in_its_place(value: Any, around: str) -> None:
     whole: Any = {around: value}
     if around == "list":
         whole = {"operands": [value]}

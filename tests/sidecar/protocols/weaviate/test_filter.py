@@ -46,7 +46,7 @@ async def front(tmp_path: Path) -> AsyncIterator[Minimal]:
         '(where: {operator: Like, path: ["title"], valueText: "text"})',
     ],
 )
-async def test_only_visible_objects_come_back(
+async def test_only_visible_objects_are_returned(
     front: Minimal, selected: str, keys: set[str], arguments: str
 ) -> None:
     text = f"{{ Get {{ Open{arguments} {{ {selected} }} }} }}"
@@ -56,7 +56,7 @@ async def test_only_visible_objects_come_back(
     assert all(each.keys() == keys for each in found)
 
 
-async def test_the_condition_is_beside_the_callers_own(front: Minimal) -> None:
+async def test_the_condition_is_combined_with_the_caller_s_own(front: Minimal) -> None:
     where = '{operator: Or, operands: [{operator: Like, path: ["title"], valueText: "text"}]}'
     await front.ask("POST", "/v1/graphql", q(f"{{ Get {{ Open(where: {where}) {{ title }} }} }}"))
     marks = [f'{{path: ["level"] operator: Equal valueText: "{each}"}}' for each in READS]
@@ -70,7 +70,7 @@ def _bare(text: str) -> str:
     return "".join(text.replace(",", " ").split())
 
 
-async def test_a_condition_alone_is_not_enough(front: Minimal) -> None:
+async def test_objects_that_only_match_the_condition_by_words_are_withheld(front: Minimal) -> None:
     # A text tokenized by words matches `low` if it is `low or critical`.
     await front.ask("POST", "/v1/graphql", q("{ Get { Open { title } } }"))
     [lineage] = await front.sidecar.lineage()
@@ -128,7 +128,7 @@ async def test_a_level_inside_another_property_is_not_filtered(tmp_path: Path) -
         denied(answered, "analysts-read")
 
 
-async def test_a_list_of_objects_shows_visible_ones_only(front: Minimal) -> None:
+async def test_a_list_of_objects_shows_only_visible_ones(front: Minimal) -> None:
     answered = await front.ask("GET", "/v1/objects?class=Open")
     assert [each["properties"]["title"] for each in answered.json["objects"]] == SEEN
     assert answered.json["totalResults"] == 2
@@ -136,7 +136,7 @@ async def test_a_list_of_objects_shows_visible_ones_only(front: Minimal) -> None
     assert lineage["detail"]["withheld"] == 5
 
 
-async def test_an_object_by_its_path_and_a_rest_search_are_judged_at_critical(
+async def test_single_objects_and_rest_searches_are_judged_as_critical(
     front: Minimal,
 ) -> None:
     denied(await front.ask("GET", "/v1/objects/Open/00000001"), "analysts-read")

@@ -40,7 +40,9 @@ async def test_a_tool_of_its_mcp_server_is_judged_by_its_collection(front: Minim
         ({"jsonrpc": "2.0", "id": 7, "method": "resources/read"}, "unclassified_route"),
     ],
 )  # fmt: skip
-async def test_an_unclear_tool_call_never_arrives(front: Minimal, message: Any, name: str) -> None:
+async def test_an_unclear_tool_call_is_not_forwarded(
+    front: Minimal, message: Any, name: str
+) -> None:
     answered = await front.ask("POST", "/v1/mcp", message)
     assert answered.json["error"]["data"]["policy_name"] == name
     assert "POST /v1/mcp" not in front.lines

@@ -24,7 +24,7 @@ async def test_lists_show_visible_names_only(front: Minimal) -> None:
     assert "stats" not in node
 
 
-async def test_a_list_of_tenants_shows_visible_ones_only(tmp_path: Path) -> None:
+async def test_a_list_of_tenants_shows_only_visible_ones(tmp_path: Path) -> None:
     readers = policy(denied_sources=("weaviate://kb/Open/theirs",))
     async with minimal(tmp_path, "weaviate", scripted(Server("low").answer), readers) as front:
         answered = await front.ask("GET", "/v1/schema/Docs/tenants")
@@ -46,7 +46,7 @@ async def test_an_unlisted_alias_is_judged_by_its_target(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("answer", [(403, {}), (500, {}), (200, []), (200, {"class": 1})])
-async def test_a_collection_that_cannot_be_looked_up_is_denied(
+async def test_a_failed_look_up_of_a_collection_is_a_denial(
     tmp_path: Path, answer: tuple[int, Any]
 ) -> None:
     def failing(_method: str, target: str, _raw: bytes) -> tuple[int, Any]:
@@ -57,7 +57,7 @@ async def test_a_collection_that_cannot_be_looked_up_is_denied(
         denied(answered, "unresolved_source")
 
 
-async def test_names_are_cached_for_thirty_seconds(front: Minimal) -> None:
+async def test_names_are_cached_for_half_a_minute(front: Minimal) -> None:
     for _ in range(3):
         await front.ask("POST", "/v1/graphql", q("{ Get { Open { title } } }"))
     assert (front.lines.count(LOOKUP), front.lines.count("GET /v1/schema/Open")) == (1, 1)
@@ -75,7 +75,7 @@ async def test_a_server_without_aliases_has_none(tmp_path: Path) -> None:
         assert answered.status == 200
 
 
-async def test_aliases_that_cannot_be_looked_up_deny(tmp_path: Path) -> None:
+async def test_a_failed_look_up_of_aliases_is_a_denial(tmp_path: Path) -> None:
     async with minimal(tmp_path, "weaviate", scripted(lambda *_: (500, {})), OPEN) as front:
         answered = await front.ask("POST", "/v1/graphql", q("{ Get { Open { title } } }"))
         denied(answered, "unresolved_source")

@@ -63,7 +63,7 @@ async def test_the_collections_of_rest_requests_are_judged(
         ("POST", "/v1/aggregate/Open", "unclassified_route", 403),
     ],
 )
-async def test_denied_and_unclear_requests_never_arrive(
+async def test_denied_and_unclear_requests_are_not_forwarded(
     front: Minimal, method: str, target: str, name: str, status: int
 ) -> None:
     denied(await front.ask(method, target, None if method == "GET" else {}), name, status)

@@ -98,7 +98,7 @@ def runner_and_front(executing: Executing) -> Iterator[tuple[asyncio.Runner, Min
 
 @given(PATHS, QUERIES, MEMBERS)
 @examples(500)
-def test_what_arrives_is_what_was_judged(
+def test_requests_arrive_exactly_as_judged(
     runner_and_front: tuple[asyncio.Runner, Minimal],
     executing: Executing,
     path: str,

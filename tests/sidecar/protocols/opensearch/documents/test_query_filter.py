@@ -43,7 +43,7 @@ def identities(answer: Any) -> list[str]:
     return [hit["_id"] for hit in answer["hits"]["hits"]]
 
 
-async def test_only_visible_documents_come_back(front: Minimal) -> None:
+async def test_only_visible_documents_are_returned(front: Minimal) -> None:
     knn = {"knn": {"vector": {"vector": [1.0], "k": 9, "filter": {"exists": {"field": "page"}}}}}
     for body in (
         {},
@@ -163,7 +163,7 @@ async def test_a_search_that_may_reveal_other_documents_is_judged_at_critical(
     assert set(await front.sources()) == set(critical)
 
 
-async def test_a_hidden_document_looks_missing(front: Minimal) -> None:
+async def test_a_hidden_document_is_reported_as_missing(front: Minimal) -> None:
     seen = await front.ask("GET", "/docs/_doc/1")
     assert seen.json["_source"]["text"] == "text of docs"
     for identity in ("2", "4", "5", "6", "7"):
@@ -189,7 +189,7 @@ async def test_each_of_several_searches_is_filtered(front: Minimal) -> None:
     assert sent[::2] == [{"index": "docs"}, {}, {"index": "none"}]
 
 
-async def test_a_scroll_keeps_to_the_levels_page_after_page(front: Minimal) -> None:
+async def test_each_page_of_a_scroll_is_filtered_by_level(front: Minimal) -> None:
     first = await front.ask("POST", f"{SEARCH}?scroll=1m", {"_source": ["text"]})
     again = {"scroll_id": first.json["_scroll_id"]}
     second = await front.ask("POST", "/_search/scroll", again)
@@ -247,7 +247,9 @@ async def test_the_sidecars_own_token_is_judged_like_the_scroll(front: Minimal) 
     assert len(await front.sources()) == before + 1
 
 
-async def test_a_query_is_filtered_as_deep_as_it_can_be_written(front: Minimal) -> None:
+async def test_a_query_is_filtered_at_any_depth_and_refused_beyond_the_limit(
+    front: Minimal,
+) -> None:
     query: Any = {"knn": {"vector": {"vector": [1.0], "k": 1}}}
     for depth in range(1, 301):
         query = {"bool": {"must": [query]}}

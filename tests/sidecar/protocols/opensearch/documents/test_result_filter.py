@@ -140,7 +140,9 @@ def test_an_added_level_is_removed_again() -> None:
         ([7], None),
     ],
 )  # fmt: skip
-def test_what_the_caller_asked_to_see(stated: Any, shown: ShownFields | None) -> None:
+def test_the_shown_fields_are_those_that_the_caller_requested(
+    stated: Any, shown: ShownFields | None
+) -> None:
     assert shown_fields(stated, "meta.level") == shown
 
 

@@ -32,7 +32,7 @@ from tests.sidecar.protocols.opensearch.front import fronting, named_server, ref
         ("SELECT x FROM a WHERE MATCH(text, \"letters from b, c\") AND f(x, y) > 1", ["a"]),
     ],
 )  # fmt: skip
-def test_sql(query: str, found: list[str]) -> None:
+def test_the_indices_of_an_sql_query_are_found(query: str, found: list[str]) -> None:
     assert indices_of_sql(query) == found
 
 
@@ -56,7 +56,7 @@ def test_sql(query: str, found: list[str]) -> None:
         "EXPLAIN SELECT * FROM a", "SELECT * FROM a LATERAL VIEW x", "SELECT * FROM <a-{now/d}>",
     ],
 )  # fmt: skip
-def test_unclear_sql(query: str) -> None:
+def test_an_unclear_sql_query_is_unresolved(query: str) -> None:
     with pytest.raises(Unresolved):
         indices_of_sql(query)
 
@@ -83,7 +83,7 @@ def test_unclear_sql(query: str) -> None:
         ("source=a | parse m '.+@(?<h>.+)' | eval y = x * 2 | rename y as z", ["a"]),
     ],
 )  # fmt: skip
-def test_ppl(query: str, found: list[str]) -> None:
+def test_the_indices_of_a_ppl_query_are_found(query: str, found: list[str]) -> None:
     assert indices_of_ppl(query) == found
 
 
@@ -108,7 +108,7 @@ def test_ppl(query: str, found: list[str]) -> None:
         "source=a | left join on x = y [ source=b ] c",
     ],
 )  # fmt: skip
-def test_unclear_ppl(query: str) -> None:
+def test_an_unclear_ppl_query_is_unresolved(query: str) -> None:
     with pytest.raises(Unresolved):
         indices_of_ppl(query)
 
@@ -126,7 +126,9 @@ def test_unclear_ppl(query: str) -> None:
         ("FROM a | EVAL b = `x y` + 1 | RENAME b AS c | SORT c DESC NULLS LAST", ["a"], []),
     ],
 )  # fmt: skip
-def test_esql(query: str, found: list[str], policies: list[str]) -> None:
+def test_the_indices_and_policies_of_an_esql_query_are_found(
+    query: str, found: list[str], policies: list[str]
+) -> None:
     assert indices_of_esql(query) == (found, policies)
 
 
@@ -151,7 +153,7 @@ def test_esql(query: str, found: list[str], policies: list[str]) -> None:
         "FROM a | WHERE lookup",
     ],
 )  # fmt: skip
-def test_unclear_esql(query: str) -> None:
+def test_an_unclear_esql_query_is_unresolved(query: str) -> None:
     with pytest.raises(Unresolved):
         indices_of_esql(query)
 
