@@ -145,7 +145,7 @@ RUN_BY = {
         },
     },
     "tests/sidecar/authzen/test_certification.py": {
-        "test_the_readme_s_commands_set_it_up": {
+        "test_the_readme_s_commands_set_up_the_certification": {
             "deploy/authzen-certification/README.md": [
                 "policies and agents", "keys and certificates",
             ],

@@ -67,7 +67,7 @@ async def last_candidates(running: RunningSidecar) -> Any:
     return (await running.records())[-1]["pub"].get("candidates")
 
 
-async def test_what_a_candidate_decides_otherwise_is_in_the_entry(
+async def test_a_candidate_s_different_decision_is_in_the_entry(
     sidecar: RunningSidecar, control: FakeControlApi
 ) -> None:
     world = TenantWithCandidates(SAME, {"closed": CLOSED, "open": OPEN, "same": SAME})
@@ -86,7 +86,7 @@ async def test_what_a_candidate_decides_otherwise_is_in_the_entry(
     assert await last_candidates(sidecar) is None
 
 
-async def test_a_replaced_candidate_is_the_new_one_and_a_dropped_one_is_gone(
+async def test_a_replaced_candidate_is_evaluated_anew_and_a_dropped_one_no_longer(
     sidecar: RunningSidecar, control: FakeControlApi
 ) -> None:
     world = TenantWithCandidates(SAME, {"next": CLOSED})

@@ -105,7 +105,7 @@ def test_the_example_has_every_key_and_its_sentence() -> None:
     assert not [key for key, sentence in declared.items() if sentence not in prose]
 
 
-def test_the_example_is_valid_as_it_is_and_with_everything_in_force(folder: Path) -> None:
+def test_the_example_is_valid_unchanged_and_with_every_key_in_force(folder: Path) -> None:
     assert len(load(folder, EXAMPLE.read_text()).sources) == 1
     assert len(load(folder, configured()).sources) == 4
     enrolling = yaml.safe_load(whole())
@@ -115,7 +115,7 @@ def test_the_example_is_valid_as_it_is_and_with_everything_in_force(folder: Path
     assert load(folder, yaml.safe_dump(enrolling)).enrol is not None
 
 
-def test_what_the_example_sets_is_the_default_where_a_key_is_not_required(folder: Path) -> None:
+def test_optional_keys_of_the_example_are_set_to_their_defaults(folder: Path) -> None:
     text = EXAMPLE.read_text()
     full, tree = load(folder, text), yaml.safe_load(text)
     optional = {name for name, _, _ in places(tree)} - REQUIRED - {"agent", "sources"}
@@ -124,7 +124,7 @@ def test_what_the_example_sets_is_the_default_where_a_key_is_not_required(folder
         assert load(folder, without(tree, name)) == full, name
 
 
-def test_the_keys_that_the_help_calls_required_are_those_of_the_reader() -> None:
+def test_the_help_marks_exactly_the_required_keys() -> None:
     def needed(form: Any, within: str = "") -> set[str]:
         if isinstance(form, list):
             return set().union(*(needed(each, within) for each in form))
@@ -141,8 +141,8 @@ def test_the_keys_that_the_help_calls_required_are_those_of_the_reader() -> None
     assert needed(settings_schema()) == REQUIRED - {"sources.listen"}
 
 
-@pytest.mark.deep(stands_in="test_the_keys_that_the_help_calls_required_are_those_of_the_reader")
-def test_the_required_keys_are_those_that_the_reader_asks_for(folder: Path) -> None:
+@pytest.mark.deep(stands_in="test_the_help_marks_exactly_the_required_keys")
+def test_the_required_keys_are_those_that_the_reader_demands(folder: Path) -> None:
     tree = yaml.safe_load(configured())
     for way in ("forward_proxy", "transparent"):
         del tree[way]  # either leads to a source without `listen`
@@ -164,7 +164,7 @@ def sidecar(*arguments: str, **more: str) -> "subprocess.CompletedProcess[str]":
     )
 
 
-def test_the_help_tells_each_key_with_its_default_and_sentence(
+def test_the_help_lists_each_key_with_its_default_and_description(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as ended:
@@ -173,7 +173,7 @@ def test_the_help_tells_each_key_with_its_default_and_sentence(
     _tells_each_key(capsys.readouterr().out)
 
 
-@pytest.mark.deep(stands_in="test_the_help_tells_each_key_with_its_default_and_sentence")
+@pytest.mark.deep(stands_in="test_the_help_lists_each_key_with_its_default_and_description")
 def test_help_lists_every_key_with_its_default_and_sentence() -> None:
     answer = sidecar("--help")
     assert answer.returncode == 0
@@ -197,7 +197,7 @@ def test_the_example_is_printed_to_its_last_byte(
     assert capsys.readouterr().out == EXAMPLE.read_text()
 
 
-def test_the_minimal_example_is_ten_lines_that_are_valid_as_they_are(
+def test_the_minimal_example_is_ten_valid_lines(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run_main(monkeypatch, "--example", "minimal") == 0
@@ -236,7 +236,7 @@ def test_the_minimal_example_is_ten_lines_that_are_valid_as_they_are(
 
 
 @pytest.mark.parametrize("url", ["control.example:8700", "http://control:", "http://a: b", "a\nb"])
-def test_the_minimal_example_takes_no_address_that_it_can_t_hold(
+def test_the_minimal_example_refuses_an_address_that_it_can_t_contain(
     url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     assert run_main(monkeypatch, "--example", "minimal", SLUICE_URL=url) == 2
@@ -249,13 +249,13 @@ def test_the_minimal_example_takes_no_address_that_it_can_t_hold(
 
 
 @pytest.mark.deep(stands_in="test_the_example_is_printed_to_its_last_byte")
-def test_the_example_is_printed_as_it_is() -> None:
+def test_the_example_is_printed_unchanged() -> None:
     answer = sidecar("--example")
     assert answer.returncode == 0
     assert answer.stdout == EXAMPLE.read_text()
 
 
-def test_a_check_of_a_usable_file_tells_where_it_would_listen_and_leaves_nothing(
+def test_a_check_of_a_usable_file_prints_its_addresses_and_leaves_nothing(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = folder / "sidecar.yaml"
@@ -280,9 +280,7 @@ def test_a_check_of_a_usable_file_tells_where_it_would_listen_and_leaves_nothing
     assert {each.name for each in folder.iterdir()} == before
 
 
-@pytest.mark.deep(
-    stands_in="test_a_check_of_a_usable_file_tells_where_it_would_listen_and_leaves_nothing"
-)
+@pytest.mark.deep(stands_in="test_a_check_of_a_usable_file_prints_its_addresses_and_leaves_nothing")
 def test_a_check_of_a_usable_file_lists_its_ports_and_leaves_nothing(folder: Path) -> None:
     path = folder / "sidecar.yaml"
     path.write_text(configured())
@@ -355,7 +353,7 @@ def test_a_check_opens_no_port(folder: Path) -> None:
     assert answer.returncode == 0, answer.stderr
 
 
-def test_a_check_tells_all_that_is_wrong_and_no_key(
+def test_a_check_prints_every_fault_and_no_key(
     folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = folder / "sidecar.yaml"
@@ -375,7 +373,7 @@ def test_a_check_tells_all_that_is_wrong_and_no_key(
     assert "no key\n" not in caplog.text
 
 
-@pytest.mark.deep(stands_in="test_a_check_tells_all_that_is_wrong_and_no_key")
+@pytest.mark.deep(stands_in="test_a_check_prints_every_fault_and_no_key")
 def test_a_check_of_an_unusable_file_names_everything_at_once(folder: Path) -> None:
     path = folder / "sidecar.yaml"
     text = configured().replace("mode: durable", "mode: fast").replace("crm.pem", "gone.pem")
@@ -399,7 +397,7 @@ def test_a_redis_s_certificates_are_relative_to_the_file_and_a_key_needs_one(fol
         load(folder, f"{text}ssl_keyfile=key.pem\n")
 
 
-@pytest.mark.deep(stands_in="test_a_check_tells_all_that_is_wrong_and_no_key")
+@pytest.mark.deep(stands_in="test_a_check_prints_every_fault_and_no_key")
 def test_a_check_names_a_key_file_that_can_not_be_read(folder: Path) -> None:
     (folder / "agent.key").unlink()
     (folder / "agent.key").mkdir()

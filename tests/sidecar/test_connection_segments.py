@@ -70,7 +70,7 @@ def test_any_number_of_requests_in_one_write_is_answered(
     runner.run(sent(served, [message(0)] * count, itertools.repeat(WHOLE)))
 
 
-def test_requests_behind_a_body_that_came_late_are_answered(
+def test_requests_after_a_late_body_are_answered(
     runner_and_sidecar: RunnerAndSidecar,
 ) -> None:
     runner, served = runner_and_sidecar
@@ -95,7 +95,7 @@ def test_requests_behind_a_body_that_came_late_are_answered(
     turns=st.integers(0, 3),
 )
 @examples(30)
-def test_every_segmentation_comes_to_the_same(
+def test_every_segmentation_has_the_same_result(
     runner_and_sidecar: RunnerAndSidecar,
     messages: list[bytes],
     copies: int,
@@ -109,7 +109,7 @@ def test_every_segmentation_comes_to_the_same(
     runner.run(sent(served, messages * copies, itertools.cycle(sizes), turns))
 
 
-def test_a_body_beyond_the_budget_is_turned_away(runner_and_sidecar: RunnerAndSidecar) -> None:
+def test_a_body_beyond_the_budget_is_refused(runner_and_sidecar: RunnerAndSidecar) -> None:
     runner, served = runner_and_sidecar
     bodies = served.parts.bodies
 

@@ -113,7 +113,7 @@ async def test_a_start_without_the_control_api_decides_by_the_set_on_disk(tmp_pa
             assert (await running.evaluate())["policy_name"] == "policy_set_stale"
 
 
-async def test_a_check_that_raises_denies_and_says_so_in_the_log_alone(
+async def test_a_check_that_raises_denies_and_names_the_error_only_in_the_log(
     sidecar: RunningSidecar, control: FakeControlApi, caplog: pytest.LogCaptureFixture
 ) -> None:
     # A document that passed its digest and is not what a role's document is.
@@ -147,7 +147,7 @@ async def test_a_refusal_outside_the_checks_is_recorded(sidecar: RunningSidecar)
     assert await sidecar.metric(sample) == 1
 
 
-async def test_permits_says_what_evaluate_would_and_records_nothing(
+async def test_permits_gives_the_result_of_evaluate_and_records_nothing(
     sidecar: RunningSidecar, control: FakeControlApi
 ) -> None:
     key = sidecar.agent_key()

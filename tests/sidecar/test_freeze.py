@@ -77,7 +77,7 @@ async def test_a_freeze_denies_everything_and_is_lifted(
         assert (await running.evaluate(session_id="s"))["decision"] == "ALLOW"
 
 
-async def test_a_batch_lists_and_an_explanation_show_it(tmp_path: Path) -> None:
+async def test_batches_lists_and_explanations_show_a_freeze(tmp_path: Path) -> None:
     async with fake_control_api() as control:
         control.create_tenant(settings=TenantSettings(control.tenant_id, frozen_at=FROZEN_AT))
         async with running_sidecar(tmp_path, control) as running:
@@ -107,7 +107,7 @@ async def test_a_freeze_survives_a_restart_without_the_control_api(
         assert (await running.evaluate())["policy_name"] == "tenant_frozen"
 
 
-async def test_a_document_that_can_not_be_read_denies(
+async def test_an_unreadable_document_denies(
     sidecar: RunningSidecar, control: FakeControlApi
 ) -> None:
     """As a version that knows no freeze meets one; here a later form that this version lacks."""
@@ -121,7 +121,7 @@ async def test_a_document_that_can_not_be_read_denies(
     assert (await sidecar.evaluate())["decision"] == "ALLOW"
 
 
-async def test_an_agent_is_suspended_and_comes_back(
+async def test_an_agent_is_denied_while_it_is_suspended(
     tmp_path: Path, control: FakeControlApi
 ) -> None:
     async with running_sidecar(tmp_path, control) as running:
@@ -138,7 +138,7 @@ async def test_an_agent_is_suspended_and_comes_back(
             assert decision == "ALLOW" or answer["policy_name"] == "agent_not_approved"
 
 
-async def test_many_sessions_revoked_at_once_are_forgotten(
+async def test_many_sessions_revoked_at_once_do_not_stay_in_memory(
     tmp_path: Path, control: FakeControlApi
 ) -> None:
     """More than the names that a head tells, or a change remembers."""

@@ -85,7 +85,7 @@ async def test_many_changes_at_once_make_few_heartbeats(tmp_path: Path) -> None:
             assert found == sorted(set(found))
 
 
-async def test_a_heartbeat_that_finds_no_room_comes_when_there_is_some(tmp_path: Path) -> None:
+async def test_a_heartbeat_without_room_is_recorded_when_there_is_some(tmp_path: Path) -> None:
     async with fake_control_api() as control:
         control.create_tenant()
         async with beating(tmp_path, control) as running:
@@ -102,5 +102,5 @@ async def test_a_heartbeat_that_finds_no_room_comes_when_there_is_some(tmp_path:
             assert (await beaten(running, revision))[-1] == revision
 
 
-def test_a_heartbeat_comes_within_a_second() -> None:
+def test_a_heartbeat_is_due_within_a_second() -> None:
     assert 0 < COALESCE_SECONDS < SECONDS <= 1

@@ -26,7 +26,7 @@ NEW_KEY = make_key(b"n" * 32)
 
 
 @pytest.mark.deep(
-    stands_in="tests/sidecar/test_standing_denials.py::test_an_agent_s_key_that_is_not_valid_is_told_and_replaced_by_the_file"
+    stands_in="tests/sidecar/test_standing_denials.py::test_an_invalid_key_of_an_agent_is_logged_and_replaced_from_the_file"
 )
 async def test_a_revoked_key_is_replaced_without_a_restart(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
@@ -72,7 +72,7 @@ async def test_a_revoked_key_is_replaced_without_a_restart(
 
 
 @pytest.mark.deep(
-    stands_in="tests/sidecar/test_standing_denials.py::test_a_key_of_another_agent_or_role_replaces_none_that_fits"
+    stands_in="tests/sidecar/test_standing_denials.py::test_a_key_of_another_agent_or_role_does_not_replace_a_matching_one"
 )
 async def test_the_sidecar_s_own_key_is_replaced_without_a_restart(
     sidecar: RunningSidecar,

@@ -12,7 +12,7 @@ from tests.support.fake_control_api import fake_control_api
 from tests.support.sidecar import FakeClock, settings
 
 
-async def test_what_can_not_ship_at_a_stop_stays_in_the_spool_and_is_no_failure(
+async def test_records_that_cannot_ship_at_a_stop_stay_in_the_spool_without_failure(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sidecar.serve.SHIP_SECONDS", 0.1)

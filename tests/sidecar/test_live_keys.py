@@ -26,7 +26,7 @@ from tests.support.sidecar import EVALUATE, RunningSidecar, ask, retrieval, runn
 from tests.support.waiting import until_async
 
 
-async def test_what_is_revoked_is_refused_within_a_second(
+async def test_a_revoked_key_or_agent_is_refused_within_a_second(
     sidecar: RunningSidecar, control: FakeControlApi
 ) -> None:
     assert (await sidecar.evaluate())["decision"] == "ALLOW"
@@ -56,7 +56,7 @@ async def test_what_is_revoked_is_refused_within_a_second(
     assert answer["policy_name"] == "agent_not_approved"
 
 
-async def test_an_expired_key_is_refused_whatever_the_host_s_clock_says(tmp_path: Path) -> None:
+async def test_an_expired_key_is_refused_whatever_the_host_s_clock_shows(tmp_path: Path) -> None:
     async with fake_control_api() as control:
         control.create_tenant()
         async with running_sidecar(tmp_path, control, staleness_seconds=3600) as running:

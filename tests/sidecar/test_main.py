@@ -25,7 +25,7 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-def test_without_an_argument_or_a_file_its_exit_code_is_2(
+def test_a_missing_argument_or_file_exits_with_2(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     with pytest.raises(SystemExit) as ended:
@@ -35,7 +35,7 @@ def test_without_an_argument_or_a_file_its_exit_code_is_2(
     assert "none.yaml" in caplog.text
 
 
-def test_complaints_about_the_log_come_with_those_about_the_file(
+def test_faults_of_the_log_settings_are_reported_with_those_of_the_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     told = {"SLUICE_LOG_LEVEL": "loud", "SLUICE_LOG_FORMAT": "prose"}
@@ -55,7 +55,7 @@ def test_complaints_about_the_log_come_with_those_about_the_file(
     ],
     ids=["a lock", "a port", "in a group"],
 )
-def test_what_an_operator_can_mend_ends_it_with_1_and_one_line(
+def test_a_failure_that_an_operator_can_repair_exits_with_1_and_one_line(
     file: Path,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
@@ -72,7 +72,7 @@ def test_what_an_operator_can_mend_ends_it_with_1_and_one_line(
 
 
 @pytest.mark.parametrize("what", ["the spool", "the port"])
-def test_what_another_sidecar_holds_ends_it_with_1_and_one_line(
+def test_a_resource_held_by_another_sidecar_exits_with_1_and_one_line(
     file: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, what: str
 ) -> None:
     def serves(*_: Any) -> None:
@@ -95,7 +95,7 @@ def test_what_another_sidecar_holds_ends_it_with_1_and_one_line(
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_the_first_signal_stops_it_and_the_second_would_kill_it(
+def test_the_first_signal_stops_the_sidecar_and_the_second_would_kill_it(
     file: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
 ) -> None:
     handlers: list[Any] = []

@@ -46,7 +46,7 @@ async def test_a_thousand_records_are_stored_together(tmp_path: Path) -> None:
         ]
 
 
-async def test_of_records_that_do_not_fit_together_none_is_stored(tmp_path: Path) -> None:
+async def test_records_that_do_not_fit_together_are_all_refused(tmp_path: Path) -> None:
     async with sidecar(tmp_path) as made:  # its segments have 1 MiB
         [denied] = await made.enforcer.decide(retrievals(made), made.agent.key())
         assert not denied.passes

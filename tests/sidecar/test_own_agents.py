@@ -91,7 +91,7 @@ async def test_without_a_binding_every_agent_is_decided_for(
             assert answer["decision"] == "ALLOW"
 
 
-async def test_the_key_of_another_agent_is_403_and_decides_nothing(
+async def test_the_key_of_another_agent_is_refused_with_403_and_decides_nothing(
     tmp_path: Path, control: FakeControlApi
 ) -> None:
     async with running_sidecar(tmp_path, control) as running:
@@ -106,7 +106,7 @@ async def test_the_key_of_another_agent_is_403_and_decides_nothing(
         assert (await running.evaluate())["decision"] == "ALLOW"
 
 
-async def test_a_freeze_is_named_before_the_binding(
+async def test_a_freeze_precedes_the_binding_in_the_answer(
     tmp_path: Path, control: FakeControlApi
 ) -> None:
     async with running_sidecar(tmp_path, control) as running:
@@ -118,7 +118,7 @@ async def test_a_freeze_is_named_before_the_binding(
         assert answer["policy_name"] == "tenant_frozen"
 
 
-async def test_the_doctor_says_which_key_speaks_for_every_agent(
+async def test_the_doctor_reports_a_key_that_may_act_for_every_agent(
     tmp_path: Path, control: FakeControlApi
 ) -> None:
     async def said(*agent_ids: str, older: bool = False) -> list[Severity]:

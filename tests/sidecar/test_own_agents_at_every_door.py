@@ -175,7 +175,7 @@ async def every_way(tmp_path: Path) -> AsyncIterator[Ways]:
                 yield Ways(running, channel, control)
 
 
-async def test_the_key_of_another_sidecar_s_agent_is_403_at_every_door(ways: Ways) -> None:
+async def test_the_key_of_another_sidecar_s_agent_is_refused_at_every_door(ways: Ways) -> None:
     await ways.bind(("agt_of_this_sidecar",), AGENT)
     for way in (*NAMING, *DOORS):
         assert await ways.status(way, AGENT) == 403, way
@@ -195,7 +195,7 @@ async def test_a_call_that_names_another_agent_is_denied_at_every_door(ways: Way
 
 
 @pytest.mark.parametrize("own", [(AGENT,), (AGENT, "absent")])
-async def test_a_call_that_names_no_agent_needs_absent_at_every_door(
+async def test_a_call_without_an_agent_must_be_permitted_at_every_door(
     ways: Ways, own: tuple[str, ...]
 ) -> None:
     await ways.bind(own, None)

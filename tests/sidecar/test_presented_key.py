@@ -65,7 +65,7 @@ async def test_another_scheme_beside_a_key_is_passed_over(sidecar: RunningSideca
     assert (await sidecar.call("POST", EVALUATE, GOOD, headers=headers)).status == 200
 
 
-async def test_a_key_header_that_came_twice_is_403(sidecar: RunningSidecar) -> None:
+async def test_a_repeated_key_header_is_refused_with_403(sidecar: RunningSidecar) -> None:
     reader, writer = await connect(sidecar)
     field = b"X-API-Key: %b\r\n" % EVALUATE_KEY.encode()
     writer.write(request(field * 2, GOOD))
@@ -78,7 +78,7 @@ async def test_a_path_that_needs_no_key_looks_at_none(sidecar: RunningSidecar) -
     assert (await sidecar.call("GET", "/health", key=EVALUATE_KEY, headers=headers)).status == 200
 
 
-async def test_known_heads_are_told_apart_by_their_keys(sidecar: RunningSidecar) -> None:
+async def test_cached_heads_are_distinguished_by_their_keys(sidecar: RunningSidecar) -> None:
     """The short way keeps what a head said; each connection sends every head twice."""
     reader, writer = await connect(sidecar)
     key = b"X-API-Key: %b\r\n" % EVALUATE_KEY.encode()
@@ -92,7 +92,7 @@ async def test_known_heads_are_told_apart_by_their_keys(sidecar: RunningSidecar)
 
 
 @pytest.mark.parametrize("query", ["", "?explain=true"])
-async def test_the_decision_stands_in_headers_on_both_ways(
+async def test_the_decision_is_in_headers_of_first_and_repeated_requests(
     sidecar: RunningSidecar, query: str
 ) -> None:
     denied = GOOD.replace(b'"contracts"', b'"elsewhere"')

@@ -58,7 +58,7 @@ def small(tmp_path: Path) -> SpoolSettings:
     return SpoolSettings(tmp_path / "spool", segment_bytes=SMALL, max_bytes=3 * SMALL)
 
 
-async def test_a_full_spool_denies_what_it_can_not_record_as_allowed(tmp_path: Path) -> None:
+async def test_a_full_spool_denies_instead_of_allowing(tmp_path: Path) -> None:
     async with fake_control_api() as control:
         control.create_tenant()
         async with running_sidecar(tmp_path, control, spool=small(tmp_path)) as running:
@@ -80,7 +80,7 @@ async def test_a_full_spool_denies_what_it_can_not_record_as_allowed(tmp_path: P
 @pytest.mark.deep(
     stands_in="tests/sidecar/spool/test_room.py::test_a_full_disk_is_known_before_the_last_room_is_taken"
 )
-async def test_a_full_disk_is_full_too_and_told_as_the_disk_s(tmp_path: Path) -> None:
+async def test_a_full_disk_is_reported_as_full_and_as_the_disk_s_fault(tmp_path: Path) -> None:
     disk = running_spool.FaultyDisk()
     spool = SpoolSettings(tmp_path / "spool", segment_bytes=SMALL, max_bytes=64 * SMALL)
     async with fake_control_api() as control:
@@ -174,7 +174,7 @@ async def test_no_answer_leaves_before_its_record_is_on_disk(
     assert recorded == {answer["event_id"] for answer in answers}
 
 
-async def test_a_strict_spool_answers_503_in_time(tmp_path: Path) -> None:
+async def test_a_strict_spool_answers_with_503_in_time(tmp_path: Path) -> None:
     disk = FaultyDisk()
     strict = SpoolSettings(tmp_path / "spool", mode="strict", timeout_ms=100, segment_bytes=SMALL)
     async with fake_control_api() as control:

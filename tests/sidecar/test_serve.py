@@ -31,7 +31,7 @@ from tests.support.waiting import until_async
 
 @tiers.sampled("number", "feed")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-async def test_a_stop_signal_ships_what_is_left_and_exits_0(
+async def test_a_stop_signal_ships_the_remaining_records_and_exits_with_0(
     tmp_path: Path, number: signal.Signals
 ) -> None:
     async with fake_control_api() as control, sidecar_process(tmp_path, control) as sidecar:
@@ -53,7 +53,7 @@ def decided_in(control: FakeControlApi) -> list[str]:
     return [record["eid"] for record in control.records if record["kind"] == "decision"]
 
 
-async def test_a_stop_finishes_what_is_under_way_and_takes_nothing_new(tmp_path: Path) -> None:
+async def test_a_stop_finishes_open_requests_and_accepts_no_new_ones(tmp_path: Path) -> None:
     async with fake_control_api() as control, sidecar_process(tmp_path, control) as sidecar:
         control.create_tenant()
         control.hold_claims = asyncio.Event()
@@ -70,7 +70,7 @@ async def test_a_stop_finishes_what_is_under_way_and_takes_nothing_new(tmp_path:
 
 
 @pytest.mark.deep(
-    stands_in="tests/sidecar/test_lifetime.py::test_what_can_not_ship_at_a_stop_stays_in_the_spool_and_is_no_failure"
+    stands_in="tests/sidecar/test_lifetime.py::test_records_that_cannot_ship_at_a_stop_stay_in_the_spool_without_failure"
 )
 async def test_a_stop_without_the_control_api_keeps_the_records_for_the_next_start(
     tmp_path: Path,
@@ -136,9 +136,9 @@ async def drains(sidecar: SidecarProcess) -> bool:
 
 
 @pytest.mark.deep(
-    stands_in="tests/sidecar/test_main.py::test_the_first_signal_stops_it_and_the_second_would_kill_it"
+    stands_in="tests/sidecar/test_main.py::test_the_first_signal_stops_the_sidecar_and_the_second_would_kill_it"
 )
-async def test_a_second_signal_ends_it_at_once(tmp_path: Path) -> None:
+async def test_a_second_signal_ends_the_sidecar_at_once(tmp_path: Path) -> None:
     async with (
         fake_control_api() as control,
         sidecar_process(tmp_path, control, drain_seconds=60) as sidecar,
@@ -158,7 +158,7 @@ async def test_a_second_signal_ends_it_at_once(tmp_path: Path) -> None:
                 await under_way
 
 
-async def test_unusable_settings_exit_2_with_every_complaint(tmp_path: Path) -> None:
+async def test_unusable_settings_exit_with_2_and_every_message(tmp_path: Path) -> None:
     async with (
         fake_control_api() as control,
         sidecar_process(tmp_path, control, listn="x", staleness_seconds="soon") as sidecar,
@@ -173,9 +173,9 @@ async def test_unusable_settings_exit_2_with_every_complaint(tmp_path: Path) -> 
 
 
 @pytest.mark.deep(
-    stands_in="tests/sidecar/test_main.py::test_without_an_argument_or_a_file_its_exit_code_is_2"
+    stands_in="tests/sidecar/test_main.py::test_a_missing_argument_or_file_exits_with_2"
 )
-async def test_no_file_or_no_argument_is_exit_2(tmp_path: Path) -> None:
+async def test_a_missing_file_or_argument_exits_with_2(tmp_path: Path) -> None:
     for arguments in ([], ["--config", str(tmp_path / "none.yaml")]):
         made = await asyncio.create_subprocess_exec(
             sys.executable,
@@ -190,9 +190,9 @@ async def test_no_file_or_no_argument_is_exit_2(tmp_path: Path) -> None:
 
 
 @pytest.mark.deep(
-    stands_in="tests/sidecar/test_main.py::test_what_another_sidecar_holds_ends_it_with_1_and_one_line"
+    stands_in="tests/sidecar/test_main.py::test_a_resource_held_by_another_sidecar_exits_with_1_and_one_line"
 )
-async def test_a_taken_port_is_exit_1_in_one_line(tmp_path: Path) -> None:
+async def test_a_taken_port_exits_with_1_and_one_line(tmp_path: Path) -> None:
     async with fake_control_api() as control, sidecar_process(tmp_path, control) as sidecar:
         sidecar.config["listen"] = f"127.0.0.1:{control.port}"
         await sidecar.start(ready=False)
@@ -203,9 +203,9 @@ async def test_a_taken_port_is_exit_1_in_one_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.deep(
-    stands_in="tests/sidecar/test_main.py::test_what_another_sidecar_holds_ends_it_with_1_and_one_line"
+    stands_in="tests/sidecar/test_main.py::test_a_resource_held_by_another_sidecar_exits_with_1_and_one_line"
 )
-async def test_a_spool_that_another_sidecar_holds_is_exit_1_in_one_line(tmp_path: Path) -> None:
+async def test_a_spool_that_another_sidecar_holds_exits_with_1_and_one_line(tmp_path: Path) -> None:
     async with fake_control_api() as control, sidecar_process(tmp_path, control) as first:
         control.create_tenant()
         await first.start()
@@ -219,9 +219,9 @@ async def test_a_spool_that_another_sidecar_holds_is_exit_1_in_one_line(tmp_path
 
 
 @pytest.mark.deep(
-    stands_in="tests/sidecar/test_main.py::test_complaints_about_the_log_come_with_those_about_the_file"
+    stands_in="tests/sidecar/test_main.py::test_faults_of_the_log_settings_are_reported_with_those_of_the_file"
 )
-async def test_an_unknown_log_level_is_exit_2(tmp_path: Path) -> None:
+async def test_an_unknown_log_level_exits_with_2(tmp_path: Path) -> None:
     made = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
@@ -239,7 +239,7 @@ async def test_an_unknown_log_level_is_exit_2(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("fault", [ZeroDivisionError("so ordered"), None])
-async def test_a_loop_that_dies_or_ends_takes_the_sidecar_with_it(
+async def test_a_loop_that_dies_or_ends_stops_the_sidecar(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: Exception | None
 ) -> None:
     async def run(_: PollLoop) -> None:
@@ -259,7 +259,7 @@ async def test_a_loop_that_dies_or_ends_takes_the_sidecar_with_it(
             await asyncio.open_connection("127.0.0.1", port)
 
 
-async def test_a_stop_says_so_before_it_closes(tmp_path: Path) -> None:
+async def test_readiness_shows_a_stop_before_the_ports_close(tmp_path: Path) -> None:
     async with fake_control_api() as control:
         control.create_tenant()
         async with running_sidecar(tmp_path, control) as running:

@@ -92,7 +92,7 @@ async def test_an_open_tunnel_does_not_delay_a_stop(tmp_path: Path) -> None:
     stands_in="tests/sidecar/proxy/test_shutdown.py::test_an_open_request_finishes_at_a_stop_and_ends_its_connection"
 )
 @pytest.mark.parametrize("way", ["reverse", "forward"])
-async def test_a_response_under_way_at_a_stop_ends_its_connection(tmp_path: Path, way: str) -> None:
+async def test_an_open_response_at_a_stop_ends_its_connection(tmp_path: Path, way: str) -> None:
     """So that a client with a pool of connections does not send its next request here."""
     proxy, reverse = free_port(), free_port()
     release = asyncio.Event()

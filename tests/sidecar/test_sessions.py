@@ -78,7 +78,7 @@ async def test_a_call_without_a_session_claims_none(
         (foreign(agent_id=AGENT), "underwriting"),
     ],
 )
-async def test_the_control_api_says_who_owns_it(
+async def test_the_control_api_determines_who_owns_a_session(
     tmp_path: Path, session: dict[str, Any], policy_name: str
 ) -> None:
     async with fake_control_api() as control:
@@ -184,7 +184,7 @@ async def test_two_agents_racing_for_a_session_can_not_both_have_it(
     assert names == ["session_agent_mismatch", "underwriting"]
 
 
-async def test_a_session_expires_by_the_clock_and_never_comes_back(tmp_path: Path) -> None:
+async def test_a_session_expires_by_the_clock_and_stays_expired(tmp_path: Path) -> None:
     clock = FakeClock()
     async with fake_control_api() as control:
         control.create_tenant()
@@ -239,7 +239,7 @@ async def test_a_new_session_without_the_control_api_is_denied_and_recorded(
     assert await sidecar.metric("sluice_session_claim_failures_total") == 1
 
 
-async def test_a_control_api_that_hangs_is_waited_for_no_longer_than_the_limit(
+async def test_a_hanging_control_api_is_awaited_no_longer_than_the_limit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clock: LoopClock
 ) -> None:
     monkeypatch.setattr(sessions_module, "CLAIM_SECONDS", 10.0)
@@ -307,7 +307,7 @@ async def test_another_store_makes_every_claim_void(tmp_path: Path) -> None:
             assert len(control.claims) == 2
 
 
-async def test_the_policy_set_of_the_moment_decides_when_a_claim_took_long(
+async def test_after_a_slow_claim_the_newest_policy_set_decides(
     sidecar: RunningSidecar, control: FakeControlApi
 ) -> None:
     control.hold_claims = asyncio.Event()
@@ -367,7 +367,7 @@ async def test_a_call_that_fails_the_first_checks_waits_for_no_claim(
     assert answer["policy_name"] == "agent_not_registered"
 
 
-async def test_a_session_of_others_is_asked_about_again_where_its_revocation_would_not_arrive(
+async def test_a_foreign_session_is_asked_about_again_after_a_while(
     tmp_path: Path,
 ) -> None:
     clock = FakeClock()

@@ -79,7 +79,7 @@ async def test_the_highest_level_holds_and_the_record_has_all_three(
     assert record["pub"]["request"]["sensitivity_level"] == "medium"
 
 
-async def test_the_tenants_level_denies_and_goes_with_its_document(
+async def test_the_tenant_s_level_denies_until_its_document_changes(
     sidecar: RunningSidecar, control: FakeControlApi
 ) -> None:
     await states(sidecar, control, {"unk*": "critical"})
@@ -91,7 +91,7 @@ async def test_the_tenants_level_denies_and_goes_with_its_document(
     assert "levels" not in (await sidecar.records())[-1]["pub"]["facts"]
 
 
-async def test_a_document_of_levels_that_cannot_be_read_denies(
+async def test_an_unreadable_document_of_levels_denies(
     sidecar: RunningSidecar, control: FakeControlApi
 ) -> None:
     await in_force(sidecar, control.publish({SOURCES: b'{"levels":[["*","secret"]]}'}))

@@ -56,7 +56,7 @@ async def test_authzen_has_the_floors_of_sidecar_and_tenant(tmp_path: Path) -> N
             assert told == [False, False, True]
 
 
-async def test_a_gateways_door_has_the_floor_of_the_tenant(tmp_path: Path) -> None:
+async def test_a_gateway_s_door_applies_the_level_of_the_tenant(tmp_path: Path) -> None:
     async with checks(tmp_path, OPEN) as asked:
         for door in ("edge", "nginx"):
             assert (await asked.ask(door)).status == 200

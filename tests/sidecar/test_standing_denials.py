@@ -24,7 +24,7 @@ OTHER_KEY = make_key(b"o" * 32)
 FROZEN_AT = 1_767_225_600_000_000
 
 
-async def test_an_agent_s_key_that_is_not_valid_is_told_and_replaced_by_the_file(
+async def test_an_invalid_key_of_an_agent_is_logged_and_replaced_from_the_file(
     sidecar: RunningSidecar,
     control: FakeControlApi,
     tmp_path: Path,
@@ -81,7 +81,7 @@ async def test_an_agent_s_key_that_is_not_valid_is_told_and_replaced_by_the_file
     assert OTHER_KEY not in caplog.text
 
 
-async def test_a_key_of_another_agent_or_role_replaces_none_that_fits(
+async def test_a_key_of_another_agent_or_role_does_not_replace_a_matching_one(
     sidecar: RunningSidecar,
     control: FakeControlApi,
     tmp_path: Path,
@@ -129,7 +129,7 @@ async def test_a_key_of_another_agent_or_role_replaces_none_that_fits(
     assert "recovered: the agent's key is valid" not in caplog.text
 
 
-async def test_a_role_that_the_agent_does_not_have_is_told_until_it_has_it(
+async def test_a_role_that_the_agent_lacks_is_logged_until_it_has_it(
     sidecar: RunningSidecar, control: FakeControlApi, caplog: pytest.LogCaptureFixture
 ) -> None:
     parts = sidecar.parts
@@ -149,7 +149,7 @@ async def test_a_role_that_the_agent_does_not_have_is_told_until_it_has_it(
     assert over == "recovered: the agent may act in its role, and proxied requests are decided"
 
 
-async def test_a_first_start_without_a_policy_set_says_since_when(
+async def test_a_first_start_without_a_policy_set_is_logged_as_such(
     control: FakeControlApi, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     control.refuse_with = 503
@@ -162,7 +162,7 @@ async def test_a_first_start_without_a_policy_set_says_since_when(
     assert ": no policy set is confirmed yet since the start" in lines[0]
 
 
-async def test_a_stale_set_and_a_freeze_are_told_when_they_begin_and_end(
+async def test_a_stale_set_and_a_freeze_are_logged_when_they_begin_and_end(
     sidecar: RunningSidecar,
     control: FakeControlApi,
     caplog: pytest.LogCaptureFixture,
@@ -213,7 +213,7 @@ async def test_a_stale_set_and_a_freeze_are_told_when_they_begin_and_end(
     ]
 
 
-async def test_a_disk_that_takes_no_records_is_told_when_it_begins_and_ends(
+async def test_a_disk_that_accepts_no_records_is_logged_when_it_begins_and_ends(
     sidecar: RunningSidecar, disk: FaultyDisk, caplog: pytest.LogCaptureFixture
 ) -> None:
     sidecar.clock.ahead = 10.0

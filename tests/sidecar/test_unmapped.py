@@ -29,7 +29,7 @@ async def test_an_unmapped_question_is_a_recorded_and_counted_denial(
 
 
 @pytest.mark.parametrize("name", ["", "a\0b", "x" * 257, None])
-def test_a_name_that_no_record_may_hold_is_unknown(name: str | None) -> None:
+def test_an_unrecordable_name_is_recorded_as_unknown(name: str | None) -> None:
     made = Unmapped("why", agent_role=name, user_id=name, agent_id=name).retrieval("edge")
     assert (made.agent_role, made.user_id, made.agent_id) == ("unknown",) * 3
     assert (made.source_id, made.source_type) == ("edge://unmapped", "edge")

@@ -14,7 +14,7 @@ def requests_at(clock: list[float], *, masks: bool = False) -> UnreadableRequest
     return UnreadableRequests(lambda: clock[0], lambda: masks, turns)
 
 
-async def test_a_path_is_logged_escaped_cut_and_without_its_query(
+async def test_a_path_is_logged_escaped_shortened_and_without_its_query(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     clock = [0.0]
@@ -34,7 +34,7 @@ async def test_a_path_is_logged_escaped_cut_and_without_its_query(
         clock[0] += SECONDS
 
 
-async def test_what_is_left_out_is_counted(caplog: pytest.LogCaptureFixture) -> None:
+async def test_requests_left_out_of_the_log_are_counted(caplog: pytest.LogCaptureFixture) -> None:
     clock = [0.0]
     requests = requests_at(clock)
     for _ in range(3):

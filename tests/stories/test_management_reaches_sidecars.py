@@ -82,7 +82,7 @@ def test_a_revoked_session_stays_so_without_the_control_api_and_over_a_restart(
 
 
 @pytest.mark.deep(
-    stands_in="tests/sidecar/policy_cache/partial_replica/test_redis_loop.py::test_a_deactivated_tenant_s_sidecar_stops_and_goes_on_with_it"
+    stands_in="tests/sidecar/policy_cache/partial_replica/test_redis_loop.py::test_a_deactivated_tenant_s_sidecar_denies_until_it_is_active_again"
 )
 def test_a_tenant_s_sidecar_stops_and_goes_on_with_it(either_way: Stack) -> None:
     stack = either_way

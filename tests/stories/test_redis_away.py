@@ -25,7 +25,7 @@ def feed(stack: Stack) -> str:
 
 
 @pytest.mark.deep(
-    stands_in="tests/sidecar/policy_cache/partial_replica/test_failover.py::test_decisions_and_revocations_go_on_without_redis"
+    stands_in="tests/sidecar/policy_cache/partial_replica/test_failover.py::test_decisions_and_revocations_continue_without_redis"
 )
 @pytest.mark.parametrize("fault", [signal.SIGKILL, signal.SIGSTOP])
 def test_thirty_seconds_without_redis_deny_nothing(tmp_path: Path, fault: signal.Signals) -> None:

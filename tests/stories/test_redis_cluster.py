@@ -115,7 +115,7 @@ def feed(stack: Stack) -> str:
 
 
 @pytest.mark.deep(
-    stands_in="tests/sidecar/policy_cache/partial_replica/test_failover.py::test_decisions_and_revocations_go_on_without_redis"
+    stands_in="tests/sidecar/policy_cache/partial_replica/test_failover.py::test_decisions_and_revocations_continue_without_redis"
 )
 def test_moved_slots_and_a_dead_node_lose_nothing(tmp_path: Path) -> None:
     with redis.cluster(tmp_path / "redis", 3) as nodes:

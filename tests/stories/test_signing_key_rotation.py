@@ -121,7 +121,7 @@ def revoked_by(stack: Stack, port: int, key_id: str) -> None:
 
 
 @pytest.mark.deep(
-    stands_in="tests/sidecar/policy_cache/test_key_pin.py::test_a_sidecar_that_starts_in_the_middle_of_a_rotation_believes_both"
+    stands_in="tests/sidecar/policy_cache/test_key_pin.py::test_a_sidecar_that_starts_during_a_rotation_trusts_both_keys"
 )
 @redis.needs_redis
 def test_while_replicas_are_started_again_one_after_the_other_both_are_believed(

@@ -18,7 +18,9 @@ from tests.support.fake_control_api import fake_control_api
 from tests.support.sidecar import EVALUATE, RunningSidecar, running_sidecar
 
 
-async def test_a_body_over_the_limit_is_413_however_it_comes(sidecar: RunningSidecar) -> None:
+async def test_a_body_over_the_limit_is_refused_with_413_however_it_arrives(
+    sidecar: RunningSidecar,
+) -> None:
     at_most = GOOD[:-1] + b" " * (MAX_BODY - len(GOOD)) + b"}"
     assert (await sidecar.call("POST", EVALUATE, at_most)).status == 200
     await refused(sidecar, 413, body=at_most + b" ")
@@ -108,7 +110,7 @@ async def test_a_body_in_many_packets_is_awaited(sidecar: RunningSidecar) -> Non
     writer.close()
 
 
-async def test_a_client_that_waits_for_100_gets_it(sidecar: RunningSidecar) -> None:
+async def test_a_client_that_waits_for_continue_gets_it(sidecar: RunningSidecar) -> None:
     reader, writer = await connect(sidecar)
     fields = b"Expect: 100-continue\r\nContent-Length: %d\r\n" % len(GOOD)
     writer.write(head(fields + with_key()))
@@ -171,7 +173,7 @@ async def test_a_head_that_does_not_arrive_ends_the_connection(
         dripping.cancel()
 
 
-async def test_a_client_that_goes_on_sending_still_gets_its_last_answer(
+async def test_a_client_that_keeps_sending_still_gets_its_last_answer(
     sidecar: RunningSidecar,
 ) -> None:
     """RFC 9112 section 9.6: closing with unread bytes would reset the connection."""
@@ -316,7 +318,7 @@ async def test_a_client_that_does_not_read_stops_being_read(sidecar: RunningSide
     assert (await sidecar.evaluate())["decision"] == "ALLOW"
 
 
-async def test_a_client_of_http_2_is_told_why_it_is_refused(sidecar: RunningSidecar) -> None:
+async def test_a_client_of_http_2_is_refused_in_its_own_protocol(sidecar: RunningSidecar) -> None:
     reader, writer = await connect(sidecar)
     writer.write(PREFACE + b"\0\0\0\4\0\0\0\0\0" + b"\0\0\1\1\5\0\0\0\1x")
     assert await reader.read() == SETTINGS + GOAWAY

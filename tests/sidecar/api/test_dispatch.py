@@ -19,7 +19,7 @@ from tests.support.sidecar import EVALUATE, RunningSidecar, running_sidecar
 
 @pytest.mark.parametrize("path", [EVALUATE, "/v1/", "/v1/nothing", "/v1/context/evaluate/batch"])
 @pytest.mark.parametrize("method", ["GET", "POST", "DELETE"])
-async def test_without_a_key_every_path_under_v1_is_401(
+async def test_every_path_of_the_api_needs_a_key(
     sidecar: RunningSidecar, path: str, method: str
 ) -> None:
     await refused(sidecar, 401, method, path, key=None)

@@ -188,7 +188,7 @@ async def test_no_label_of_a_metric_contains_text_from_a_request(
     assert await sidecar.metric("process_resident_memory_bytes") > 0
 
 
-async def test_an_explanation_is_the_same_as_the_control_apis(sidecar: RunningSidecar) -> None:
+async def test_an_explanation_equals_the_control_api_s(sidecar: RunningSidecar) -> None:
     path = f"{EVALUATE}?explain=true"
     allowed = (await sidecar.call("POST", path, orjson.dumps(ask()))).json()
     assert list(allowed) == ["decision", "policy_name", "reason", "event_id", "explain"]

@@ -66,7 +66,9 @@ class TestApart:
     def sidecar_settings(self) -> dict[str, Any]:
         return {"metrics_listen": ListenAddress("127.0.0.1", 0), "hosts": ()}
 
-    async def test_it_takes_the_same_names(self, sidecar: RunningSidecar) -> None:
+    async def test_a_metrics_port_of_its_own_accepts_the_same_host_names(
+        self, sidecar: RunningSidecar
+    ) -> None:
         sidecar.address = sidecar.ports[-1].address
         for host, status in (("127.0.0.1:9", 200), ("sidecar", 403), ("rebound.example", 403)):
             answer = await sidecar.call("GET", "/metrics", key=None, headers={"Host": host})

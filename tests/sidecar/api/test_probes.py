@@ -108,7 +108,7 @@ async def test_a_probe_over_tls_is_answered_too(tmp_path: Path) -> None:
         assert Answered(await asked(running, data, ours.client())).status == 200
 
 
-async def test_who_only_holds_connections_keeps_no_probe_out(tmp_path: Path) -> None:
+async def test_held_connections_do_not_keep_a_probe_out(tmp_path: Path) -> None:
     async with all_held(tmp_path) as (running, held):
         await held.open(3 * PROBE_PLACES)
         for _ in range(3):
@@ -121,7 +121,7 @@ async def test_who_only_holds_connections_keeps_no_probe_out(tmp_path: Path) -> 
             assert not reader.at_eof()
 
 
-async def test_what_is_no_probe_is_ended_without_an_answer(tmp_path: Path) -> None:
+async def test_a_request_that_is_no_probe_gets_no_answer(tmp_path: Path) -> None:
     async with all_held(tmp_path) as (running, _):
         assert await asked(running, get("/v1/sources", host="127.0.0.1")) == b""
         behind = get("/health", host="127.0.0.1") + get("/v1/sources", host="127.0.0.1")

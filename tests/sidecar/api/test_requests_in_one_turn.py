@@ -66,7 +66,7 @@ async def ask_while_the_disk_hangs(
     return reader, writer
 
 
-async def test_a_request_that_comes_again_gets_the_same_answer(
+async def test_a_repeated_request_gets_the_same_answer(
     sidecar: RunningSidecar, decided: list[str]
 ) -> None:
     reader, writer = await connect(sidecar)
@@ -92,7 +92,7 @@ async def test_a_request_that_comes_again_gets_the_same_answer(
         (b"traceparent: 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01\r\n", 0),
     ],
 )
-async def test_a_head_that_will_not_come_again_is_not_remembered(
+async def test_a_head_that_will_not_be_repeated_is_not_cached(
     tmp_path: Path,
     control: FakeControlApi,
     monkeypatch: pytest.MonkeyPatch,
@@ -165,7 +165,7 @@ async def test_bytes_that_look_like_a_request_inside_another_head_belong_to_it(
         writer.close()
 
 
-async def test_messages_are_told_apart_however_they_are_cut(
+async def test_messages_are_separated_however_they_are_split(
     sidecar: RunningSidecar, decided: list[str]
 ) -> None:
     sent = request(with_key(), GOOD)
@@ -233,7 +233,7 @@ async def test_a_new_session_is_claimed_while_other_requests_wait(
     writer.close()
 
 
-async def test_a_failing_disk_is_503(
+async def test_a_failing_disk_is_answered_with_503(
     sidecar: RunningSidecar, disk: FaultyDisk, decided: list[str]
 ) -> None:
     reader, writer, sent = await ask_twice(sidecar)

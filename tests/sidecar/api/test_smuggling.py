@@ -71,14 +71,14 @@ SOUND = [
 
 
 @pytest.mark.deep(
-    stands_in="tests/sidecar/api/test_requests_in_one_turn.py::test_messages_are_told_apart_however_they_are_cut"
+    stands_in="tests/sidecar/api/test_requests_in_one_turn.py::test_messages_are_separated_however_they_are_split"
 )
 @given(
     messages=st.lists(st.tuples(st.sampled_from(SOUND), CHANGES), min_size=1, max_size=3),
     cuts=CUTS,
 )
 @examples(150)
-def test_a_cut_anywhere_decides_the_same(
+def test_a_split_anywhere_leads_to_the_same_decision(
     runner_and_sidecar: RunnerAndSidecar,
     messages: list[tuple[bytes, list[Change]]],
     cuts: list[float],

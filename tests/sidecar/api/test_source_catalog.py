@@ -88,7 +88,7 @@ def judged(item: dict[str, Any]) -> dict[str, bool]:
     return {each["source_id"]: each["allowed"] for each in item["sources"]}
 
 
-async def test_the_agent_sees_what_it_may_read_and_up_to_which_level(tmp_path: Path) -> None:
+async def test_the_agent_sees_its_sources_and_their_highest_level(tmp_path: Path) -> None:
     async with fake_control_api() as control:
         control.create_tenant(reading())
         async with running_sidecar(tmp_path, control, sources=(KB, CRM)) as running:
@@ -126,7 +126,7 @@ async def test_the_list_agrees_with_decisions(tmp_path: Path) -> None:
                     assert (answer["decision"] == "ALLOW") == each["allowed"]
 
 
-async def test_nothing_is_recorded(tmp_path: Path) -> None:
+async def test_listing_sources_records_nothing(tmp_path: Path) -> None:
     async with fake_control_api() as control:
         control.create_tenant(reading())
         async with running_sidecar(tmp_path, control, sources=(KB,)) as running:
@@ -201,7 +201,7 @@ async def test_a_key_with_several_roles_must_name_one(tmp_path: Path) -> None:
                 assert answer_of.status in (403, 422)
 
 
-async def test_an_administrator_sees_what_the_agent_would(tmp_path: Path) -> None:
+async def test_an_administrator_sees_what_the_agent_would_see(tmp_path: Path) -> None:
     async with fake_control_api() as control:
         control.create_tenant(reading())
         give_key(control, ADMIN_KEY, Key("key_a", "admin"))
@@ -273,7 +273,7 @@ async def test_a_sidecar_without_sources_lists_none(tmp_path: Path) -> None:
         ("", "a", False),
     ],
 )
-def test_a_pattern_may_begin_with(pattern: str, prefix: str, begins: bool) -> None:
+def test_a_pattern_may_match_names_with_a_prefix(pattern: str, prefix: str, begins: bool) -> None:
     assert may_begin(pattern, prefix) is begins
 
 

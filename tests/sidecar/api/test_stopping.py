@@ -28,21 +28,23 @@ def sidecar_settings() -> dict[str, Any]:
     return {"quit_listen": ListenAddress("127.0.0.1", 0)}
 
 
-async def test_a_post_stops_it(sidecar: RunningSidecar) -> None:
+async def test_a_post_request_stops_the_sidecar(sidecar: RunningSidecar) -> None:
     answer = await sidecar.call("POST", PATH, key=None)
     assert (answer.status, answer.json()) == (200, {"status": "stopping"})
     assert sidecar.stop.is_set()
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD", "PUT", "DELETE", "OPTIONS"])
-async def test_other_methods_are_405(sidecar: RunningSidecar, method: str) -> None:
+async def test_other_methods_are_refused_with_405(sidecar: RunningSidecar, method: str) -> None:
     answer = await sidecar.call(method, PATH, key=None)
     assert (answer.status, answer.headers["Allow"]) == (405, "POST")
     assert not sidecar.stop.is_set()
 
 
 @pytest.mark.parametrize("path", ["/", "/health", "/metrics", "/quitquitquit/", "//quitquitquit"])
-async def test_the_port_serves_nothing_else(sidecar: RunningSidecar, path: str) -> None:
+async def test_the_port_for_stopping_serves_no_other_path(
+    sidecar: RunningSidecar, path: str
+) -> None:
     assert (await sidecar.call("POST", path, key=None)).status == 404
     assert not sidecar.stop.is_set()
 
@@ -62,7 +64,7 @@ async def test_the_port_serves_nothing_else(sidecar: RunningSidecar, path: str) 
         {"Sec-Fetch-Site": "none"},
     ],
 )
-async def test_what_a_browser_was_made_to_send_is_403(
+async def test_a_stop_that_a_browser_was_made_to_send_is_refused(
     sidecar: RunningSidecar, fields: dict[str, str]
 ) -> None:
     for _ in range(2):  # the second time, the head is in the cache
@@ -75,13 +77,15 @@ async def test_a_program_may_use_any_name_of_loopback(sidecar: RunningSidecar, h
     assert (await sidecar.call("POST", PATH, key=None, headers={"Host": host})).status == 200
 
 
-async def test_the_port_of_the_api_does_not_stop_it(sidecar: RunningSidecar) -> None:
+async def test_the_port_of_the_api_does_not_stop_the_sidecar(sidecar: RunningSidecar) -> None:
     sidecar.address = sidecar.ports[1].address
     assert (await sidecar.call("POST", PATH, key=None)).status == 404
     assert not sidecar.stop.is_set()
 
 
-async def test_another_address_of_the_host_does_not_reach_it(sidecar: RunningSidecar) -> None:
+async def test_another_address_of_the_host_does_not_reach_the_port_for_stopping(
+    sidecar: RunningSidecar,
+) -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect(("192.0.2.1", 9))  # sends nothing; the system chooses its own address
@@ -92,7 +96,9 @@ async def test_another_address_of_the_host_does_not_reach_it(sidecar: RunningSid
         await asyncio.open_connection(own, sidecar.address.port)
 
 
-async def test_off_by_default(control: FakeControlApi, tmp_path: Path) -> None:
+async def test_stopping_by_a_request_is_off_by_default(
+    control: FakeControlApi, tmp_path: Path
+) -> None:
     async with running_sidecar(tmp_path, control) as made:
         assert len(made.ports) == 1
         assert (await made.call("POST", PATH, key=None)).status == 404
@@ -114,9 +120,9 @@ def _stoppable() -> tuple[int, dict[str, Any]]:
 
 
 @pytest.mark.deep(
-    stands_in="tests/sidecar/test_serve.py::test_a_stop_finishes_what_is_under_way_and_takes_nothing_new"
+    stands_in="tests/sidecar/test_serve.py::test_a_stop_finishes_open_requests_and_accepts_no_new_ones"
 )
-async def test_the_process_finishes_what_is_under_way_and_exits_0(
+async def test_the_process_finishes_open_requests_and_exits_with_success(
     control: FakeControlApi, tmp_path: Path
 ) -> None:
     port, settings = _stoppable()
@@ -127,7 +133,7 @@ async def test_the_process_finishes_what_is_under_way_and_exits_0(
         assert len([each for each in control.records if each["kind"] == "decision"]) == 1
 
 
-async def test_no_proxied_request_stops_it_and_a_direct_one_lets_it_finish(
+async def test_a_proxied_request_cannot_stop_the_sidecar_and_a_direct_one_can(
     control: FakeControlApi, tmp_path: Path
 ) -> None:
     """Not even with a source that leads to the port, and whose denials are forwarded."""
@@ -160,7 +166,7 @@ async def _finishes(
     assert decided[-1] == answer["event_id"]
 
 
-async def test_waiting_goes_on_until_it_is_ready(
+async def test_the_wait_command_waits_until_the_sidecar_is_ready(
     sidecar: RunningSidecar, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ports = [free_port(), free_port(), sidecar.ports[1].address.port]
@@ -178,8 +184,10 @@ async def test_waiting_goes_on_until_it_is_ready(
     assert [bool(each) for each in asked] == [True, True, False]
 
 
-@pytest.mark.deep(stands_in="test_waiting_goes_on_until_it_is_ready")
-async def test_waiting_ends_when_it_is_ready(control: FakeControlApi, tmp_path: Path) -> None:
+@pytest.mark.deep(stands_in="test_the_wait_command_waits_until_the_sidecar_is_ready")
+async def test_the_wait_command_ends_when_the_sidecar_is_ready(
+    control: FakeControlApi, tmp_path: Path
+) -> None:
     made = SidecarProcess(tmp_path, control)
     assert "refused" in ready_problem(made.port)
     waiting = await _wait(made.port, 60)
@@ -193,7 +201,7 @@ async def test_waiting_ends_when_it_is_ready(control: FakeControlApi, tmp_path: 
         await made.process.wait()
 
 
-async def test_waiting_in_vain_tells_why(control: FakeControlApi, tmp_path: Path) -> None:
+async def test_a_wait_in_vain_reports_the_cause(control: FakeControlApi, tmp_path: Path) -> None:
     await control.stop()
     async with running_sidecar(tmp_path, control, synced=False) as made:
         waiting = await _wait(made.address.port, 0)

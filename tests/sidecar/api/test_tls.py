@@ -51,7 +51,7 @@ async def test_all_paths_are_served_over_tls(
     assert [each["decision"] for each in await sidecar.responses()] == ["ALLOW"]
 
 
-async def test_what_is_not_tls_decides_nothing(sidecar: RunningSidecar) -> None:
+async def test_a_connection_without_tls_decides_nothing(sidecar: RunningSidecar) -> None:
     reader, writer = await asyncio.open_connection(sidecar.address.host, sidecar.address.port)
     writer.write(request(with_key(), GOOD))
     async with asyncio.timeout(20):
@@ -61,7 +61,7 @@ async def test_what_is_not_tls_decides_nothing(sidecar: RunningSidecar) -> None:
 
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
-async def test_from_tls_1_2_on(sidecar: RunningSidecar, version: ssl.TLSVersion) -> None:
+async def test_modern_tls_is_accepted(sidecar: RunningSidecar, version: ssl.TLSVersion) -> None:
     context = authority().client()
     context.minimum_version = context.maximum_version = version
     host, port = sidecar.address.host, sidecar.address.port
@@ -97,14 +97,14 @@ async def test_pipelined_evaluations_are_answered_in_order(sidecar: RunningSidec
     assert events == [each["eid"] for each in await sidecar.records()]
 
 
-async def test_its_certificate_counts_among_those_that_expire(
+async def test_the_sidecar_s_certificate_is_in_the_metric_of_expiries(
     sidecar: RunningSidecar, client: ClientSession
 ) -> None:
     async with client.get(f"https://{sidecar.address}/metrics") as answer:
         assert "sluice_tls_certificate_expiry_seconds" in await answer.text()
 
 
-def test_the_certificate_is_among_those_watched(tmp_path: Path, pair: Pair) -> None:
+def test_the_sidecar_s_certificate_is_watched_for_changes(tmp_path: Path, pair: Pair) -> None:
     class Place:
         address, redis_url = "http://127.0.0.1:1", None
 
@@ -113,7 +113,7 @@ def test_the_certificate_is_among_those_watched(tmp_path: Path, pair: Pair) -> N
     )
 
 
-async def test_it_is_asked_over_tls_whether_it_is_ready(
+async def test_the_wait_command_can_ask_over_tls(
     sidecar: RunningSidecar, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By a name that its certificate need not have."""
@@ -123,7 +123,7 @@ async def test_it_is_asked_over_tls_whether_it_is_ready(
         assert await asyncio.to_thread(wait_for_ready.main) == code
 
 
-@pytest.mark.deep(stands_in="test_it_is_asked_over_tls_whether_it_is_ready")
+@pytest.mark.deep(stands_in="test_the_wait_command_can_ask_over_tls")
 async def test_waiting_over_tls(sidecar: RunningSidecar) -> None:
     port = str(sidecar.address.port)
     for https, code in ((["--https"], 0), ([], 1)):

@@ -115,13 +115,13 @@ def pdp(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DecisionPoint]:
         stack.control.stop()
 
 
-@pytest.mark.deep(stands_in="test_a_context_and_the_id_of_what_is_searched_change_nothing")
-def test_the_readme_s_commands_set_it_up(pdp: DecisionPoint) -> None:
+@pytest.mark.deep(stands_in="test_context_and_the_id_of_the_searched_type_change_no_result")
+def test_the_readme_s_commands_set_up_the_certification(pdp: DecisionPoint) -> None:
     assert pdp.ask("/health/ready").body["status"] == "ready"
 
 
 @pytest.mark.parametrize("case", scenario.DECIDED, ids=lambda case: case.section)
-def test_basic_decides(pdp: DecisionPoint, case: Decided) -> None:
+def test_basic_questions_are_decided(pdp: DecisionPoint, case: Decided) -> None:
     for _ in range(2):  # "2.6": the same each time
         answer = pdp.post(scenario.EVALUATION, case.body)
         assert (answer.status, answer.body["decision"]) == (200, case.decision), answer
@@ -141,14 +141,14 @@ def test_a_required_member_that_is_missing_or_has_another_form(pdp: DecisionPoin
 
 
 @pytest.mark.parametrize(("content_type", "body"), scenario.UNREADABLE)
-def test_basic_refuses_what_it_can_not_read(
+def test_an_unreadable_basic_question_is_refused(
     pdp: DecisionPoint, content_type: str, body: bytes
 ) -> None:
     assert pdp.ask(scenario.EVALUATION, body, content_type).status == 400
 
 
 @pytest.mark.parametrize("case", scenario.BATCHES, ids=lambda case: case.section)
-def test_batch_decides_in_order(pdp: DecisionPoint, case: Batch) -> None:
+def test_a_batch_is_decided_in_order(pdp: DecisionPoint, case: Batch) -> None:
     answer = pdp.post(scenario.EVALUATIONS, case.body)
     assert answer.status == 200, answer
     assert list(answer.body) == ["evaluations"]
@@ -168,12 +168,12 @@ def test_batch_without_evaluations_is_a_single_one(
 
 
 @pytest.mark.parametrize("case", scenario.FOUND, ids=lambda case: case.section)
-def test_search_finds(pdp: DecisionPoint, case: Found) -> None:
+def test_searches_find_the_expected_results(pdp: DecisionPoint, case: Found) -> None:
     assert set(case.includes) <= set(pdp.found(case.path, case.body))
 
 
 @pytest.mark.parametrize("sections", scenario.SAME)
-def test_a_context_and_the_id_of_what_is_searched_change_nothing(
+def test_context_and_the_id_of_the_searched_type_change_no_result(
     pdp: DecisionPoint, sections: tuple[str, ...]
 ) -> None:
     cases = [case for case in scenario.FOUND if case.section in sections]
@@ -187,7 +187,7 @@ def test_search_without_results_is_empty(pdp: DecisionPoint, at: int) -> None:
     assert pdp.found(*scenario.EMPTY[at]) == []
 
 
-def test_search_pages(pdp: DecisionPoint) -> None:
+def test_search_results_are_paged(pdp: DecisionPoint) -> None:
     body = scenario.USERS | scenario.READ | scenario.ONE
     first = pdp.post(scenario.SUBJECT, body | {"page": {"limit": 1}}).body
     assert first["results"] == [{"type": "user", "id": "alice"}]
@@ -198,7 +198,7 @@ def test_search_pages(pdp: DecisionPoint) -> None:
     assert rest["page"] == {"next_token": "", "count": 1, "total": 2}
 
 
-def test_discovery(pdp: DecisionPoint) -> None:
+def test_the_metadata_document_names_the_endpoints_and_is_signed(pdp: DecisionPoint) -> None:
     answer = pdp.ask("/.well-known/authzen-configuration")
     assert answer.status == 200
     members = answer.body

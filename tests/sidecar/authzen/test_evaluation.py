@@ -63,7 +63,9 @@ async def test_an_allowed_question_is_answered_and_recorded(
     }
 
 
-async def test_a_denial_tells_the_admin_why_and_the_user_that(sidecar: RunningSidecar) -> None:
+async def test_a_denial_has_its_reason_for_the_admin_and_a_plain_one_for_the_user(
+    sidecar: RunningSidecar,
+) -> None:
     answer = await ask(sidecar, resource={"type": "source", "id": "payroll"})
     assert answer.status == 200
     told = answer.json()
@@ -78,7 +80,9 @@ async def test_a_denial_tells_the_admin_why_and_the_user_that(sidecar: RunningSi
     assert record["pub"]["response"]["policy_name"] == context["policy_name"]
 
 
-async def test_what_cannot_be_mapped_is_a_recorded_denial(sidecar: RunningSidecar) -> None:
+async def test_a_question_that_cannot_be_mapped_is_a_recorded_denial(
+    sidecar: RunningSidecar,
+) -> None:
     answer = await ask(sidecar, action={"name": "delete"})
     context = answer.json()["context"]
     assert answer.json()["decision"] is False
@@ -90,7 +94,7 @@ async def test_what_cannot_be_mapped_is_a_recorded_denial(sidecar: RunningSideca
     assert record["pub"]["request"]["agent_id"] == AGENT
 
 
-async def test_members_that_are_not_known_mean_nothing(sidecar: RunningSidecar) -> None:
+async def test_unknown_members_are_ignored(sidecar: RunningSidecar) -> None:
     body = question(more={"a": [None]}, options={"evaluations_semantic": "x"})
     body["subject"] |= {"x": None}
     answer = await sidecar.call("POST", EVALUATION, orjson.dumps(dict(reversed(body.items()))))
@@ -268,7 +272,7 @@ async def test_a_body_over_a_mebibyte_is_413(sidecar: RunningSidecar, path: str)
         ),
     ],
 )
-async def test_without_a_valid_key_it_is_401_with_the_challenge(
+async def test_without_a_valid_key_the_answer_is_401_with_the_challenge(
     sidecar: RunningSidecar, path: str, headers: dict[str, str], error: str
 ) -> None:
     answer = await sidecar.call("POST", path, b"{", key=None, headers=headers)
@@ -320,7 +324,7 @@ async def test_a_request_id_is_echoed_on_answers_and_errors(
         assert (answer.status, answer.headers["X-Request-ID"]) == (status, "a~!{}id")
 
 
-async def test_without_a_policy_set_it_is_503(tmp_path: Path) -> None:
+async def test_without_a_policy_set_the_answer_is_503(tmp_path: Path) -> None:
     async with fake_control_api() as control:
         control.refuse_with = 500
         async with running_sidecar(tmp_path, control, synced=False) as running:
@@ -331,7 +335,7 @@ async def test_without_a_policy_set_it_is_503(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", ROUTES)
-async def test_what_cannot_be_recorded_is_503(
+async def test_a_question_that_cannot_be_recorded_is_refused_with_503(
     sidecar: RunningSidecar, disk: FaultyDisk, path: str
 ) -> None:
     disk.fails = True

@@ -66,7 +66,7 @@ async def test_an_item_replaces_a_default_whole(sidecar: RunningSidecar) -> None
     ]  # fmt: skip
 
 
-async def test_an_item_may_bring_all_of_it(sidecar: RunningSidecar) -> None:
+async def test_an_item_may_contain_every_part_of_the_question(sidecar: RunningSidecar) -> None:
     body = orjson.dumps({"evaluations": [question(), {"action": {"name": "read"}}]})
     answers = (await sidecar.call("POST", EVALUATIONS, body)).json()["evaluations"]
     assert answers[0]["decision"] is True
@@ -85,7 +85,7 @@ async def test_an_item_may_bring_all_of_it(sidecar: RunningSidecar) -> None:
         ("permit_on_first_permit", [BROKEN, UNMAPPED, DENIED], [False, False, False], 2),
     ],
 )
-async def test_the_semantic_says_which_answer_is_the_last(
+async def test_the_semantic_determines_the_last_answer(
     sidecar: RunningSidecar,
     semantic: str,
     items: list[Any],
@@ -136,7 +136,7 @@ async def test_a_hundred_items_are_on_disk_by_one_sync(
         ({"context": 1}, "`context` must be an object"),
     ],
 )
-async def test_a_fault_of_the_whole_is_400(
+async def test_a_fault_of_the_whole_request_is_refused_with_400(
     sidecar: RunningSidecar, changed: dict[str, Any], message: str
 ) -> None:
     whole = {name: each for name, each in question().items() if name not in changed}
@@ -156,14 +156,14 @@ async def test_an_item_that_is_no_object_is_in_error(sidecar: RunningSidecar, it
     assert answers[1]["decision"] is True
 
 
-def test_without_items_it_is_a_single_question() -> None:
+def test_a_request_without_items_is_a_single_question() -> None:
     assert read_evaluations(question()) is None
     assert read_evaluations(question(evaluations=[])) is None
     with pytest.raises(Malformed):
         read_evaluations({"evaluations": [], "options": 1})
 
 
-async def test_a_missing_document_leaves_nothing_recorded_twice(
+async def test_a_missing_document_leads_to_no_duplicate_record(
     sidecar: RunningSidecar,
 ) -> None:
     strange = {"subject": {"type": "agent", "id": "agt_strange"}}

@@ -96,7 +96,7 @@ def answers(told: dict[str, Any]) -> list[dict[str, Any]]:
     return [told]
 
 
-def test_whatever_is_asked_is_decided_and_recorded_or_refused() -> None:
+def test_any_request_is_decided_and_recorded_or_refused() -> None:
     with sidecar_with_runner() as (runner, running):
         seen = runner.run(fuzz(running, Random(SEED), few(REQUESTS)))
     # Both sides of the line are crossed often.

@@ -62,7 +62,7 @@ def user(**properties: Any) -> dict[str, Any]:
     return {"type": "user", "id": "ann", "properties": properties}
 
 
-def test_the_usual_question() -> None:
+def test_a_usual_question_is_mapped_to_a_retrieval() -> None:
     assert mapped(question()) == Retrieval(
         "underwriter", "ann@example.com", "contracts", "high", agent_id="agt_loans",
         source_type="authzen",
@@ -81,7 +81,7 @@ def test_the_usual_question() -> None:
         (user(), {}, None, None),
     ],
 )
-def test_the_agent(
+def test_the_agent_is_mapped_from_subject_context_or_key(
     subject: dict[str, Any], context: dict[str, Any], bound: str | None, agent_id: str | None
 ) -> None:
     asked = question(subject=subject, context={"agent_role": "r", **context})
@@ -100,7 +100,7 @@ def test_the_agent(
         ({}, {}, None, ("r5",), "r5"),
     ],
 )
-def test_the_role(
+def test_the_role_is_mapped_from_subject_context_agent_or_key(
     properties: dict[str, Any],
     context: dict[str, Any],
     agent: str | None,
@@ -132,7 +132,9 @@ def test_without_a_role_nothing_is_mapped(agent: str | None, roles: tuple[str, .
         ({}, {}, "ann"),
     ],
 )
-def test_the_user(context: dict[str, Any], properties: dict[str, Any], user_id: str) -> None:
+def test_the_user_is_mapped_from_subject_or_context(
+    context: dict[str, Any], properties: dict[str, Any], user_id: str
+) -> None:
     asked = question(subject=user(role="r", **properties), context=context)
     assert mapped(asked).user_id == user_id
 
@@ -164,7 +166,7 @@ def test_the_user(context: dict[str, Any], properties: dict[str, Any], user_id: 
         (("tool", "s", {"sensitivity_level": "high", "sensitivity": "low"}), "tool://s", "high"),
     ],
 )
-def test_the_source_and_its_level(
+def test_the_source_and_its_level_are_mapped_from_the_resource(
     resource: tuple[str, str, dict[str, Any]], source_id: str, level: str
 ) -> None:
     kind, id_, properties = resource
@@ -183,7 +185,9 @@ def test_the_source_and_its_level(
         ({"name": "delete", "properties": {"soft": "yes"}}, {}, "delete_softly"),
     ],
 )
-def test_the_task(action: dict[str, Any], context: dict[str, Any], task: str | None) -> None:
+def test_the_task_is_mapped_from_the_action_or_the_context(
+    action: dict[str, Any], context: dict[str, Any], task: str | None
+) -> None:
     asked = question(action=action, context=context)
     assert mapped(asked, SETTINGS, roles=("underwriter",)).task_type == task
 
@@ -269,7 +273,7 @@ LONG, BAD = "x" * 257, "a\0b"
         ({"context": {"task_type": None}}, "`task_type` is null"),
     ],
 )
-def test_a_value_that_cannot_be_used_is_not_mapped(changed: dict[str, Any], reason: str) -> None:
+def test_an_unusable_value_is_not_mapped(changed: dict[str, Any], reason: str) -> None:
     constant = AuthzenSettings(resources=(ResourceRule("constant", source_id="always"),))
     fault = unmapped(question(**changed), constant)
     assert fault.reason.startswith(reason)

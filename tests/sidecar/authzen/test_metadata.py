@@ -68,9 +68,7 @@ async def test_without_a_key_the_metadata_is_unsigned_and_names_no_key_set() -> 
     }
 
 
-async def test_the_path_of_the_url_stands_behind_the_well_known_one_and_before_the_endpoints() -> (
-    None
-):
+async def test_the_path_of_the_url_is_placed_as_the_specification_demands() -> None:
     url = "https://pdp.example.com:8443/eu/t1"
     found = await documents(url, None)
     assert list(found) == ["/.well-known/authzen-configuration/eu/t1"]

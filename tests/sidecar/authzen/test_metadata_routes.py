@@ -27,7 +27,7 @@ def settings(folder: Path, url: str | None, *, signed: bool) -> AuthzenSettings:
     return AuthzenSettings(url=url, signing_key_file=path if signed else None)
 
 
-async def test_anyone_gets_it_and_may_cache_it(tmp_path: Path, control: Any) -> None:
+async def test_anyone_may_read_and_cache_the_metadata(tmp_path: Path, control: Any) -> None:
     url = "https://pdp.example.com"
     authzen = settings(tmp_path, url, signed=True)
     async with running_sidecar(tmp_path, control, authzen=authzen) as running:
@@ -58,7 +58,9 @@ async def test_without_a_url_there_is_none(tmp_path: Path, control: Any, signed:
             assert (await running.call("GET", path, key=None)).status == 404
 
 
-async def test_a_path_is_served_there_only(tmp_path: Path, control: Any) -> None:
+async def test_metadata_is_served_only_below_the_path_of_its_url(
+    tmp_path: Path, control: Any
+) -> None:
     authzen = settings(tmp_path, "https://h/t1", signed=False)
     async with running_sidecar(tmp_path, control, authzen=authzen) as running:
         statuses = {
@@ -69,7 +71,7 @@ async def test_a_path_is_served_there_only(tmp_path: Path, control: Any) -> None
         assert set(statuses.values()) == {200, 404}
 
 
-async def test_a_stale_sidecar_still_says_what_it_is(tmp_path: Path, control: Any) -> None:
+async def test_a_stale_sidecar_still_serves_its_metadata(tmp_path: Path, control: Any) -> None:
     authzen = settings(tmp_path, "https://h", signed=True)
     async with running_sidecar(tmp_path, control, authzen=authzen) as running:
         running.parts.policies.freshness.expire("the test says so")

@@ -27,12 +27,12 @@ def refusal(of: PageTokens, token: str, key: str = "key_1", question: object = Q
     return refused.value.message
 
 
-def test_a_token_says_where_the_next_page_begins() -> None:
+def test_a_token_holds_where_the_next_page_begins() -> None:
     made = tokens()
     assert made.read(made.make(START, "key_1", QUESTION), "key_1", QUESTION) == START
 
 
-def test_the_order_of_members_means_nothing() -> None:
+def test_the_order_of_members_does_not_matter_to_a_token() -> None:
     made = tokens()
     turned = dict(reversed(QUESTION.items()))
     assert made.read(made.make(START, "key_1", QUESTION), "key_1", turned) == START

@@ -99,7 +99,7 @@ async def test_a_role_that_is_named_is_the_only_one(admin: Client) -> None:
     assert await admin.found("subject", unusable) == []
 
 
-async def test_resources_are_mapped_back_by_the_rule_that_maps_them(admin: Client) -> None:
+async def test_resources_are_mapped_back_by_their_own_rule(admin: Client) -> None:
     assert await admin.found("resource", question("agt_clerk")) == ["r-1", "r-2"]
     archived = question("agt_auditor", resource_properties={"status": "archived"})
     assert await admin.found("resource", archived) == ["r-9"]
@@ -147,7 +147,7 @@ async def test_a_session_of_the_context_is_not_looked_at(admin: Client) -> None:
     assert await admin.found("subject", malformed) == []
 
 
-async def test_a_key_finds_what_it_could_get_itself(sidecar: RunningSidecar) -> None:
+async def test_a_search_finds_what_its_key_could_get_itself(sidecar: RunningSidecar) -> None:
     clerk = Client(sidecar, secret("clerk"))
     assert await clerk.found("resource", question("agt_auditor")) == []
     assert await clerk.found("resource", question("agt_both")) == ["r-1", "r-2"]
@@ -165,7 +165,7 @@ async def test_a_key_finds_what_it_could_get_itself(sidecar: RunningSidecar) -> 
     ("kind", "statuses"),
     [("subject", (403, 200, 200)), ("resource", (200, 200, 200)), ("action", (200, 200, 200))],
 )
-async def test_which_scope_may_search_for_what(
+async def test_each_kind_of_search_needs_its_scope(
     sidecar: RunningSidecar, kind: str, statuses: tuple[int, ...]
 ) -> None:
     body = question("agt_clerk", "read", "r-1")
@@ -177,7 +177,7 @@ async def test_which_scope_may_search_for_what(
     assert (await Client(sidecar).post(f"search/{kind}", body, key=None)).status == 401
 
 
-async def test_pages(sidecar: RunningSidecar, admin: Client) -> None:
+async def test_search_results_are_paged(sidecar: RunningSidecar, admin: Client) -> None:
     body = question(resource="r-1")
     first = await admin.search("subject", body | {"page": {"limit": 2}})
     token = first["page"].pop("next_token")
@@ -230,7 +230,7 @@ async def test_another_form_of_page_is_refused(admin: Client, page: Any) -> None
     assert "page" in answer.json()["message"]
 
 
-async def test_a_limit_beyond_a_thousand_is_a_thousand(admin: Client) -> None:
+async def test_a_limit_beyond_the_greatest_one_is_accepted(admin: Client) -> None:
     body = question(resource="r-1") | {"page": {"limit": 5000, "properties": {}, "other": 1}}
     assert (await admin.search("subject", body))["page"]["count"] == 3
 
@@ -256,7 +256,9 @@ async def test_a_malformed_search_is_refused(admin: Client, kind: str, body: Any
     assert (await admin.post(f"search/{kind}", body)).status == 400
 
 
-async def test_only_post_and_no_cache(admin: Client, sidecar: RunningSidecar) -> None:
+async def test_a_search_accepts_only_post_and_is_not_cached(
+    admin: Client, sidecar: RunningSidecar
+) -> None:
     answer = await sidecar.call("GET", "/access/v1/search/subject", key=ADMIN_KEY)
     assert (answer.status, answer.headers["Allow"]) == (405, "POST")
     found = await admin.post("search/subject", question(resource="r-1"))

@@ -208,7 +208,7 @@ class Judge:
 
 @given(world=worlds())
 @properties.examples(150)
-def test_search_lists_what_evaluation_allows(world: dict[str, Any]) -> None:
+def test_a_search_lists_exactly_what_evaluation_allows(world: dict[str, Any]) -> None:
     with (
         tempfile.TemporaryDirectory() as folder,
         asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,

@@ -70,14 +70,14 @@ async def test_a_small_search_after_a_pause_does_not_wait(busy: Sidecar) -> None
     assert busy.slept == []
 
 
-async def test_searches_share_what_they_get(busy: Sidecar) -> None:
+async def test_concurrent_searches_share_their_time(busy: Sidecar) -> None:
     began = busy.now
     for _ in range(200):
         await work(busy, 5)
     assert 200 * 5 * SLICE_SECONDS / (busy.now - began + BURST_SECONDS) <= SHARE
 
 
-async def test_without_decisions_a_search_goes_on_at_once(busy: Sidecar) -> None:
+async def test_a_search_without_decisions_continues_at_once(busy: Sidecar) -> None:
     busy.deciding = False
     await work(busy, 5000)
     assert busy.slept == []

@@ -86,7 +86,9 @@ async def test_a_search_begins_anew_when_the_policy_set_changes(
     assert len(calls) == 4, "it ran twice"
 
 
-async def test_a_set_that_never_rests_is_no_answer(sidecar: RunningSidecar) -> None:
+async def test_a_search_in_a_set_that_keeps_changing_is_refused_with_503(
+    sidecar: RunningSidecar,
+) -> None:
     policy_set = sidecar.parts.policies.policy_set
     at_the_end(sidecar, lambda _: policy_set.apply((), policy_set.revision + 1))
     answer = await Client(sidecar, ADMIN_KEY).post("search/subject", SUBJECTS)

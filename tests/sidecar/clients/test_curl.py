@@ -113,7 +113,7 @@ class Curl:
 class TestCurl(Battery):
     client = Curl()
 
-    async def test_its_exit_code_tells_of_a_denial(self, setup: ClientSetup) -> None:
+    async def test_the_exit_code_of_curl_shows_a_denial(self, setup: ClientSetup) -> None:
         def run(url: str) -> "subprocess.CompletedProcess[bytes]":
             command = [*_CURL, "--fail-with-body", url]
             return subprocess.run(command, capture_output=True, check=False)

@@ -221,7 +221,7 @@ def test_the_environment_overrides(base: Path) -> None:
         ),
     ],
 )
-def test_what_cannot_be_used_is_a_complaint(base: Path, text: str, complaint: str) -> None:
+def test_an_unusable_value_is_refused_with_a_message(base: Path, text: str, complaint: str) -> None:
     assert complaints(base, f"{LEAST}authzen:\n  {text}\n") == [
         f"sidecar.yaml:4: authzen.{complaint}"
     ]
@@ -252,7 +252,7 @@ def test_a_rule_that_still_matches_something_is_usable(base: Path, rules: str) -
     ],
     ids=["empty", "binary", "encrypted", "SEC 1", "P-384", "RSA", "cut"],
 )
-def test_another_key_cannot_sign(base: Path, content: bytes) -> None:
+def test_a_key_of_another_kind_cannot_sign(base: Path, content: bytes) -> None:
     (base / "authzen.pem").write_bytes(content)
     [complaint] = complaints(base, f"{LEAST}authzen:\n  signing_key_file: authzen.pem\n")
     assert complaint.startswith("sidecar.yaml:4: authzen.signing_key_file: `authzen.pem` ")

@@ -114,7 +114,7 @@ def test_a_source_without_a_port_is_still_refused_without_a_door(base: Path) -> 
         ),
     ],
 )  # fmt: skip
-def test_a_fault_is_told_with_its_place(base: Path, item: str, said: str) -> None:
+def test_a_fault_is_reported_with_its_place(base: Path, item: str, said: str) -> None:
     told = complaints(base, LEAST + AGENT + UNSERVED + doors(item))
     assert any(said in each for each in told)
     assert all(each.startswith("sidecar.yaml") for each in told)
@@ -128,14 +128,14 @@ def test_a_fault_is_told_with_its_place(base: Path, item: str, said: str) -> Non
         (f"{NONE}, listen: '*:8720'", "doors[0].key: `none` needs `listen` on loopback"),
     ],
 )
-def test_without_a_key_only_those_who_may_speak_as_the_agent_reach_the_door(
+def test_a_door_without_a_key_must_not_be_reachable_by_others(
     base: Path, item: str, said: str
 ) -> None:
     [told] = complaints(base, LEAST + AGENT + UNSERVED + doors(f"{{{EDGE[1:-1]}, {item}}}"))
     assert said in told
 
 
-def test_without_a_key_the_agents_own_is_needed(base: Path) -> None:
+def test_a_door_without_a_key_needs_the_agent_s_own(base: Path) -> None:
     item = f"{{{EDGE[1:-1]}, {NONE}}}"
     [told] = complaints(base, LEAST + UNSERVED + doors(item))
     assert "doors[0].key: `none` needs `agent.key_file`" in told

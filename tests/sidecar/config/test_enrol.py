@@ -66,7 +66,7 @@ def test_redis_with_enrol_needs_the_choice_to_give_up_least_documents(base: Path
     assert read(base / "sidecar.yaml", variables, "pod-1").least_documents == "off"
 
 
-def test_least_documents_are_not_given_up_for_nothing(base: Path) -> None:
+def test_least_documents_can_be_given_up_only_for_redis_and_enrolment(base: Path) -> None:
     assert load(base).given_least_documents
     assert "`off` needs `enrol` and `redis`" in complaints(base, TEXT + "least_documents: off\n")
     assert "must be one of `on`, `off`, not `maybe`" in complaints(
@@ -74,7 +74,7 @@ def test_least_documents_are_not_given_up_for_nothing(base: Path) -> None:
     )
 
 
-def test_the_first_sources_file_that_exists_counts(base: Path) -> None:
+def test_the_first_existing_sources_file_is_used(base: Path) -> None:
     write(base, "namespace", f"- {SOURCE % 'shared'}")
     assert aliases(load(base)) == ["shared"]
     write(base, "account", f"sources:\n  - {SOURCE % 'mine'}")
@@ -84,7 +84,7 @@ def test_the_first_sources_file_that_exists_counts(base: Path) -> None:
     assert aliases(load(base)) == []
 
 
-def test_a_fault_names_the_file_that_it_is_in(base: Path) -> None:
+def test_a_fault_names_its_file(base: Path) -> None:
     write(base, "account", f"- {SOURCE % 'A'}\n- {{alias: b}}")
     said = complaints(base)
     where = base / "account" / "sources.yaml"
@@ -95,7 +95,7 @@ def test_a_fault_names_the_file_that_it_is_in(base: Path) -> None:
         assert str(where) in complaints(base), broken
 
 
-def test_a_sources_file_that_can_not_be_looked_at_is_a_complaint(base: Path) -> None:
+def test_an_inaccessible_sources_file_is_refused_with_a_message(base: Path) -> None:
     text = TEXT.replace("account/sources.yaml", "s" * 300)
     why = "can't be read: ENAMETOOLONG (file name too long)"
     assert complaints(base, text).endswith(f"{'s' * 300}: {why}")
@@ -147,14 +147,14 @@ def test_the_settings_may_be_in_the_environment(base: Path) -> None:
 
 
 @pytest.mark.parametrize("environ", [{}, {"S": ""}, {"S": " \n"}])
-def test_settings_that_are_missing_from_the_environment_are_a_complaint(
+def test_settings_missing_from_the_environment_are_refused_with_a_message(
     environ: dict[str, str],
 ) -> None:
     with pytest.raises(SettingsError, match="not set in the environment, or empty"):
         read_variable("S", environ, "h")
 
 
-def test_a_complaint_names_the_variable_and_the_line() -> None:
+def test_a_message_names_the_variable_and_the_line() -> None:
     with pytest.raises(SettingsError) as refused:
         read_variable("S", {"S": "control: http://a:1\nspol: {}"}, "h")
     said = refused.value.complaints

@@ -56,7 +56,7 @@ sources:
 """
 
 
-def test_the_readme_s_example_can_be_used(base: Path) -> None:
+def test_the_readme_s_example_is_valid(base: Path) -> None:
     (text,) = (
         each.text for each in blocks("sidecar/README.md") if each.text.startswith("# sidecar.yaml")
     )
@@ -234,7 +234,7 @@ def test_a_fault_is_reported_with_its_line(
         assert expected in each
 
 
-def test_all_complaints_come_at_once(base: Path) -> None:
+def test_all_faults_are_reported_at_once(base: Path) -> None:
     text = "control: x\nlisten: y\nspol: {}\nspool: {mode: z}\nstaleness_seconds: w\n"
     found = complaints(base, text, DRAIN_SECONDS="v")
     assert len(found) == 7
@@ -254,7 +254,7 @@ def test_all_complaints_come_at_once(base: Path) -> None:
         (f"{KEY}\n{KEY}", "does not hold an API key"),
     ],
 )
-def test_a_key_file_without_a_key_is_a_complaint_that_does_not_show_it(
+def test_a_key_file_without_a_key_is_refused_without_showing_it(
     base: Path, held: str, said: str
 ) -> None:
     (base / "sidecar.key").write_text(held)
@@ -263,7 +263,7 @@ def test_a_key_file_without_a_key_is_a_complaint_that_does_not_show_it(
     assert not held or held not in found
 
 
-def test_the_file_must_be_there(tmp_path: Path) -> None:
+def test_a_missing_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SettingsError):
         read(tmp_path / "none.yaml", {}, "host")
     with pytest.raises(SettingsError):
@@ -285,7 +285,7 @@ def test_a_file_with_hundreds_of_faults_does_not_crash(base: Path) -> None:
         ("http://127.0.0.1:8700", "always", True),
     ],
 )
-def test_records_are_compressed_when_they_leave_the_host(
+def test_records_are_compressed_if_they_leave_the_host(
     base: Path, control: str, compress: str, compresses: bool
 ) -> None:
     text = LEAST.replace("http://127.0.0.1:8700", control) + f"compress: {compress}\n"

@@ -60,7 +60,7 @@ def test_a_fault_is_reported_once_with_its_line(base: Path, line: str, said: str
 @pytest.mark.parametrize(
     "upstream", ["http://127.1:80", "http://a..b", "http://a/x//y", "http://a/%2f"]
 )
-def test_an_ambiguous_upstream_is_a_complaint(base: Path, upstream: str) -> None:
+def test_an_ambiguous_upstream_is_refused_with_a_message(base: Path, upstream: str) -> None:
     text = item("a").replace("http://127.0.0.1:8000", upstream)
     [told] = complaints(base, AGENT + "sources:\n" + text)
     assert "sources[0].upstream: " in told
@@ -83,7 +83,7 @@ def test_sources_that_share_an_address_must_differ(
     assert "distinguish the two by `hosts` or `path`" in told
 
 
-def test_a_source_without_a_listener_is_a_complaint(base: Path) -> None:
+def test_a_source_without_a_listener_is_refused_with_a_message(base: Path) -> None:
     [told] = complaints(base, AGENT + "sources:\n" + item("a", port=0))
     assert "sources[0].listen: is required" in told
 
@@ -226,7 +226,7 @@ def test_a_check_of_the_redirect_needs_the_port_that_it_checks(base: Path) -> No
     assert "redirect_check_seconds: needs `transparent`" in told
 
 
-def test_transparent_has_an_address_of_its_own(base: Path) -> None:
+def test_the_address_of_a_transparent_proxy_must_be_its_own(base: Path) -> None:
     text = TRANSPARENT.replace("8712", "8710") + item("a")
     [told] = complaints(base, text)
     assert "transparent: `127.0.0.1:8710` is already the address of `listen`" in told
@@ -311,6 +311,8 @@ def test_a_tcp_source_shares_no_address(base: Path) -> None:
 
 
 @pytest.mark.parametrize("listener", ["forward_proxy", "transparent"])
-def test_a_proxy_listener_without_sources_is_a_complaint(base: Path, listener: str) -> None:
+def test_a_proxy_listener_without_sources_is_refused_with_a_message(
+    base: Path, listener: str
+) -> None:
     [told] = complaints(base, f"{listener}: 127.0.0.1:8711\n" + AGENT)
     assert f"{listener}: leads to no source; add one" in told

@@ -103,12 +103,12 @@ def complaints(folder: Path, text: str) -> list[str]:
     return []
 
 
-def test_the_schema_and_the_reader_agree_on_a_few(base: Path) -> None:
+def test_the_schema_and_the_reader_agree_on_a_few_files(base: Path) -> None:
     assert _agreed(base, Random(3), 40)["refused"]
 
 
-@pytest.mark.deep(stands_in="test_the_schema_and_the_reader_agree_on_a_few")
-def test_the_schema_and_the_reader_agree(base: Path) -> None:
+@pytest.mark.deep(stands_in="test_the_schema_and_the_reader_agree_on_a_few_files")
+def test_the_schema_and_the_reader_agree_on_many_files(base: Path) -> None:
     seen = _agreed(base, Random(17), few(2000, at_least=400))
     assert {"taken", "refused", "a file", "one key beside another"} <= seen.keys(), seen
     assert min(seen["taken"], seen["refused"]) > seen.total() / 6
@@ -169,5 +169,5 @@ def test_mistakes_are_refused(text: str, fault: str) -> None:
         SCHEMA.validate(yaml.safe_load(text))
 
 
-def test_who_enrols_needs_no_key() -> None:
+def test_enrolment_needs_no_key() -> None:
     SCHEMA.validate({"control": "http://c:1", "enrol": {"token_file": "token"}})

@@ -167,7 +167,7 @@ def test_two_sources_share_neither_port_nor_name(base: Path) -> None:
     assert "sources[1].alias: `kb` is already the alias of sources[0]" in found[1]
 
 
-def test_a_source_without_an_agent_is_a_complaint(base: Path) -> None:
+def test_a_source_without_an_agent_is_refused_with_a_message(base: Path) -> None:
     text = LEAST + SOURCE.replace("agent: {role: r, key_file: agent.key}\n", "")
     [found] = complaints(base, text)
     assert "agent: is required" in found

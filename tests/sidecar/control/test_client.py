@@ -36,7 +36,7 @@ async def fetched(address: str, key: str, tls: UpstreamTls | None = None) -> int
     return int(answer["revision"])
 
 
-async def test_a_server_is_believed_by_the_authority_and_the_name_of_the_file() -> None:
+async def test_a_server_is_trusted_by_the_authority_and_the_name_of_the_file() -> None:
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(asyncio.IncompleteReadError):
             await reader.readuntil(b"\r\n\r\n")
@@ -66,8 +66,8 @@ async def test_a_server_is_believed_by_the_authority_and_the_name_of_the_file() 
         assert "can't be reached: " in await refused(UpstreamTls(authority().path))
 
 
-@pytest.mark.deep(stands_in="test_a_server_is_believed_by_the_authority_and_the_name_of_the_file")
-async def test_the_authority_and_the_certificate_of_the_file_count(api: ControlApi) -> None:
+@pytest.mark.deep(stands_in="test_a_server_is_trusted_by_the_authority_and_the_name_of_the_file")
+async def test_the_authority_and_the_certificate_of_the_file_are_used(api: ControlApi) -> None:
     address, key = f"https://127.0.0.1:{api.port}", api.admin_key
     mine = authority("clients").issue("a sidecar")
     trusted = UpstreamTls(authority().path, mine.certificate, mine.key)

@@ -31,7 +31,7 @@ class Host:
         self.seconds += seconds
 
 
-def test_it_is_the_host_s_time_until_the_control_api_answers() -> None:
+def test_the_clock_shows_the_host_s_time_until_the_control_api_answers() -> None:
     host = Host()
     time = ControlClock(host.clock)
     host.passes(2.5)
@@ -39,7 +39,7 @@ def test_it_is_the_host_s_time_until_the_control_api_answers() -> None:
 
 
 @pytest.mark.parametrize("off", [-HOUR, -2_000_000, 2_000_000, HOUR])
-def test_it_is_the_control_api_s_time_from_the_first_answer_on(off: int) -> None:
+def test_the_clock_shows_the_control_api_s_time_after_the_first_answer(off: int) -> None:
     host = Host(NOON + off)
     time = ControlClock(host.clock)
     assert time.now() == NOON + off
@@ -50,7 +50,7 @@ def test_it_is_the_control_api_s_time_from_the_first_answer_on(off: int) -> None
 
 
 @pytest.mark.parametrize("step", [-HOUR, HOUR])
-def test_a_host_clock_that_is_set_changes_nothing(step: int) -> None:
+def test_a_change_of_the_host_s_clock_changes_nothing(step: int) -> None:
     host = Host()
     time = ControlClock(host.clock)
     time.learn(NOON, 100.0, 100.0)
@@ -60,7 +60,7 @@ def test_a_host_clock_that_is_set_changes_nothing(step: int) -> None:
 
 
 @pytest.mark.parametrize("step", [-HOUR, -1_500_000, 1_500_000, HOUR])
-def test_a_control_api_clock_that_is_set_is_followed_once_two_answers_agree(step: int) -> None:
+def test_a_change_of_the_control_api_s_clock_is_followed_after_two_equal_answers(step: int) -> None:
     host = Host()
     time = ControlClock(host.clock)
     time.learn(NOON, 100.0, 100.001)
@@ -73,7 +73,7 @@ def test_a_control_api_clock_that_is_set_is_followed_once_two_answers_agree(step
 
 
 @pytest.mark.parametrize("off", [-HOUR, -2_000_000, 2_000_000, HOUR])
-def test_two_replicas_that_differ_do_not_flip_it(off: int) -> None:
+def test_two_replicas_with_different_times_do_not_alternate_the_clock(off: int) -> None:
     host = Host()
     time = ControlClock(host.clock)
     time.learn(NOON, 100.0, 100.001)
@@ -117,7 +117,7 @@ def test_time_never_turns_back_for_a_small_correction() -> None:
     assert before < time.now() < NOON + 1_600_000
 
 
-def test_a_slow_exchange_says_less_than_a_quick_one_did() -> None:
+def test_a_slow_exchange_does_not_replace_a_quick_one() -> None:
     host = Host()
     time = ControlClock(host.clock)
     time.learn(NOON, 100.0, 100.002)

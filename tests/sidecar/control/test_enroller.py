@@ -148,7 +148,7 @@ async def test_ten_minutes_without_the_control_api_change_nothing(tmp_path: Path
         assert made.identity.seconds_left == 3600
 
 
-async def test_keys_that_expire_are_forgotten_and_come_back(
+async def test_expired_keys_are_forgotten_and_renewed(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with world(tmp_path) as made:
@@ -167,7 +167,7 @@ async def test_keys_that_expire_are_forgotten_and_come_back(
         assert made.live()
 
 
-async def test_a_wall_clock_that_is_set_makes_no_key_live_longer(tmp_path: Path) -> None:
+async def test_a_change_of_the_wall_clock_makes_no_key_live_longer(tmp_path: Path) -> None:
     async with world(tmp_path) as made:
         await made.enroller.step()
         for made.wall in (-(10**15), 0, 10**16):
@@ -178,7 +178,9 @@ async def test_a_wall_clock_that_is_set_makes_no_key_live_longer(tmp_path: Path)
 
 
 @pytest.mark.parametrize("status", ["draft", "pending_approval"])
-async def test_an_unapproved_agent_denies_and_asks_again_soon(tmp_path: Path, status: str) -> None:
+async def test_an_unapproved_agent_is_denied_and_soon_tried_again(
+    tmp_path: Path, status: str
+) -> None:
     async with world(tmp_path) as made:
         made.said = lambda: pending(status)
         assert await made.enroller.step() <= 3
@@ -233,7 +235,7 @@ HOSTILE = [
 
 
 @pytest.mark.parametrize("changed", HOSTILE, ids=str)
-async def test_an_answer_that_makes_no_sense_is_not_used(
+async def test_a_senseless_answer_is_not_used(
     tmp_path: Path, changed: dict[str, Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     async with world(tmp_path) as made:
@@ -247,7 +249,7 @@ async def test_an_answer_that_makes_no_sense_is_not_used(
         assert not made.live()
 
 
-async def test_a_token_that_is_not_there_yet_is_waited_for(tmp_path: Path) -> None:
+async def test_a_missing_token_file_is_awaited(tmp_path: Path) -> None:
     async with world(tmp_path) as made:
         made.token_file.unlink()
         assert await made.enroller.step() <= 10
@@ -288,7 +290,7 @@ async def test_a_refused_key_is_renewed_at_once_and_not_again_and_again(
         loop.cancel()
 
 
-async def test_what_changes_while_an_answer_is_under_way_is_asked_about(
+async def test_a_change_during_an_exchange_causes_another_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The agent's document can change once the control API has made its answer, before the sidecar

@@ -56,7 +56,9 @@ def world(tmp_path: Path) -> PinnedCheckpointSetup:
     return PinnedCheckpointSetup(tmp_path)
 
 
-async def test_what_grows_is_pinned_and_survives_a_restart(world: PinnedCheckpointSetup) -> None:
+async def test_a_growing_log_is_pinned_and_the_pin_survives_a_restart(
+    world: PinnedCheckpointSetup,
+) -> None:
     for size in (1, 2, 7, 7, 8, 33):
         assert await world.show(ONE, size) == size
         pinned = world.restart().pinned
@@ -91,7 +93,9 @@ async def test_growth_without_a_proof_is_only_claimed(world: PinnedCheckpointSet
     assert await world.show(ONE, 20) == 20
 
 
-async def test_what_the_log_has_not_signed_changes_nothing(world: PinnedCheckpointSetup) -> None:
+async def test_a_note_that_the_log_has_not_signed_changes_nothing(
+    world: PinnedCheckpointSetup,
+) -> None:
     assert await world.show(ONE, 9, signer=Signer(bytes(range(32)))) is None
     for note in (None, "", 3, "no note\n", "a\n" * 9):
         await world.pinned.shown({"checkpoint": note, "consistency": []})
@@ -102,7 +106,7 @@ async def test_what_the_log_has_not_signed_changes_nothing(world: PinnedCheckpoi
     assert world.pinned.pinned == Checkpoint(LOG, 9, mth(ONE[:9]))
 
 
-async def test_a_new_origin_is_told_once_and_not_pinned(
+async def test_a_new_origin_is_logged_once_and_not_pinned(
     world: PinnedCheckpointSetup, caplog: pytest.LogCaptureFixture
 ) -> None:
     assert await world.show(ONE, 9) == 9
@@ -114,7 +118,7 @@ async def test_a_new_origin_is_told_once_and_not_pinned(
     assert world.pinned.other_origin is None
 
 
-async def test_it_asks_once_a_minute_and_not_before_it_knows_a_key(
+async def test_a_checkpoint_is_requested_once_a_minute_and_only_with_a_known_key(
     world: PinnedCheckpointSetup,
 ) -> None:
     world.keys = ()
@@ -126,7 +130,7 @@ async def test_it_asks_once_a_minute_and_not_before_it_knows_a_key(
     assert world.pinned.wanted() == 0
 
 
-async def test_a_damaged_file_is_told_and_replaced(
+async def test_a_damaged_file_is_logged_and_replaced(
     world: PinnedCheckpointSetup, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = world.directory / "pinned-checkpoint"

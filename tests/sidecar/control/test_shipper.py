@@ -107,8 +107,8 @@ async def test_a_failed_instance_ships_before_the_next(tmp_path: Path) -> None:
         assert [core["kind"] for core in log.entries][2] == "gap"
 
 
-@pytest.mark.deep(stands_in="test_draining_waits_for_what_is_on_its_way_to_the_disk")
-async def test_draining_ships_all_there_is(tmp_path: Path) -> None:
+@pytest.mark.deep(stands_in="test_draining_waits_for_records_on_their_way_to_the_disk")
+async def test_draining_ships_every_record(tmp_path: Path) -> None:
     async with running_spool(tmp_path) as spool, serving(FakeLog()) as log:
         await keep(spool, *range(2000))
         log.faults = [refusal(503)]
@@ -118,7 +118,7 @@ async def test_draining_ships_all_there_is(tmp_path: Path) -> None:
         check_log(log, *range(2000))
 
 
-async def test_draining_waits_for_what_is_on_its_way_to_the_disk(
+async def test_draining_waits_for_records_on_their_way_to_the_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sidecar.control.shipper.BATCH_RECORDS", 2)

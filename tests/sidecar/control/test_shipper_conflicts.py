@@ -20,7 +20,7 @@ from tests.support.waiting import until_async
 
 
 @pytest.mark.parametrize("status", [409, 422])
-async def test_an_instance_that_is_refused_is_set_aside_and_another_goes_on(
+async def test_a_refused_instance_is_set_aside_and_another_continues(
     tmp_path: Path, status: int
 ) -> None:
     async with running_spool(tmp_path) as spool, serving(FakeLog()) as log:
@@ -40,7 +40,7 @@ async def test_an_instance_that_is_refused_is_set_aside_and_another_goes_on(
 
 
 @pytest.mark.parametrize("status", [409, 422])
-async def test_a_control_api_that_takes_nothing_at_all_costs_one_instance_not_the_disk(
+async def test_a_control_api_that_refuses_everything_costs_one_instance(
     tmp_path: Path, status: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sidecar.control.shipper, "REFUSED_PAUSE", 0.1)
@@ -69,7 +69,7 @@ async def test_a_409_from_a_proxy_on_the_way_sets_nothing_aside(tmp_path: Path) 
             assert spool.depth == 1
 
 
-async def test_a_log_that_lost_what_it_had_is_sent_it_again(tmp_path: Path) -> None:
+async def test_records_that_the_log_lost_are_sent_again(tmp_path: Path) -> None:
     """A database restored to an older copy, which has part of the log or none of it."""
     async with running_spool(tmp_path) as spool, serving(FakeLog()) as log:
         async with shipping(spool, log) as shipper:
@@ -109,7 +109,7 @@ def forged(log: FakeLog) -> web.Response:
     ],
     ids=["away", "refuses us", "hangs", "a gateway", "forged"],
 )
-async def test_what_the_control_api_holds_is_asked_until_it_is_known(
+async def test_the_state_of_the_control_api_is_asked_until_it_is_known(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     answer: Callable[[FakeLog], web.Response | None],
@@ -133,7 +133,7 @@ async def test_what_the_control_api_holds_is_asked_until_it_is_known(
         check_log(log, *range(10))
 
 
-async def test_a_disk_that_can_not_say_what_we_had_sets_nothing_aside(tmp_path: Path) -> None:
+async def test_an_unreadable_disk_sets_nothing_aside(tmp_path: Path) -> None:
     disk = FaultyDisk()
 
     def refused() -> web.Response | None:
@@ -166,7 +166,7 @@ async def test_a_loss_is_noticed_though_there_is_nothing_new(
         check_log(log, *range(5))
 
 
-async def test_what_was_lost_and_is_not_kept_any_more_is_a_conflict(
+async def test_lost_records_that_are_no_longer_kept_are_a_conflict(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sidecar.spool.reading.retention.RETAIN_SECONDS", 0.0)
@@ -202,7 +202,7 @@ async def test_another_record_of_the_same_number_sets_the_instance_aside(tmp_pat
 
 
 @pytest.mark.deep(stands_in="test_another_record_of_the_same_number_sets_the_instance_aside")
-async def test_two_spools_of_one_instance_are_told_apart(tmp_path: Path) -> None:
+async def test_two_spools_of_one_instance_are_distinguished(tmp_path: Path) -> None:
     """A copied directory: the numbers are the same and the records are not."""
     one, two = tmp_path / "one", tmp_path / "two"
     async with serving(FakeLog()) as log:

@@ -27,7 +27,7 @@ async def test_an_answer_lost_after_the_append_leaves_each_record_once(tmp_path:
         check_log(log, *range(20))
 
 
-async def test_more_records_join_while_an_answer_is_lost(tmp_path: Path) -> None:
+async def test_records_added_while_answers_are_lost_arrive_once(tmp_path: Path) -> None:
     async with running_spool(tmp_path) as spool, serving(FakeLog()) as log:
         async with shipping(spool, log):
             for n in range(200):
@@ -50,7 +50,7 @@ async def test_a_passing_failure_is_retried(tmp_path: Path, status: int) -> None
         check_log(log, *range(5))
 
 
-async def test_a_control_api_that_is_away_loses_nothing(tmp_path: Path) -> None:
+async def test_an_unreachable_control_api_loses_no_record(tmp_path: Path) -> None:
     log = FakeLog()
     async with running_spool(tmp_path) as spool:
         async with serving(log):
@@ -82,7 +82,7 @@ async def test_a_lasting_outage_is_logged_once(
 
 
 @pytest.mark.parametrize("status", [401, 403, 404, 413, 302])
-async def test_a_refusal_of_the_sidecar_keeps_the_records_and_asks_seldom(
+async def test_a_refused_sidecar_keeps_its_records_and_tries_seldom(
     tmp_path: Path, status: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sidecar.control.shipper, "REFUSED_PAUSE", 2.0)
@@ -101,7 +101,7 @@ async def test_a_refusal_of_the_sidecar_keeps_the_records_and_asks_seldom(
         check_log(log, *range(5))
 
 
-async def test_a_spool_that_can_not_be_read_is_retried(tmp_path: Path) -> None:
+async def test_an_unreadable_spool_is_tried_again(tmp_path: Path) -> None:
     disk = FaultyDisk()
     async with running_spool(tmp_path, disk) as spool, serving(FakeLog()) as log:
         await keep(spool, *range(5))

@@ -103,7 +103,7 @@ async def test_nothing_is_sent_before_the_logs_key_is_known(tmp_path: Path) -> N
         check_log(log, 0)
 
 
-async def test_records_that_were_refused_are_told_and_forgotten(
+async def test_records_that_were_refused_are_logged_and_deleted(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     refused = [{"n": 1, "reason": "foreign_agent"}, {"n": 3, "reason": "event_id"}]

@@ -112,7 +112,7 @@ def test_an_unknown_agent_must_be_named(tmp_path: Path) -> None:
         ("127.0.0.1:8710", "127.0.0.2", False),
     ],
 )
-def test_the_sidecar_is_who_listens_at_its_address(
+def test_the_sidecar_is_identified_by_listening_at_its_address(
     tmp_path: Path, listen: str, address: str, is_there: bool
 ) -> None:
     host = bare()
@@ -183,7 +183,7 @@ def test_a_source_that_the_agent_can_reach_is_found(tmp_path: Path, open_port: i
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can change its user")
-def test_it_is_tried_as_the_agent(tmp_path: Path, open_port: int) -> None:
+def test_a_direct_connection_is_tried_as_the_agent(tmp_path: Path, open_port: int) -> None:
     context = observed(tmp_path, Host(), with_source(open_port), agent_uid=12_345)
     [finding] = found(context, "direct")
     assert "UID 12345, the agent's" in finding.seen
@@ -191,7 +191,7 @@ def test_it_is_tried_as_the_agent(tmp_path: Path, open_port: int) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can change its user")
-def test_a_finding_says_when_another_user_tried(tmp_path: Path, open_port: int) -> None:
+def test_a_finding_names_the_user_that_tried(tmp_path: Path, open_port: int) -> None:
     context = observed(tmp_path, Host(), with_source(open_port), agent_uid=None)
     [finding] = found(context, "direct")
     assert "this process's own" in finding.seen
@@ -245,7 +245,7 @@ def test_a_name_that_does_not_resolve_is_reported(tmp_path: Path) -> None:
     assert "kb.invalid" in finding.seen
 
 
-def test_a_connection_that_is_redirected_to_the_sidecar_proves_nothing(
+def test_a_redirected_connection_is_no_finding_unless_the_rules_have_a_hole(
     tmp_path: Path, open_port: int
 ) -> None:
     class Elsewhere(RecordedHost):
@@ -265,7 +265,7 @@ def test_a_connection_that_is_redirected_to_the_sidecar_proves_nothing(
 
 
 @pytest.mark.parametrize("kind", sorted(GRPC_PORTS))
-def test_an_open_grpc_twin_is_found(
+def test_an_open_grpc_port_of_the_same_source_is_found(
     tmp_path: Path, open_port: int, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(GRPC_PORTS, kind, open_port)
@@ -370,7 +370,7 @@ def test_every_check_is_in_the_readme() -> None:
     assert not [each.__name__ for each in CHECKS if f"| `{each.__name__}` |" not in readme]
 
 
-def test_the_most_severe_comes_first_and_nothing_twice(tmp_path: Path) -> None:
+def test_the_most_severe_finding_comes_first_and_none_twice(tmp_path: Path) -> None:
     findings = found(observed(tmp_path, agent_uid=0), "users")
     [worst] = findings
     mild = worst._replace(severity=Severity.UNKNOWN)

@@ -56,7 +56,7 @@ def sidecar_port() -> Iterator[int]:
         yield listening.getsockname()[1]
 
 
-def test_findings_are_told_and_are_exit_code_1(
+def test_findings_are_printed_and_exit_with_1(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
     file = write(tmp_path, f"{TEXT}listen: 0.0.0.0:9\n")
@@ -67,7 +67,7 @@ def test_findings_are_told_and_are_exit_code_1(
     assert told.endswith("findings: 1 low, 1 unknown\n")
 
 
-def test_findings_are_told_as_json(
+def test_findings_are_printed_as_json(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
     file = write(tmp_path, f"{TEXT}listen: 0.0.0.0:9\n")
@@ -83,7 +83,7 @@ def test_findings_are_told_as_json(
     )
 
 
-def test_no_findings_are_told_and_are_exit_code_0(
+def test_no_findings_are_reported_and_exit_with_0(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
     # This process is the sidecar, and another user the agent, so there is nothing to find.
@@ -93,7 +93,7 @@ def test_no_findings_are_told_and_are_exit_code_0(
     assert capsys.readouterr() == ("found nothing that can bypass this sidecar\n", "")
 
 
-def test_a_source_that_is_down_is_told_and_is_exit_code_1(
+def test_a_source_that_is_down_is_reported_and_exits_with_1(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
     with sidecar_port() as port:
@@ -105,7 +105,7 @@ def test_a_source_that_is_down_is_told_and_is_exit_code_1(
 
 
 @pytest.mark.parametrize("options", [(), ("--json",)])
-def test_no_secret_of_the_settings_is_told(
+def test_no_secret_of_the_settings_is_printed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured, options: tuple[str, ...]
 ) -> None:
     text = f"{TEXT}{SOURCE}redis: redis://me:{PASSWORD}@127.0.0.1/0\n"
@@ -118,7 +118,7 @@ def test_no_secret_of_the_settings_is_told(
     assert not any(secret in told for secret in (PASSWORD, *KEYS.values()))
 
 
-@pytest.mark.deep(stands_in="test_findings_are_told_and_are_exit_code_1")
+@pytest.mark.deep(stands_in="test_findings_are_printed_and_exit_with_1")
 def test_findings_exit_with_1(tmp_path: Path) -> None:
     file = write(tmp_path, f"{TEXT}listen: 0.0.0.0:9\n")
     answer = doctor("--config", str(file), "--agent-uid", "4242")
@@ -137,7 +137,7 @@ def test_no_findings_without_root_exit_with_0(tmp_path: Path) -> None:
     assert (answer.returncode, answer.stderr) == (0, "")
 
 
-@pytest.mark.deep(stands_in="test_no_findings_are_told_and_are_exit_code_0")
+@pytest.mark.deep(stands_in="test_no_findings_are_reported_and_exit_with_0")
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can change its user")
 def test_no_findings_exit_with_0(tmp_path: Path) -> None:
     with sidecar_port() as port:
@@ -147,7 +147,7 @@ def test_no_findings_exit_with_0(tmp_path: Path) -> None:
     assert answer.stdout == "found nothing that can bypass this sidecar\n"
 
 
-@pytest.mark.deep(stands_in="test_findings_are_told_as_json")
+@pytest.mark.deep(stands_in="test_findings_are_printed_as_json")
 def test_findings_can_be_printed_as_json(tmp_path: Path) -> None:
     file = write(tmp_path, f"{TEXT}listen: 0.0.0.0:9\n")
     answer = doctor("--config", str(file), "--agent-uid", "4242", "--json")
@@ -159,7 +159,7 @@ def test_findings_can_be_printed_as_json(tmp_path: Path) -> None:
     )
 
 
-def test_the_environment_changes_the_settings_as_it_does_for_the_sidecar(tmp_path: Path) -> None:
+def test_the_environment_changes_the_settings_like_for_the_sidecar(tmp_path: Path) -> None:
     answer = doctor("--config", str(write(tmp_path)), SLUICE_SIDECAR_LISTEN="0.0.0.0:9")
     assert "`0.0.0.0:9`" in answer.stdout
 
@@ -176,7 +176,7 @@ def test_unusable_arguments_exit_with_2(tmp_path: Path, arguments: tuple[str, ..
     assert answer.stdout == ""
 
 
-def test_unusable_settings_exit_with_2_and_all_complaints(tmp_path: Path) -> None:
+def test_unusable_settings_exit_with_2_and_all_messages(tmp_path: Path) -> None:
     text = TEXT.replace("http://127.0.0.1:8700", "nowhere") + "nothing: 1\n"
     answer = doctor("--config", str(write(tmp_path, text)))
     assert answer.returncode == 2
@@ -184,7 +184,7 @@ def test_unusable_settings_exit_with_2_and_all_complaints(tmp_path: Path) -> Non
     assert "nothing" in answer.stderr
 
 
-@pytest.mark.deep(stands_in="test_no_secret_of_the_settings_is_told")
+@pytest.mark.deep(stands_in="test_no_secret_of_the_settings_is_printed")
 def test_no_secret_is_printed(tmp_path: Path) -> None:
     text = f"{TEXT}{SOURCE}redis: redis://me:{PASSWORD}@127.0.0.1/0\n"
     file = write(tmp_path, text)

@@ -37,7 +37,7 @@ def told(tmp_path: Path, *checks: str, text: str = TEXT) -> list[tuple[str, str]
     return seen(found(observed(tmp_path, text=text), *(checks or ("writable", "readable"))))
 
 
-def test_files_as_they_should_be_are_no_finding(tmp_path: Path) -> None:
+def test_files_with_the_right_modes_are_no_finding(tmp_path: Path) -> None:
     (tmp_path / "spool").mkdir(mode=0o700)
     (tmp_path / "cache").mkdir(mode=0o700)
     assert told(tmp_path) == []

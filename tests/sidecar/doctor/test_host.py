@@ -50,7 +50,7 @@ def test_ipv6_is_in_use_if_an_address_reaches_beyond_its_link(
     assert Host(tmp_path).has_ipv6() is has
 
 
-def test_loopback_leaves_by_loopback() -> None:
+def test_a_loopback_address_leaves_by_the_loopback_interface() -> None:
     assert Host().outgoing_interfaces(ip_address("127.0.0.1")) == ("lo",)
     assert "lo" not in Host().outgoing_interfaces(ip_address("203.0.113.9"))
 
@@ -70,7 +70,7 @@ def tool(folder: Path, text: str) -> Host:
     return Host(tools=str(folder))
 
 
-def test_rules_come_from_the_tool(tmp_path: Path) -> None:
+def test_rules_are_read_from_the_tool(tmp_path: Path) -> None:
     text = "cat <<E\n*nat\n:OUTPUT ACCEPT [0:0]\n-A OUTPUT -p tcp -j REDIRECT\nCOMMIT\nE"
     [rule] = tool(tmp_path, text).rules(4).outgoing(nat_only=True)
     assert rule.target == "REDIRECT"
@@ -89,13 +89,13 @@ def test_a_failing_tool_is_not_an_empty_rule_set(tmp_path: Path, text: str, says
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root sees all rules")
-def test_an_empty_rule_set_without_root_is_not_believed(tmp_path: Path) -> None:
+def test_an_empty_rule_set_read_without_root_is_not_trusted(tmp_path: Path) -> None:
     with pytest.raises(Unobservable, match="root"):
         tool(tmp_path, "true").rules(4)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="an empty rule set is believed only of root")
-def test_an_empty_rule_set_for_root_is_believed(tmp_path: Path) -> None:
+def test_an_empty_rule_set_read_by_root_is_trusted(tmp_path: Path) -> None:
     assert tool(tmp_path, "true").rules(4).tables == {}
 
 

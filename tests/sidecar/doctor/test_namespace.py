@@ -139,7 +139,7 @@ def test_the_rules_of_the_command_are_no_finding(namespace: Namespace, tool: str
     assert namespace("doctor") == []
 
 
-def test_rules_for_a_reverse_proxy_let_nothing_else_out(namespace: Namespace) -> None:
+def test_rules_for_a_reverse_proxy_allow_nothing_else(namespace: Namespace) -> None:
     namespace("rules", WALL)
     for address in (SOURCE_ADDRESS, *WORLD):
         assert namespace("connect", AGENT, address, SOURCE_PORT) == "ConnectionRefusedError"
@@ -275,7 +275,7 @@ def test_a_hole_in_the_rules_of_nft_is_real_and_is_found(
 
 
 @NEEDS_NFT
-def test_rules_that_are_gone_are_gone(namespace: Namespace) -> None:
+def test_removed_rules_no_longer_apply(namespace: Namespace) -> None:
     redirected(namespace, "nft")
     namespace("rules", "nft delete table inet sluice")
     assert namespace("connect", AGENT, SOURCE_ADDRESS, SOURCE_PORT) == "source"

@@ -55,7 +55,7 @@ def packet(place: str, port: int = 443, uid: int = AGENT, *, udp: bool = False) 
         (packet("127.0.0.1", 8710), PASSES),
     ],
 )
-def test_complete_rules(sent: Packet, becomes: TraceResult) -> None:
+def test_complete_rules_redirect_every_connection(sent: Packet, becomes: TraceResult) -> None:
     assert trace(parse(COMPLETE, sent.to.version), sent) == becomes
 
 
@@ -135,7 +135,7 @@ UNKNOWN = [
 
 
 @pytest.mark.parametrize("expressions", UNKNOWN)
-def test_what_can_not_be_read_may_let_packets_through(expressions: list[Any]) -> None:
+def test_a_condition_that_cannot_be_read_may_let_packets_through(expressions: list[Any]) -> None:
     changing = {"family": "inet", "table": "t", "name": "changing", "flags": ["dynamic"]}
     read = rules(expressions, more=({"set": changing},))
     assert [each for rule in read.outgoing() for each in rule.options if each.module == UNREAD]
@@ -164,7 +164,7 @@ def test_a_mark_that_a_rule_sets_is_unknown_elsewhere() -> None:
 
 @pytest.mark.parametrize("text", ["", "nonsense", "[]", '{"nftables": 7}', '{"nftables": [7]}',
                                   '{"nftables": [{"rule": {"family": "ip"}}]}'])  # fmt: skip
-def test_anything_else_is_refused(text: str) -> None:
+def test_other_text_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"JSON|Expecting|nft --json"):
         parse(text, 4)
 
@@ -196,7 +196,7 @@ def host(folder: Path, **tools: str) -> Host:
     return Host(folder, str(folder))
 
 
-def test_either_tool_will_do_and_one_is_needed(tmp_path: Path) -> None:
+def test_either_tool_is_enough_and_one_is_needed(tmp_path: Path) -> None:
     with pytest.raises(Unobservable, match="neither `iptables-save` nor `nft` is installed"):
         host(tmp_path).rules(4)
     assert trace(host(tmp_path, nft=COMPLETE).rules(6), packet(FAR[6])) == to("8712")
@@ -225,7 +225,7 @@ def test_tables_of_iptables_are_read_by_its_own_tool(tmp_path: Path) -> None:
         ("nonsense", "Expecting value"),
     ],
 )
-def test_an_nft_that_fails_is_told(tmp_path: Path, said: str, incomplete: str) -> None:
+def test_a_failing_nft_is_reported(tmp_path: Path, said: str, incomplete: str) -> None:
     rules_there = host(tmp_path, nft=said, iptables_save=SAVED).rules(4)
     assert bool(incomplete) == bool(rules_there.incomplete)
     assert incomplete in rules_there.incomplete
@@ -235,7 +235,7 @@ def test_an_nft_that_fails_is_told(tmp_path: Path, said: str, incomplete: str) -
             host(tmp_path).rules(4)
 
 
-def test_tables_that_nft_can_not_show_are_told(tmp_path: Path) -> None:
+def test_tables_that_nft_cannot_show_are_reported(tmp_path: Path) -> None:
     made = host(tmp_path, nft=COMPLETE)
     assert made.rules(4).incomplete == ""
     (tmp_path / "net" / "ip_tables_names").write_text("nat\nfilter\n")

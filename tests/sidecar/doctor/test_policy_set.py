@@ -60,7 +60,7 @@ def role() -> tuple[str, bytes | None]:
         (["agt"], []),
     ],
 )
-def test_a_key_that_speaks_for_every_agent_is_told(
+def test_a_key_that_may_act_for_every_agent_is_found(
     agent_ids: list[str] | None, told: list[tuple[str, str]], tmp_path: Path
 ) -> None:
     context = observed(tmp_path)
@@ -70,7 +70,7 @@ def test_a_key_that_speaks_for_every_agent_is_told(
     assert seen(found(context, "own_key")) == wanted
 
 
-def test_a_denial_that_a_call_without_an_agent_escapes_is_told(tmp_path: Path) -> None:
+def test_a_denial_that_a_call_without_an_agent_escapes_is_found(tmp_path: Path) -> None:
     context = observed(tmp_path)
     assert found(context, "escaped_denials") == []
     cached(context.settings.cache, settings(), role())
@@ -90,14 +90,14 @@ def test_a_denial_that_a_call_without_an_agent_escapes_is_told(tmp_path: Path) -
     ],
     ids=["agents are required", "the sidecar's key denies it", "not any more", "no policies"],
 )
-def test_a_denial_that_no_call_escapes_is_not_told(documents: Any, tmp_path: Path) -> None:
+def test_a_denial_that_no_call_escapes_is_no_finding(documents: Any, tmp_path: Path) -> None:
     context = observed(tmp_path)
     cached(context.settings.cache, *documents)
     assert found(context, "escaped_denials") == []
 
 
 @pytest.mark.parametrize("agent_ids", [["absent"], ["*"], None])
-def test_a_key_that_speaks_for_no_agent_closes_nothing(
+def test_a_key_that_may_act_for_no_agent_prevents_no_escape(
     agent_ids: list[str] | None, tmp_path: Path
 ) -> None:
     context = observed(tmp_path)
@@ -105,7 +105,7 @@ def test_a_key_that_speaks_for_no_agent_closes_nothing(
     assert len(found(context, "escaped_denials")) == 1
 
 
-def test_a_cache_that_cannot_be_read_is_told(tmp_path: Path) -> None:
+def test_an_unreadable_cache_is_reported(tmp_path: Path) -> None:
     context = observed(tmp_path)
     context.settings.cache.mkdir()
     (context.settings.cache / "policy.db").write_bytes(b"not a database" * 100)

@@ -62,7 +62,7 @@ def test_an_ip_version_that_is_not_in_use_needs_no_rules(tmp_path: Path) -> None
         ("-p udp", "high", "443, 53, others"),
     ],
 )
-def test_udp_that_is_let_through_is_found(
+def test_udp_that_may_pass_is_found(
     tmp_path: Path, allowed: str, severity: str, ports: str
 ) -> None:
     rules = recorded("complete.iptables")

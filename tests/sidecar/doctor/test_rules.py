@@ -36,7 +36,7 @@ def packet(
         (packet("127.0.0.1", 8710, out="lo"), PASSES),
     ],
 )
-def test_complete_rules(sent: Packet, becomes: TraceResult) -> None:
+def test_complete_rules_redirect_every_connection(sent: Packet, becomes: TraceResult) -> None:
     assert trace(recorded("complete.iptables"), sent) == becomes
 
 

@@ -69,7 +69,7 @@ async def test_a_gateway_that_leaves_a_check_over_http(tmp_path: Path, how: str)
             assert (record["decision"], record["policy_name"]) == DENIED
 
 
-async def test_a_gateway_that_leaves_while_a_session_is_claimed(tmp_path: Path) -> None:
+async def test_a_gateway_that_leaves_ends_the_claim_of_a_session(tmp_path: Path) -> None:
     async with checks(tmp_path) as made:
         made.control.hold_claims = asyncio.Event()
         address = made.running.address
@@ -83,7 +83,7 @@ async def test_a_gateway_that_leaves_while_a_session_is_claimed(tmp_path: Path) 
         assert record["reason"].endswith("the client left")
 
 
-async def test_a_gateway_that_gives_a_check_over_grpc_up(tmp_path: Path) -> None:
+async def test_a_gateway_that_leaves_ends_its_check_over_grpc(tmp_path: Path) -> None:
     async with (
         silent() as upstream,
         grpc_door(tmp_path, port=upstream.port, kind="opensearch") as door,

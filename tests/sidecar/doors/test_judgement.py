@@ -58,7 +58,7 @@ async def test_a_check_without_a_valid_key_of_the_scope_decides_nothing(
         assert caplog.messages[1:] == ["recovered: the check door `edge` took a key"]
 
 
-async def test_an_admin_may_ask(tmp_path: Path) -> None:
+async def test_a_key_of_an_admin_is_accepted(tmp_path: Path) -> None:
     async with door(tmp_path) as asked:
         asked.digest = gateway_key(asked.sidecar, scope="admin")
         assert await asked.verdict() == ALLOWED
@@ -85,7 +85,7 @@ async def test_without_a_role_the_request_is_unmapped(tmp_path: Path) -> None:
         assert (record["agent_role"], record["agent_id"]) == ("unknown", "unknown")
 
 
-async def test_the_doors_agent_speaks_and_the_key_must_permit_it(tmp_path: Path) -> None:
+async def test_the_door_s_agent_is_used_only_if_the_key_permits_it(tmp_path: Path) -> None:
     settings = Door("edge", "envoy_http", "kb", agent=DoorAgent(None, "analyst"))
     async with door(tmp_path, settings=settings) as asked:
         asked.digest = gateway_key(asked.sidecar, permitted_roles=())
@@ -94,14 +94,14 @@ async def test_the_doors_agent_speaks_and_the_key_must_permit_it(tmp_path: Path)
         assert (await asked.verdict())[0] == "stop"
 
 
-async def test_without_a_key_the_sidecars_own_is_used(tmp_path: Path) -> None:
+async def test_the_sidecar_s_own_key_is_used_if_the_door_needs_none(tmp_path: Path) -> None:
     settings = Door("edge", "envoy_http", "kb", key="none", agent=DoorAgent(None, "analyst"))
     async with door(tmp_path, settings=settings) as asked:
         asked.digest = None
         assert await asked.verdict() == ALLOWED
 
 
-async def test_user_session_and_task_come_from_headers_then_baggage_then_defaults(
+async def test_user_session_and_task_are_taken_from_headers_then_baggage_then_defaults(
     tmp_path: Path,
 ) -> None:
     async with door(tmp_path) as asked:
@@ -114,7 +114,7 @@ async def test_user_session_and_task_come_from_headers_then_baggage_then_default
 
 
 @pytest.mark.parametrize("name", ["user", "session", "task", "sensitivity"])
-async def test_what_is_stated_twice_is_unreadable(tmp_path: Path, name: str) -> None:
+async def test_a_repeated_attribution_is_unreadable(tmp_path: Path, name: str) -> None:
     async with door(tmp_path) as asked:
         field = (f"X-Sluice-{name}".encode(), b"high")
         assert await asked.verdict("GET", "/a", field, field) == ("stop", "unreadable_request")
@@ -152,7 +152,7 @@ async def test_a_target_with_two_readings_is_unreadable(tmp_path: Path, target: 
         assert await asked.verdict("GET", target) == ("stop", "unreadable_request")
 
 
-async def test_what_cant_be_read_is_unreadable(
+async def test_an_unreadable_request_is_stopped(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with door(tmp_path, mode="report") as asked:
@@ -164,7 +164,7 @@ async def test_what_cant_be_read_is_unreadable(
         assert verdict == ("stop", "unreadable_request")
 
 
-async def test_writes_are_the_sources(tmp_path: Path) -> None:
+async def test_writes_are_allowed_only_by_the_source_s_settings(tmp_path: Path) -> None:
     async with door(tmp_path) as asked:
         assert await asked.verdict("POST") == ("stop", "write_denied")
     async with door(tmp_path, writes="allow") as asked:
@@ -192,7 +192,7 @@ async def test_a_report_is_recorded_and_passes(tmp_path: Path) -> None:
         assert (await asked.ask("POST")).passes  # a write that would be denied
 
 
-async def test_an_open_row_passes_without_an_event(tmp_path: Path) -> None:
+async def test_an_open_route_passes_without_an_event(tmp_path: Path) -> None:
     async with door(tmp_path, kind="chroma") as asked:
         outcome = await asked.ask("GET", "/api/v2/heartbeat")
         assert (outcome.passes, outcome.decisions) == (True, [])

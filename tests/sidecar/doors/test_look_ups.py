@@ -13,7 +13,7 @@ COLLECTIONS = "/api/v2/tenants/t/databases/d/collections"
 ID = "0b7d3c1e-3b0f-4f57-9a2c-1f4f0a8f4a11"
 
 
-async def test_a_name_is_looked_up_and_what_it_means_is_judged_too(tmp_path: Path) -> None:
+async def test_a_name_is_looked_up_and_its_meaning_is_judged_too(tmp_path: Path) -> None:
     async def script(_seen: Seen, writer: asyncio.StreamWriter) -> None:
         # The data source knows another spelling of the name that was asked for.
         found = {"id": ID, "name": "payroll", "tenant": "t", "database": "d"}

@@ -30,11 +30,11 @@ async def test_a_request_that_names_nothing_gets_the_default(setup: ProxySetup) 
     assert await user(setup) == "ada"
 
 
-async def test_a_header_comes_first(setup: ProxySetup) -> None:
+async def test_a_header_precedes_baggage_and_default(setup: ProxySetup) -> None:
     assert await user(setup, "X-Sluice-User: bob", "baggage: sluice.user=eve") == "bob"
 
 
-async def test_baggage_comes_before_the_default(setup: ProxySetup) -> None:
+async def test_baggage_precedes_the_default(setup: ProxySetup) -> None:
     assert await user(setup, "baggage: a=b,sluice.user=eve%20%C3%A9;p=1") == "eve é"
 
 
@@ -45,17 +45,17 @@ async def test_task_and_level_are_recorded(setup: ProxySetup) -> None:
     assert request["source_type"] == "rest"
 
 
-async def test_a_task_may_come_from_baggage(setup: ProxySetup) -> None:
+async def test_a_task_can_be_given_in_baggage(setup: ProxySetup) -> None:
     assert (await asked(setup, "Baggage: sluice.task=review"))["task_type"] == "review"
 
 
 @pytest.mark.parametrize("stated", SENSITIVITIES[:3])
-async def test_a_stated_level_only_raises(setup: ProxySetup, stated: str) -> None:
+async def test_a_stated_level_can_only_raise_the_source_s(setup: ProxySetup, stated: str) -> None:
     request = await asked(setup, f"X-Sluice-Sensitivity: {stated}")
     assert request["sensitivity_level"] == max(stated, "medium", key=SENSITIVITIES.index)
 
 
-async def test_a_raised_level_decides(setup: ProxySetup) -> None:
+async def test_a_raised_level_is_used_for_the_decision(setup: ProxySetup) -> None:
     answered = await setup.ask(get("/a", "X-Sluice-Sensitivity: critical"))
     assert answered.status == 403
     assert setup.upstream.begun == []

@@ -30,7 +30,7 @@ def test_the_certificate_that_expires_first_counts(tmp_path: Path) -> None:
     assert certificate_seconds_left(files, now_at(end + DAY)) == -DAY
 
 
-def test_a_file_that_can_t_be_read_gives_no_number(tmp_path: Path) -> None:
+def test_an_unreadable_certificate_has_no_metric(tmp_path: Path) -> None:
     torn = tmp_path / "torn.pem"
     torn.write_text("-----BEGIN CERTIFICATE-----\nMIIB")
     assert certificate_seconds_left([torn, tmp_path / "absent.pem"], now_at(time.time())) is None

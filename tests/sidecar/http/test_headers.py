@@ -71,12 +71,12 @@ def test_a_hop_by_hop_field_is_not_forwarded(line: str) -> None:
         "Host_: x",
     ],
 )
-def test_a_claim_never_reaches_the_data_source(line: str) -> None:
+def test_a_header_that_claims_an_identity_is_not_forwarded(line: str) -> None:
     expected = ["Host_: x"] if line.startswith("Host_") else []
     assert passed(line) == expected
 
 
-def test_an_underscore_alone_changes_nothing() -> None:
+def test_an_underscore_alone_does_not_prevent_forwarding() -> None:
     assert passed("api_key: 1", "X_Trace: 2") == ["api_key: 1", "X_Trace: 2"]
 
 
@@ -128,13 +128,13 @@ def test_only_own_members_are_removed_from_baggage(lines: list[str], kept: list[
     assert result == [line.encode() for line in kept]
 
 
-def test_neither_many_names_nor_long_ones_fill_memory() -> None:
+def test_many_or_long_field_names_do_not_fill_memory() -> None:
     assert _held_after(short=0, long=200) < 1 << 19, "kept, they would take a megabyte"
     assert _held_after(short=6000, long=0) < 1 << 19, "kept, they would take more"
 
 
-@pytest.mark.deep(stands_in="test_neither_many_names_nor_long_ones_fill_memory")
-def test_names_that_the_other_side_chooses_fill_no_memory() -> None:
+@pytest.mark.deep(stands_in="test_many_or_long_field_names_do_not_fill_memory")
+def test_field_names_chosen_by_the_other_side_do_not_fill_memory() -> None:
     held = _held_after(short=10_000, long=10_000)
     assert held < 1 << 19, "10,000 short names would take more, and as many long ones 50 MB"
 

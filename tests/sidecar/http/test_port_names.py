@@ -64,7 +64,7 @@ def test_configured_hosts_are_compared_in_canonical_form_and_with_their_port() -
         assert not takes(port, host), host
 
 
-def test_buckets_stand_before_each_name_that_is_no_address() -> None:
+def test_names_with_a_bucket_are_accepted_before_each_host_name_but_no_address() -> None:
     port = names("*:8710", "s3.test", "10.0.0.1", buckets=True)
     for host in ("open.s3.test", "a.b.s3.test", "open.localhost", "10.0.0.1"):
         assert takes(port, host), host
@@ -75,12 +75,12 @@ def test_buckets_stand_before_each_name_that_is_no_address() -> None:
 
 
 @pytest.mark.parametrize("host", ["", "a b", "a,b", "user@localhost", "localhost:99999", "127.1"])
-def test_what_is_no_host_is_malformed(host: str) -> None:
+def test_a_text_that_is_not_a_host_is_malformed(host: str) -> None:
     with pytest.raises(Malformed):
         names().check_host([(b"host", host.encode())], "127.0.0.1")
 
 
-def test_two_hosts_are_malformed_and_none_is_no_browsers() -> None:
+def test_two_host_headers_are_malformed_and_a_missing_one_is_accepted() -> None:
     with pytest.raises(Malformed):
         names().check_host([(b"Host", b"localhost"), (b"host", b"localhost")], "127.0.0.1")
     names().check_host([], None)

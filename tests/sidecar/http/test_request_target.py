@@ -123,13 +123,13 @@ ANY = st.text(
 
 
 @pytest.mark.parametrize("raw", [raw for raw, *_ in READ])
-def test_what_is_forwarded_has_the_form_that_was_judged(raw: str) -> None:
+def test_the_forwarded_target_has_the_judged_form(raw: str) -> None:
     judged = canonical(raw)
     assert canonical(judged.forwarded) == judged
     assert canonical(judged.forwarded).forwarded == judged.forwarded
 
 
-@pytest.mark.deep(stands_in="test_what_is_forwarded_has_the_form_that_was_judged")
+@pytest.mark.deep(stands_in="test_the_forwarded_target_has_the_judged_form")
 @given(ANY)
 @example("/%2e")
 @example("/%25%32%65")

@@ -74,7 +74,7 @@ class Spoken:
         self.below.written = b""
 
 
-async def test_all_that_is_written_arrives_whatever_its_length() -> None:
+async def test_written_data_of_any_length_arrives() -> None:
     spoken, whole = Spoken(), bytes(range(256)) * 300
     spoken.above.transport.write(whole)
     spoken.arrive()
@@ -84,7 +84,7 @@ async def test_all_that_is_written_arrives_whatever_its_length() -> None:
     assert received == whole
 
 
-async def test_the_protocol_above_hears_that_the_client_is_slow_or_lost() -> None:
+async def test_the_protocol_above_is_notified_of_a_slow_or_lost_client() -> None:
     spoken = Spoken()
     assert spoken.above.told == []
     spoken.layer.pause_writing()

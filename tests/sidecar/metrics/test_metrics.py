@@ -20,7 +20,7 @@ def samples(registry: CollectorRegistry) -> dict[tuple[str, tuple[tuple[str, str
     }
 
 
-def test_a_count_counts_by_labels() -> None:
+def test_a_count_is_kept_for_each_set_of_labels() -> None:
     registry = CollectorRegistry()
     count = Counter("things_total", "Things", ("kind",), registry=registry)
     assert samples(registry) == {}

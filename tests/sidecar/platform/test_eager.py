@@ -21,7 +21,7 @@ def start(coroutine: Coroutine[Any, Any, None]) -> Task | None:
     return eager.start(coroutine, asyncio.get_running_loop())
 
 
-async def test_what_never_waits_needs_no_task() -> None:
+async def test_a_coroutine_that_never_waits_needs_no_task() -> None:
     done: list[int] = []
 
     async def inner() -> int:
@@ -36,7 +36,7 @@ async def test_what_never_waits_needs_no_task() -> None:
     assert asyncio.all_tasks() == before
 
 
-async def test_what_waits_goes_on_as_a_task() -> None:
+async def test_a_coroutine_that_waits_continues_as_a_task() -> None:
     steps: list[str] = []
     gate = asyncio.get_running_loop().create_future()
 
@@ -54,7 +54,7 @@ async def test_what_waits_goes_on_as_a_task() -> None:
     assert steps == ["before", "result", "after"]
 
 
-async def test_a_future_that_is_done_is_nothing_to_wait_for() -> None:
+async def test_a_finished_future_causes_no_wait() -> None:
     gate = asyncio.get_running_loop().create_future()
     gate.set_result(None)
 
@@ -83,7 +83,7 @@ async def test_an_error_after_the_first_wait_is_the_task_s() -> None:
         await task
 
 
-async def test_what_the_first_wait_raises_can_be_caught() -> None:
+async def test_an_error_of_the_first_wait_can_be_caught() -> None:
     gate = asyncio.get_running_loop().create_future()
     caught: list[str] = []
 
@@ -178,7 +178,7 @@ async def test_within_task_a_timeout_works() -> None:
     assert steps == ["in time"]
 
 
-async def test_within_task_waits_only_where_nothing_has_been_waited_for() -> None:
+async def test_within_task_waits_only_if_nothing_was_awaited_before() -> None:
     own: list[object] = []
 
     async def waits() -> None:
@@ -197,7 +197,7 @@ async def test_within_task_waits_only_where_nothing_has_been_waited_for() -> Non
         coroutine.send(None)
 
 
-async def test_within_task_means_a_task_of_its_own() -> None:
+async def test_within_task_gives_the_coroutine_a_task_of_its_own() -> None:
     """Not that of the caller, whose cancellation or deadline would be another's."""
     own: list[object] = []
 
@@ -214,7 +214,7 @@ async def test_within_task_means_a_task_of_its_own() -> None:
     assert own == [task]
 
 
-async def test_within_task_what_it_starts_itself_may_not_wait() -> None:
+async def test_a_coroutine_started_within_a_task_may_not_wait() -> None:
     """One that runs at once within another one's first step is itself in no task."""
     own: list[object] = []
 

@@ -39,9 +39,7 @@ async def everyone(control: Any, running: RunningSidecar) -> list[str]:
     return sorted({*names, AGENT})
 
 
-async def test_all_agents_are_listed_and_nothing_else(
-    sidecar: RunningSidecar, control: Any
-) -> None:
+async def test_exactly_the_agents_are_listed(sidecar: RunningSidecar, control: Any) -> None:
     expected = await everyone(control, sidecar)
     assert await listed(sidecar) == expected
     await sidecar.evaluate()  # and decisions go on
@@ -55,7 +53,9 @@ async def test_the_working_set_does_not_grow(sidecar: RunningSidecar, control: A
     assert sidecar.parts.cache_file.connection.execute(rows).fetchone() == before
 
 
-async def test_a_change_in_the_middle_interrupts(sidecar: RunningSidecar, control: Any) -> None:
+async def test_a_change_during_a_listing_interrupts_it(
+    sidecar: RunningSidecar, control: Any
+) -> None:
     await everyone(control, sidecar)
     parts = sidecar.parts.replica.agent_documents().read()
     await anext(parts)

@@ -19,7 +19,7 @@ def test_the_first_key_is_pinned() -> None:
     assert advance_pin(None, D.public, RING.history, NOW) == KeyPin(D.public)
 
 
-def test_an_endorsed_key_replaces_it_and_the_former_counts_for_a_while() -> None:
+def test_an_endorsed_key_replaces_the_pin_and_the_former_is_accepted_for_a_while() -> None:
     pin = KeyPin(A.public).advanced(B.public, ONE, NOW)
     assert pin == KeyPin(B.public, (A.public,), NOW + OVERLAP)
     assert pin.accepted(NOW) == (B.public, A.public)
@@ -38,7 +38,7 @@ def test_a_replica_that_has_not_restarted_is_accepted_but_never_moves_the_pin_ba
         pin.advanced(A.public, (), NOW + OVERLAP)
 
 
-def test_a_sidecar_that_starts_in_the_middle_of_a_rotation_believes_both() -> None:
+def test_a_sidecar_that_starts_during_a_rotation_trusts_both_keys() -> None:
     pin = advance_pin(None, B.public, ONE, NOW)
     assert pin.accepted(NOW) == (B.public, A.public)
 
@@ -54,7 +54,7 @@ def test_a_chain_that_ends_elsewhere_is_refused() -> None:
         KeyPin(A.public).advanced(C.public, ONE, NOW)
 
 
-def test_a_pin_is_read_as_it_was_written() -> None:
+def test_a_pin_is_read_back_as_it_was_written() -> None:
     for pin in (KeyPin(A.public), KeyPin(C.public, (A.public, B.public), NOW)):
         assert KeyPin.from_meta(pin.to_meta()) == pin
     # As a version without rotation wrote it.

@@ -170,7 +170,7 @@ async def test_bodies_pass_whole_in_both_directions(tls: OverTls) -> None:
 
 
 @pytest.mark.deep(
-    stands_in="tests/sidecar/http/test_tls_layer.py::test_the_protocol_above_hears_that_the_client_is_slow_or_lost"
+    stands_in="tests/sidecar/http/test_tls_layer.py::test_the_protocol_above_is_notified_of_a_slow_or_lost_client"
 )
 async def test_a_slow_reader_holds_the_data_source_back(tls: OverTls) -> None:
     tls.setup.upstream.script = flood = Flood()

@@ -74,7 +74,7 @@ def test_the_command_as_root_with_only_net_admin(pod: Pod, tool: str) -> None:
 
 
 @pytest.mark.parametrize("tool", TOOLS)
-def test_the_rules_of_two_runs_are_those_of_one(pod: Pod, tool: str) -> None:
+def test_a_second_run_leaves_the_rules_of_the_first(pod: Pod, tool: str) -> None:
     def rules() -> str:
         lines = pod.run("nft", "list", "ruleset") if tool == "nft" else pod.run("iptables-save")
         return "\n".join(each for each in lines.stdout.splitlines() if each[:1] not in ("#", ":"))
@@ -113,7 +113,7 @@ nft add rule inet other out ip6 daddr ::/0 tcp dport 1-65535 dnat ip6 to '[2001:
 
 
 @NEEDS_A_TOOL
-def test_a_pod_without_ipv6_is_told_so(pod: Pod) -> None:
+def test_a_pod_without_ipv6_gets_a_message_and_succeeds(pod: Pod) -> None:
     pod.script("ip -6 addr flush dev v0; sysctl -qw net.ipv6.conf.v0.disable_ipv6=1")
     ended = pod.redirect()
     assert ended.returncode == 0, ended.stderr
@@ -130,7 +130,7 @@ def test_an_address_without_a_default_route_is_tried_with_itself(pod: Pod) -> No
 
 
 @NEEDS_A_TOOL
-def test_a_pod_without_any_route_proves_nothing(pod: Pod) -> None:
+def test_a_pod_without_any_route_cannot_be_proven(pod: Pod) -> None:
     pod.script("ip link del v0")
     ended = pod.redirect()
     assert ended.returncode == 1
@@ -139,7 +139,7 @@ def test_a_pod_without_any_route_proves_nothing(pod: Pod) -> None:
 
 @NEEDS_A_TOOL
 @pytest.mark.deep(
-    stands_in="tests/sidecar/redirect/test_proof.py::test_a_connection_that_came_from_another_port_is_not_the_last"
+    stands_in="tests/sidecar/redirect/test_proof.py::test_the_proof_recognises_its_own_connection_by_the_port"
 )
 def test_the_sidecar_is_found_however_many_connections_it_has(pod: Pod) -> None:
     """Where two of them come from one port, the kernel changes that of the second."""

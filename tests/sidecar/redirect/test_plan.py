@@ -96,7 +96,7 @@ def test_networks_that_would_undo_the_redirection_are_refused(text: str, says: s
         networks(text)
 
 
-def test_what_proves_the_rules_can_not_be_skipped() -> None:
+def test_addresses_that_prove_the_rules_cannot_be_skipped() -> None:
     for address in (*RESERVED.values(), *NOWHERE.values()):
         with pytest.raises(UnusablePlan, match="by which rules are proven"):
             networks(f"{address}/{ip_address(address).max_prefixlen}")
@@ -159,7 +159,7 @@ def test_only_the_sidecars_user_is_exempt_and_after_the_reserved_address(part: s
     assert max(reserved) < exempt[0]
 
 
-def test_nothing_passes_that_was_not_asked_for() -> None:
+def test_only_requested_exceptions_pass() -> None:
     for rules in scripts(PLAN).values():
         passing = [rule for rule in rules if re.search(r" accept$|RETURN", rule)]
         assert all(re.search(r"20102|127\.0\.0\.0/8|::1", rule) for rule in passing)
@@ -182,7 +182,7 @@ class Programs:
         return Ran(1, "no such table") if self.failing in self.told[-1] else Ran(0, "")
 
 
-def test_without_rules_for_ipv6_only_a_pod_without_ipv6_goes_on(
+def test_rules_for_ipv6_may_be_missing_only_in_a_pod_without_ipv6(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("iptables", "iptables-restore", "ip6tables", "ip6tables-restore"):

@@ -17,7 +17,7 @@ class Plan:
 
 
 @pytest.mark.parametrize("before", [[None], [OTHER, None, 0]])
-def test_a_connection_that_came_from_another_port_is_not_the_last(
+def test_the_proof_recognises_its_own_connection_by_the_port(
     monkeypatch: pytest.MonkeyPatch, before: list[int | None]
 ) -> None:
     seen: dict[tuple[str, int], int | None] = {}

@@ -108,9 +108,7 @@ def pod() -> Iterator[RunningPod]:
         yield made
 
 
-def test_a_governed_pod_from_its_start_to_the_end_of_its_rules(
-    pod: RunningPod, folder: Path
-) -> None:
+def test_a_governed_pod_is_ready_only_while_its_rules_exist(pod: RunningPod, folder: Path) -> None:
     pod.redirected("--tool", "nft")
     pod.start_sidecar(folder)
     waiting.until("the sidecar is ready", pod.ready)

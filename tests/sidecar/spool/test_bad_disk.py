@@ -145,7 +145,7 @@ async def test_records_gathered_after_a_failing_batch_fail_with_it(tmp_path: Pat
         assert gaps(await shipped(spool))[0]["lost"] == 2
 
 
-async def test_what_is_not_synced_does_not_ship_while_the_process_lives(tmp_path: Path) -> None:
+async def test_unsynced_records_are_not_shipped_while_the_process_lives(tmp_path: Path) -> None:
     """The bytes of a failed batch may well be in the file, and must not be in the log."""
     disk = FaultyDisk()
     async with running_spool(tmp_path, disk) as spool:
@@ -160,7 +160,7 @@ async def test_what_is_not_synced_does_not_ship_while_the_process_lives(tmp_path
         assert not eids(await shipped(spool))
 
 
-async def test_what_is_not_synced_does_not_ship_after_a_restart_either(tmp_path: Path) -> None:
+async def test_unsynced_records_are_not_shipped_after_a_restart_either(tmp_path: Path) -> None:
     disk = FaultyDisk()
     async with running_spool(tmp_path, disk) as spool:
         await keep(spool, 0)
@@ -231,7 +231,7 @@ async def test_a_new_instance_that_can_not_be_made_is_tried_again(
     assert len(gaps(cores)) == 1
 
 
-async def test_a_failure_as_one_segment_follows_another_loses_only_what_was_not_synced(
+async def test_a_failure_between_two_segments_loses_only_unsynced_records(
     tmp_path: Path,
 ) -> None:
     disk = FaultyDisk()
@@ -298,7 +298,7 @@ async def test_segments_that_can_not_be_removed_do_not_stop_shipping(
         assert spool.bytes_held < before
 
 
-async def test_what_could_not_be_removed_is_once_that_works_and_the_log_says_so(
+async def test_a_segment_that_could_not_be_removed_is_removed_later_and_logged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("sidecar.spool.spool.RETAINED_FRACTION", 1 << 40)

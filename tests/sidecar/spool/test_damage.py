@@ -53,7 +53,7 @@ def test_a_tail_torn_at_any_byte_is_cut_and_the_rest_kept(stopped_spool: Path) -
         assert path.read_bytes() == content[:start].ljust(SEGMENT, b"\0")
 
 
-def test_a_file_cut_short_at_any_byte_is_understood_too(stopped_spool: Path) -> None:
+def test_a_file_cut_short_at_any_byte_is_read_too(stopped_spool: Path) -> None:
     path = segments(stopped_spool)[-1]
     content = path.read_bytes()
     start, end = frames_of(stopped_spool)[-1]
@@ -65,7 +65,7 @@ def test_a_file_cut_short_at_any_byte_is_understood_too(stopped_spool: Path) -> 
 
 
 @pytest.mark.parametrize("part", [0.0, 0.02, 0.3, 0.9, 1.0])
-async def test_after_a_cut_the_chain_goes_on(stopped_spool: Path, part: float) -> None:
+async def test_the_chain_continues_after_a_cut(stopped_spool: Path, part: float) -> None:
     start, end = frames_of(stopped_spool)[-1]
     torn = start + int((end - 1 - start) * part)
     overwrite(stopped_spool, torn, bytes(end - torn))
@@ -182,7 +182,7 @@ async def test_a_bad_frame_in_an_old_segment_is_found_when_it_ships(tmp_path: Pa
     assert len(list(tmp_path.glob("damaged-*/*.seg"))) > 1
 
 
-async def test_a_segment_that_is_missing_is_found_when_it_ships(tmp_path: Path) -> None:
+async def test_a_missing_segment_is_found_when_it_ships(tmp_path: Path) -> None:
     async with running_spool(tmp_path) as spool:
         for n in range(60):
             await keep_large(spool, record(n, query="q" * 50_000))
@@ -245,7 +245,7 @@ def pristine_spool(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def test_what_stands_before_a_tail_of_rubbish_or_zeros_is_kept(pristine_spool: Path) -> None:
+def test_records_before_a_tail_of_rubbish_or_zeros_are_kept(pristine_spool: Path) -> None:
     # In the first frame, before good ones, and in the last.
     for at, tail in itertools.product(
         (0.01, 0.5, 0.99), (b"\xff" * 40, b'{"a":1}' * 40, bytes(40))
@@ -254,12 +254,12 @@ def test_what_stands_before_a_tail_of_rubbish_or_zeros_is_kept(pristine_spool: P
             _check_tail(pristine_spool, at, tail, zeros=False, rest=rest)
 
 
-@pytest.mark.deep(stands_in="test_what_stands_before_a_tail_of_rubbish_or_zeros_is_kept")
+@pytest.mark.deep(stands_in="test_records_before_a_tail_of_rubbish_or_zeros_are_kept")
 @examples(150)
 @hypothesis.given(
     at=st.floats(0, 1), rubbish=st.binary(max_size=600), zeros=st.booleans(), rest=st.booleans()
 )
-def test_whatever_the_tail_holds_what_stands_before_it_is_kept(
+def test_records_before_a_tail_of_any_content_are_kept(
     pristine_spool: Path, at: float, rubbish: bytes, zeros: bool, rest: bool
 ) -> None:
     _check_tail(pristine_spool, at, rubbish, zeros=zeros, rest=rest)

@@ -50,7 +50,7 @@ def live(root: Path, life: int, log: Path) -> dict[str, str]:
     return dict(line.decode().split() for line in lines[1:-1])
 
 
-async def test_after_kill_9_every_durable_record_is_there_once_and_the_chain_holds(
+async def test_every_durable_record_survives_a_kill_once_and_the_chain_is_valid(
     tmp_path: Path,
 ) -> None:
     root, log = tmp_path / "spool", tmp_path / "shipped"

@@ -71,7 +71,7 @@ async def test_the_loop_writes_once_the_disk_was_fast_often_enough(tmp_path: Pat
         assert eids(await shipped(spool)) == [str(eid) for eid in range(FAST_SYNCS + 1)]
 
 
-async def test_a_record_that_the_loop_wrote_is_there_after_a_restart(tmp_path: Path) -> None:
+async def test_a_record_written_by_the_loop_survives_a_restart(tmp_path: Path) -> None:
     disk = WatchedDisk()
     async with timed_spool(tmp_path / "spool", disk) as spool:
         await keep_one_by_one(spool, 0, FAST_SYNCS + 3)

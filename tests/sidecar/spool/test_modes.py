@@ -38,7 +38,7 @@ async def strict(tmp_path: Path, disk: FaultyDisk) -> AsyncIterator[tuple[Spool,
             yield spool, clock
 
 
-async def test_strict_gives_up_waiting_in_time_and_the_record_is_kept(tmp_path: Path) -> None:
+async def test_a_strict_put_stops_waiting_in_time_and_its_record_is_kept(tmp_path: Path) -> None:
     disk = FaultyDisk()
     async with strict(tmp_path, disk) as (spool, clock):
         disk.hold()
@@ -65,7 +65,7 @@ async def test_strict_in_time_is_like_durable(tmp_path: Path) -> None:
         assert len(await shipped(spool)) == 100
 
 
-async def test_strict_measures_each_record_from_its_own_put(tmp_path: Path) -> None:
+async def test_a_strict_put_is_timed_from_its_own_start(tmp_path: Path) -> None:
     async with strict(tmp_path, FaultyDisk()) as (spool, clock):
         for n in range(5):
             await keep(spool, n)
@@ -83,7 +83,7 @@ async def test_best_effort_answers_without_the_disk(tmp_path: Path) -> None:
         assert len(await shipped(spool)) == 100
 
 
-async def test_best_effort_counts_what_overflows_and_declares_it(tmp_path: Path) -> None:
+async def test_best_effort_counts_lost_records_and_declares_them(tmp_path: Path) -> None:
     disk = FaultyDisk()
     async with running_spool(tmp_path, disk, mode="best_effort", memory_bytes=MIB) as spool:
         await keep(spool, "first")
@@ -152,7 +152,7 @@ async def test_best_effort_answers_when_full_and_declares_when_there_is_room(
     assert sum(gap["lost"] for gap in gaps(cores)) == lost
 
 
-async def test_best_effort_declares_before_it_closes(tmp_path: Path) -> None:
+async def test_best_effort_declares_losses_before_it_closes(tmp_path: Path) -> None:
     disk = FaultyDisk()
     async with running_spool(tmp_path, disk, mode="best_effort", memory_bytes=MIB) as spool:
         disk.hold()

@@ -50,7 +50,7 @@ async def test_put_returns_the_hash_that_the_record_is_read_back_with(tmp_path: 
     assert [each.core_hash for each in placed] == [read_hash(core) for core in cores]
 
 
-async def test_one_sync_serves_all_that_gathered_during_the_one_before(tmp_path: Path) -> None:
+async def test_one_sync_covers_all_records_gathered_during_the_previous_one(tmp_path: Path) -> None:
     disk = FaultyDisk()
     async with running_spool(tmp_path, disk) as spool:
         disk.hold()
@@ -95,7 +95,7 @@ async def test_a_cancelled_waiter_cancels_neither_its_record_nor_the_others(
         assert eids(await shipped(spool)) == ["0", "1", "2"]
 
 
-async def test_the_loop_goes_on_while_the_disk_does_not(tmp_path: Path) -> None:
+async def test_the_loop_continues_while_the_disk_hangs(tmp_path: Path) -> None:
     disk = FaultyDisk()
     async with running_spool(tmp_path, disk) as spool:
         disk.hold()
@@ -105,7 +105,7 @@ async def test_the_loop_goes_on_while_the_disk_does_not(tmp_path: Path) -> None:
         disk.release()
 
 
-async def test_a_record_as_large_as_a_record_may_be_is_kept(tmp_path: Path) -> None:
+async def test_a_record_of_the_greatest_size_is_kept(tmp_path: Path) -> None:
     async with running_spool(tmp_path) as spool:
         large = record("large", query="ü" * 32_000)
         await spool.put(large, denial=False).durable
@@ -158,7 +158,7 @@ async def test_a_second_process_learns_which_directory_is_held(tmp_path: Path) -
         pass
 
 
-async def test_the_spool_is_for_its_user_alone(tmp_path: Path) -> None:
+async def test_only_its_user_can_read_the_spool(tmp_path: Path) -> None:
     root = tmp_path / "deep" / "spool"
     async with running_spool(root) as spool:
         await keep(spool, 1)
@@ -173,7 +173,7 @@ async def test_a_directory_that_can_not_be_made_fails_the_start(tmp_path: Path) 
         await Spool.open(settings(tmp_path / "file" / "spool"), SOURCE, CLOCK, os.urandom)
 
 
-async def test_closing_waits_for_what_was_put_and_takes_no_more(tmp_path: Path) -> None:
+async def test_closing_waits_for_earlier_puts_and_accepts_no_more(tmp_path: Path) -> None:
     spool = await Spool.open(settings(tmp_path), SOURCE, CLOCK, os.urandom)
     placed = [spool.put(record(n), denial=False) for n in range(50)]
     await spool.close(5)
@@ -197,7 +197,7 @@ async def test_closing_waits_no_longer_than_for_the_last_record(
         assert eids(await shipped(spool)) == ["1"]
 
 
-async def test_closing_does_not_wait_for_ever_for_a_disk_that_hangs(tmp_path: Path) -> None:
+async def test_closing_gives_up_on_a_disk_that_hangs(tmp_path: Path) -> None:
     disk = FaultyDisk()
     spool = await Spool.open(settings(tmp_path), SOURCE, CLOCK, os.urandom, disk)
     disk.hold()
@@ -211,12 +211,12 @@ async def test_closing_does_not_wait_for_ever_for_a_disk_that_hangs(tmp_path: Pa
     disk.release()
 
 
-async def test_what_went_through_leaves_nothing_in_memory(tmp_path: Path) -> None:
+async def test_acknowledged_records_leave_nothing_in_memory(tmp_path: Path) -> None:
     await _check_memory(tmp_path, 200, 600, at_once=100)
 
 
-@pytest.mark.deep(stands_in="test_what_went_through_leaves_nothing_in_memory")
-async def test_memory_does_not_grow_with_what_went_through(tmp_path: Path) -> None:
+@pytest.mark.deep(stands_in="test_acknowledged_records_leave_nothing_in_memory")
+async def test_memory_does_not_grow_with_acknowledged_records(tmp_path: Path) -> None:
     await _check_memory(tmp_path, 3000, 20_000, at_once=1000)
 
 

@@ -50,7 +50,7 @@ async def quiet(root: Path) -> None:
     await until_async("the spare segments are seeded", lambda: not seeded(root))
 
 
-async def test_a_quiet_spool_keeps_no_byte_of_what_was_receipted(tmp_path: Path) -> None:
+async def test_a_quiet_spool_keeps_no_byte_of_receipted_records(tmp_path: Path) -> None:
     cores: list[dict[str, Any]] = []
     async with running_spool(tmp_path, quiet_seconds=QUIET) as spool:
         for times in (1, 60, 2):  # the second does not fit in one segment
@@ -70,7 +70,9 @@ async def test_a_quiet_spool_keeps_no_byte_of_what_was_receipted(tmp_path: Path)
     assert len({core["src"]["inst"] for core in cores}) == 1
 
 
-async def test_what_has_no_receipt_ships_whatever_the_spool_drops_around_it(tmp_path: Path) -> None:
+async def test_records_without_a_receipt_ship_whatever_is_dropped_around_them(
+    tmp_path: Path,
+) -> None:
     """It drops whenever it can, while records come, ship and are asked for again."""
     chance = random.Random(7)
     cores: dict[int, dict[str, Any]] = {}
@@ -108,7 +110,7 @@ async def ship(spool: Spool, cores: dict[int, dict[str, Any]], most: int) -> boo
     return True
 
 
-async def test_a_spool_that_drops_can_no_longer_be_rewound_and_takes_that_as_no_damage(
+async def test_a_spool_that_dropped_records_cannot_be_rewound_but_is_not_damaged(
     tmp_path: Path,
 ) -> None:
     async with running_spool(tmp_path, quiet_seconds=QUIET) as spool:
@@ -123,7 +125,7 @@ async def test_a_spool_that_drops_can_no_longer_be_rewound_and_takes_that_as_no_
 
 
 @pytest.mark.parametrize("operation", ["rewrite", "rename", "sync_directory", "sync"])
-async def test_a_disk_that_fails_while_the_spool_drops_costs_no_record(
+async def test_a_disk_that_fails_during_a_drop_loses_no_record(
     tmp_path: Path, operation: str
 ) -> None:
     disk = FaultyDisk()
@@ -143,9 +145,9 @@ async def test_a_disk_that_fails_while_the_spool_drops_costs_no_record(
 
 
 @pytest.mark.deep(
-    stands_in="tests/sidecar/spool/storage/test_segment_pool.py::test_a_segment_is_whole_or_gone_and_a_spare_is_empty_at_every_moment"
+    stands_in="tests/sidecar/spool/storage/test_segment_pool.py::test_at_any_moment_of_its_reuse_a_segment_is_whole_or_gone"
 )
-async def test_a_spool_killed_at_any_step_of_a_drop_goes_on_where_it_was(tmp_path: Path) -> None:
+async def test_a_spool_killed_at_any_step_of_a_drop_continues_where_it_was(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "tests.sidecar.spool.quiet_process", str(tmp_path)]
     done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, timeout=120, check=True)
     moments = int(done.stdout)

@@ -103,7 +103,7 @@ async def test_a_group_that_fits_no_segment_is_refused_and_changes_nothing(tmp_p
         assert eids(await shipped(spool)) == ["before", "after"]
 
 
-async def test_one_record_that_is_too_large_takes_the_group_with_it(tmp_path: Path) -> None:
+async def test_one_record_that_is_too_large_refuses_the_whole_group(tmp_path: Path) -> None:
     async with running_spool(tmp_path) as spool:
         large = record("large", query="q" * 300_000)
         with pytest.raises(SpoolError):

@@ -26,7 +26,7 @@ from tests.sidecar.spool.stopped_segment import frames_of, overwrite
 from tests.support.waiting import until_async
 
 
-async def test_a_clean_stop_goes_on_in_the_same_instance(stopped_spool: Path) -> None:
+async def test_a_clean_stop_continues_in_the_same_instance(stopped_spool: Path) -> None:
     name = instances(stopped_spool)[0].name
     async with running_spool(stopped_spool) as spool:
         assert name.endswith(spool.instance)
@@ -64,7 +64,7 @@ async def test_a_crash_while_an_instance_is_removed_is_not_taken_for_a_loss(
     assert not list(stopped_spool.glob("*.tmp"))
 
 
-async def test_a_crash_between_a_new_segment_and_its_header_goes_on_in_the_old(
+async def test_a_crash_between_a_new_segment_and_its_header_continues_in_the_old(
     stopped_spool: Path,
 ) -> None:
     (instances(stopped_spool)[0] / f"{5:020d}.seg").write_bytes(bytes(SEGMENT))
@@ -74,7 +74,7 @@ async def test_a_crash_between_a_new_segment_and_its_header_goes_on_in_the_old(
     assert len(segments(stopped_spool)) == 1
 
 
-async def test_a_crash_in_the_first_write_of_a_segment_goes_on_in_the_old(
+async def test_a_crash_in_the_first_write_of_a_segment_continues_in_the_old(
     stopped_spool: Path,
 ) -> None:
     torn = segments(stopped_spool)[-1].read_bytes()[:40]
@@ -84,7 +84,7 @@ async def test_a_crash_in_the_first_write_of_a_segment_goes_on_in_the_old(
         assert eids(await shipped(spool)) == ["0", "1", "2", "3", "4", "later"]
 
 
-async def test_unfinished_and_unfit_spares_are_cleared_away(stopped_spool: Path) -> None:
+async def test_unfinished_and_unusable_spares_are_removed(stopped_spool: Path) -> None:
     (stopped_spool / "spare-00000099.seg.tmp").write_bytes(b"half")
     (stopped_spool / "spare-00000001.seg").write_bytes(bytes(1000))
     (stopped_spool / "spare-00000002.seg").write_bytes(bytes(SEGMENT))
@@ -95,7 +95,7 @@ async def test_unfinished_and_unfit_spares_are_cleared_away(stopped_spool: Path)
     assert len(list(stopped_spool.glob("spare-*"))) == 2
 
 
-async def test_an_instance_that_holds_nothing_yet_goes_on(tmp_path: Path) -> None:
+async def test_an_instance_without_records_continues(tmp_path: Path) -> None:
     async with running_spool(tmp_path) as spool:
         first = spool.instance
     async with running_spool(tmp_path) as spool:
@@ -125,7 +125,7 @@ async def test_acknowledged_records_are_not_sent_again_after_a_restart(stopped_s
 
 
 @pytest.mark.parametrize("note", [b"", b"half", b"\0" * 12, b"\xff" * 12])
-async def test_a_lost_note_of_what_was_acknowledged_costs_sending_again(
+async def test_a_lost_note_of_acknowledgements_causes_only_a_second_sending(
     stopped_spool: Path, note: bytes
 ) -> None:
     async with running_spool(stopped_spool) as spool:
@@ -150,7 +150,7 @@ async def test_a_spool_without_records_that_were_acknowledged_uses_no_number_aga
     assert (gaps(cores)[0]["first"], gaps(cores)[0]["lost"]) == (3, None)
 
 
-async def test_a_spool_whose_segments_are_gone_says_so(stopped_spool: Path) -> None:
+async def test_a_spool_whose_segments_are_missing_declares_a_gap(stopped_spool: Path) -> None:
     async with running_spool(stopped_spool) as spool:
         await shipped(spool)
     segments(stopped_spool)[0].unlink()
@@ -200,7 +200,7 @@ async def test_a_declared_ending_is_not_declared_again(stopped_spool: Path) -> N
     assert not gaps(cores)
 
 
-async def test_an_ending_that_can_not_be_read_still_ends(stopped_spool: Path) -> None:
+async def test_an_instance_with_an_unreadable_ending_still_ends(stopped_spool: Path) -> None:
     former = instances(stopped_spool)[0]
     (former / "ended").write_bytes(b"{")
     async with running_spool(stopped_spool) as spool:

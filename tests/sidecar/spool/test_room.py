@@ -83,7 +83,7 @@ async def test_the_directory_never_grows_past_its_limit(tmp_path: Path) -> None:
         assert sum(files) <= SEGMENTS * MIB + 1000
 
 
-async def test_room_comes_back_when_segments_are_acknowledged(tmp_path: Path) -> None:
+async def test_room_returns_when_segments_are_acknowledged(tmp_path: Path) -> None:
     async with running_spool(tmp_path, max_bytes=SEGMENTS * MIB) as spool:
         await fill(spool, tmp_path, denial=False, prefix="allow-")
         await fill(spool, tmp_path, denial=True, prefix="deny-")
@@ -116,7 +116,7 @@ async def test_a_full_disk_is_known_before_the_last_room_is_taken(
     assert not gaps(cores)
 
 
-async def test_allows_are_taken_while_a_spare_is_slow_to_come_but_not_the_last_eighth(
+async def test_allows_are_accepted_while_a_spare_is_made_but_not_the_last_eighth(
     tmp_path: Path,
 ) -> None:
     go = threading.Event()
@@ -202,7 +202,7 @@ async def test_a_shipped_segment_that_outgrew_a_lowered_limit_is_replaced_at_the
     assert len({core["src"]["inst"] for core in cores}) == 1
 
 
-async def test_the_reserve_survives_a_restart(tmp_path: Path) -> None:
+async def test_the_room_reserved_for_denials_survives_a_restart(tmp_path: Path) -> None:
     async with running_spool(tmp_path, max_bytes=SEGMENTS * MIB) as spool:
         allows = await fill(spool, tmp_path, denial=False, prefix="allow-")
     async with running_spool(tmp_path, max_bytes=SEGMENTS * MIB) as spool:
@@ -236,7 +236,7 @@ async def test_a_full_spool_still_ends_an_instance_that_is_refused(tmp_path: Pat
     assert gaps(cores)[0]["lost"] == held
 
 
-async def test_what_was_set_aside_counts_against_the_limit(
+async def test_instances_that_were_set_aside_count_against_the_limit(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with running_spool(tmp_path, max_bytes=6 * MIB) as spool:

@@ -84,7 +84,7 @@ async def test_a_proxied_retrieval_has_a_span_and_one_of_its_decision(tmp_path: 
     assert resource["service.instance.id"] == "sidecar-1"
 
 
-async def test_the_span_names_the_record(tmp_path: Path) -> None:
+async def test_the_span_has_the_id_of_the_record(tmp_path: Path) -> None:
     async with traced(tmp_path) as setup:
         await setup.get("/readme", f"traceparent: {SAMPLED}")
         await setup.exporter.flush()
@@ -94,7 +94,7 @@ async def test_the_span_names_the_record(tmp_path: Path) -> None:
     assert texts(decision.attributes)["sluice.event_id"] == recorded
 
 
-async def test_a_denial_is_an_error_and_asks_no_data_source(tmp_path: Path) -> None:
+async def test_a_denial_is_an_error_and_sends_nothing_to_the_data_source(tmp_path: Path) -> None:
     async with traced(tmp_path) as setup:
         assert (
             await setup.get(
@@ -111,7 +111,7 @@ async def test_a_denial_is_an_error_and_asks_no_data_source(tmp_path: Path) -> N
     assert texts(retrieval.attributes)["error.type"] == "403"
 
 
-async def test_an_unsampled_context_is_passed_on_as_it_came(tmp_path: Path) -> None:
+async def test_an_unsampled_context_is_passed_on_unchanged(tmp_path: Path) -> None:
     unsampled = f"00-{TRACE}-{SPAN}-00"
     async with traced(tmp_path, ratio=1.0) as setup:
         assert await setup.get("/readme", f"TraceParent: {unsampled}") == 200
@@ -161,7 +161,7 @@ async def test_an_evaluation_has_a_span_under_its_caller_s(tmp_path: Path) -> No
     assert len(events) == 3
 
 
-async def test_a_collector_that_fails_costs_spans_and_nothing_else(tmp_path: Path) -> None:
+async def test_a_failing_collector_loses_only_spans(tmp_path: Path) -> None:
     async with traced(tmp_path) as setup:
         setup.collector.status = 503
         for _ in range(3):

@@ -47,12 +47,12 @@ def test_a_valid_context_is_read(value: bytes, sampled: bool) -> None:
         [b"00" * 5000],
     ],
 )
-def test_anything_else_starts_a_new_trace(values: list[bytes]) -> None:
+def test_any_other_value_starts_a_new_trace(values: list[bytes]) -> None:
     assert parse_traceparent(values) is None
 
 
 @given(st.binary(max_size=80))
-def test_no_value_raises(value: bytes) -> None:
+def test_no_value_causes_an_error(value: bytes) -> None:
     parse_traceparent([value])
 
 

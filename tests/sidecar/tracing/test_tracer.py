@@ -21,7 +21,7 @@ def tracer(ratio: float, seed: int = 1) -> Tracer:
 
 
 @pytest.mark.parametrize("ratio", [0.0, 0.5, 1.0])
-def test_the_caller_s_decision_counts(ratio: float) -> None:
+def test_the_caller_s_sampling_decision_is_followed(ratio: float) -> None:
     traced = tracer(ratio)
     for _ in range(20):
         assert traced.begin([SAMPLED], proxied=True) is not None
@@ -29,13 +29,13 @@ def test_the_caller_s_decision_counts(ratio: float) -> None:
 
 
 @pytest.mark.parametrize("ratio", [0.01, 0.1, 0.5])
-def test_the_share_is_kept(ratio: float) -> None:
+def test_the_configured_share_of_traces_is_sampled(ratio: float) -> None:
     traced = tracer(ratio)
     sampled = sum(traced.begin([], proxied=True) is not None for _ in range(40_000))
     assert sampled == pytest.approx(40_000 * ratio, rel=0.2)
 
 
-def test_all_and_none() -> None:
+def test_a_ratio_of_one_samples_all_and_of_zero_none() -> None:
     always, never = tracer(1), tracer(0)
     for _ in range(100):
         assert always.begin([], proxied=True) is not None

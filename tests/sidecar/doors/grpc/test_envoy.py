@@ -108,7 +108,7 @@ async def test_a_denied_request_is_answered_and_not_forwarded(tmp_path: Path) ->
         assert [seen.target for seen in found.source.seen] == ["/b"]
 
 
-async def test_a_client_has_no_say_in_who_it_is(tmp_path: Path) -> None:
+async def test_a_client_s_own_key_does_not_replace_the_gateway_s(tmp_path: Path) -> None:
     gateway = {"key": None}
     async with setting(tmp_path, gateway=gateway) as found:
         for headers in ({"X-API-Key": KEY}, {"Authorization": f"Bearer {KEY}"}, {}):
@@ -117,7 +117,7 @@ async def test_a_client_has_no_say_in_who_it_is(tmp_path: Path) -> None:
         assert await found.door.records() == []
 
 
-async def test_a_key_that_is_not_valid_lets_nothing_pass(tmp_path: Path) -> None:
+async def test_an_invalid_key_lets_nothing_pass(tmp_path: Path) -> None:
     async with setting(tmp_path, gateway={"key": OTHER_KEY, "failure_mode_allow": True}) as found:
         assert await found.status(headers={"X-API-Key": KEY}) == 403
         assert found.source.seen == []
@@ -129,7 +129,7 @@ def mcp_call(**arguments: str) -> bytes:
 
 
 @pytest.mark.parametrize("raw", [False, True])
-async def test_a_body_decides_if_it_is_whole(tmp_path: Path, raw: bool) -> None:
+async def test_a_body_is_judged_only_if_it_is_whole(tmp_path: Path, raw: bool) -> None:
     gateway = {"with_request_body": BODY, "encode_raw_headers": raw, "failure_mode_allow": True}
     allowed = policy(allowed_sources=("mcp://kb/tool/find", "mcp://kb/data/public"))
     changes = {"kind": "mcp", "arguments": {"find": "index"}}
@@ -182,7 +182,7 @@ async def test_a_repeated_header_is_unreadable(tmp_path: Path) -> None:
             assert record["policy_name"] == "unreadable_request"
 
 
-async def test_words_of_the_gateway_win(tmp_path: Path) -> None:
+async def test_headers_of_the_gateway_take_precedence(tmp_path: Path) -> None:
     gateway = {"words": {"sluice_task": "of-the-gateway", "sluice_role": "admin"}}
     async with setting(tmp_path, gateway=gateway) as found:
         assert await found.status(headers={"X-Sluice-Task": "of-the-client"}) == 200
@@ -290,7 +290,7 @@ async def test_nothing_passes_while_the_door_restarts(tmp_path: Path) -> None:
             await until_async("the second answers", passes)
 
 
-async def test_nothing_passes_while_the_door_is_away(tmp_path: Path) -> None:
+async def test_nothing_passes_while_the_door_is_unreachable(tmp_path: Path) -> None:
     async with (
         data_source() as source,
         envoy(tmp_path, 9, source.port) as started,
@@ -323,7 +323,7 @@ async def test_nothing_passes_while_the_door_hangs_or_can_record_nothing(
         assert await found.status() == 200
 
 
-async def test_checks_under_way_are_answered_when_the_door_closes(
+async def test_open_checks_are_answered_when_the_door_closes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with setting(tmp_path) as found:

@@ -57,7 +57,7 @@ def test_each_member_that_google_writes_is_read(value: str, size: int) -> None:
     headers=st.dictionaries(NAME, TEXT, max_size=20),
     extensions=st.dictionaries(TEXT, TEXT, max_size=3),
 )
-def test_what_google_writes_is_read(
+def test_messages_encoded_by_google_are_read(
     method: str,
     path: str,
     size: int,
@@ -130,7 +130,7 @@ def test_two_lists_of_headers_are_malformed() -> None:
         parse(encoded(request))
 
 
-def test_a_field_that_stands_twice_is_malformed() -> None:
+def test_a_repeated_field_is_malformed() -> None:
     once = encoded(http())
     with pytest.raises(Malformed, match="stands twice"):
         parse(once + once)
@@ -169,7 +169,7 @@ def test_a_message_cut_off_or_changed_is_read_or_malformed(data: st.DataObject) 
         parse(bytes(whole[: data.draw(st.integers(0, len(whole)))]))
 
 
-def test_fields_that_are_not_listed_are_skipped_unread() -> None:
+def test_unlisted_fields_are_skipped_unread() -> None:
     known = check_messages.bytes_field(2, b"GET") + check_messages.bytes_field(4, b"/a")
     unread = (
         check_messages.bytes_field(99, b"\xff" * 40)
@@ -200,13 +200,13 @@ def test_the_work_of_one_message_is_limited() -> None:
         b"\x09abc", b"\x0dabc", b"\x48" + b"\xff" * 10, b"\x48" + b"\xff" * 9 + b"\x7f",
     ],
 )  # fmt: skip
-def test_what_is_no_message_is_malformed(data: bytes) -> None:
+def test_bytes_that_are_not_a_message_are_malformed(data: bytes) -> None:
     with pytest.raises(Malformed):
         check_messages.read(data, {1: check_messages.BYTES})
 
 
 @given(st.integers(0, 2**63 - 1), st.integers(1, 2**28))
-def test_a_number_is_read_as_it_was_written(value: int, number: int) -> None:
+def test_a_number_is_unchanged_by_writing_and_reading(value: int, number: int) -> None:
     field = check_messages.varint_field(number, value)
     assert check_messages.read(field, {number: check_messages.VARINT}) == {number: [value]}
 

@@ -48,7 +48,7 @@ def metadata(answer: Any) -> dict[str, str]:
     return {name: value.string_value for name, value in answer.dynamic_metadata.fields.items()}
 
 
-async def test_an_allowed_request_goes_on_with_its_event(tmp_path: Path) -> None:
+async def test_an_allowed_request_passes_with_its_event(tmp_path: Path) -> None:
     async with grpc_door(tmp_path) as door:
         answer = await door.check(http())
         [record] = await door.records()
@@ -87,7 +87,7 @@ async def test_a_denied_request_ends_with_the_reason(tmp_path: Path) -> None:
         assert metadata(answer)["check"] == "source"
 
 
-async def test_a_key_is_asked_for_anew_at_each_check(tmp_path: Path) -> None:
+async def test_a_key_is_checked_again_at_each_check(tmp_path: Path) -> None:
     async with grpc_door(tmp_path) as door:
         request = http().SerializeToString()
         for keys, expected in (
@@ -110,7 +110,7 @@ async def test_a_key_is_asked_for_anew_at_each_check(tmp_path: Path) -> None:
         assert len(await door.records()) == 2
 
 
-async def test_the_checked_requests_own_key_never_counts(tmp_path: Path) -> None:
+async def test_the_checked_request_s_own_key_is_never_used(tmp_path: Path) -> None:
     async with grpc_door(tmp_path) as door:
         request = http(headers={"x-api-key": KEY, "authorization": f"Bearer {KEY}"})
         answer = message("CheckResponse").FromString(await door.call(request.SerializeToString()))
@@ -128,9 +128,7 @@ async def test_a_door_without_a_key_uses_the_sidecars_own(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("data", [b"", b"\xff", b"\x0a\x03abc", b"\x0a\x00", b"\0" * 100])
-async def test_a_message_that_cant_be_read_is_a_recorded_denial(
-    tmp_path: Path, data: bytes
-) -> None:
+async def test_an_unreadable_message_is_a_recorded_denial(tmp_path: Path, data: bytes) -> None:
     async with grpc_door(tmp_path, mode="report") as door:
         answer = message("CheckResponse").FromString(await door.call(data, KEY))
         assert (code(answer), answer.denied_response.status.code) == (7, 403)
@@ -148,7 +146,7 @@ async def test_without_a_message_there_is_a_recorded_denial(tmp_path: Path) -> N
         assert len(await door.records()) == 1
 
 
-async def test_without_a_valid_key_no_message_is_waited_for(tmp_path: Path) -> None:
+async def test_no_message_is_awaited_without_a_valid_key(tmp_path: Path) -> None:
     async with grpc_door(tmp_path) as door:
         for key, expected in (("", 16), (OTHER_KEY, 7)):
             # The call never sends its message.
@@ -190,7 +188,7 @@ async def test_an_unexpected_error_is_no_decision(
         assert "a secret of ours" in caplog.text
 
 
-async def test_a_report_passes_and_says_so(tmp_path: Path) -> None:
+async def test_a_reported_denial_passes_with_a_mark(tmp_path: Path) -> None:
     async with grpc_door(tmp_path, policy(allowed_sources=("x",)), mode="report") as door:
         answer = await door.check(http())
         assert code(answer) == 0
@@ -198,7 +196,7 @@ async def test_a_report_passes_and_says_so(tmp_path: Path) -> None:
         assert metadata(answer)["decision"] == "DENY"
 
 
-async def test_an_open_row_passes_without_an_event(tmp_path: Path) -> None:
+async def test_an_open_route_passes_without_an_event(tmp_path: Path) -> None:
     async with grpc_door(tmp_path, kind="chroma") as door:
         answer = await door.check(http(path="/api/v2/heartbeat"))
         assert code(answer) == 0
@@ -223,7 +221,7 @@ async def test_a_denied_mcp_request_keeps_its_session(tmp_path: Path) -> None:
             assert orjson.loads(answer.denied_response.body)["decision"]["decision"] == "DENY"
 
 
-async def test_the_gateways_words_win_over_headers(tmp_path: Path) -> None:
+async def test_headers_of_the_gateway_take_precedence(tmp_path: Path) -> None:
     names = DoorHeaders(task="X-Task")
     settings = Door("edge", "envoy_grpc", "kb", LOCAL, headers=names)
     async with grpc_door(tmp_path, settings=settings) as door:
@@ -237,7 +235,9 @@ async def test_the_gateways_words_win_over_headers(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["user", "session", "task", "sensitivity"])
-async def test_a_comma_may_be_a_repetition(tmp_path: Path, name: str) -> None:
+async def test_a_value_with_a_comma_is_unreadable_as_it_may_be_a_repetition(
+    tmp_path: Path, name: str
+) -> None:
     async with grpc_door(tmp_path) as door:
         joined = http(headers={f"x-sluice-{name}": "high,high"})
         answer = await door.check(joined)
@@ -407,7 +407,7 @@ def _about(data: st.DataObject) -> Any:
     return request
 
 
-@pytest.mark.deep(stands_in="test_a_message_that_cant_be_read_is_a_recorded_denial")
+@pytest.mark.deep(stands_in="test_an_unreadable_message_is_a_recorded_denial")
 @pytest.mark.parametrize("kind", ["rest", "mcp", "qdrant", "s3"])
 def test_no_check_fails_its_call(tmp_path: Path, kind: str) -> None:
     """Whatever arrives: an answer, one record for each that decided, and an ALLOW only with its

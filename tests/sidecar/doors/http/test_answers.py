@@ -58,7 +58,7 @@ async def test_a_head_is_answered_without_a_body(asked: Checks, door: str) -> No
 
 
 @EACH
-async def test_keys(asked: Checks, door: str) -> None:
+async def test_a_door_accepts_only_valid_keys_of_the_scope(asked: Checks, door: str) -> None:
     for key, status in (
         (None, 401),
         ("", 401),
@@ -90,7 +90,7 @@ async def test_the_authorization_of_the_end_user_is_never_read(asked: Checks, do
     assert (await asked.ask(door, "GET", "/a", other)).status == 200
 
 
-async def test_unknown_doors(asked: Checks) -> None:
+async def test_an_unknown_door_is_not_found(asked: Checks) -> None:
     for target in ("/v1/check/", "/v1/check/none", "/v1/check/none/a", "/v1/check/Edge/a",
                    "/v1/check/%65dge/a", "/v1/check/nginx/", "/v1/check/nginx/a",
                    "/v1/check/nginx?a"):  # fmt: skip
@@ -110,7 +110,7 @@ async def test_a_body_over_the_limit_is_413(asked: Checks) -> None:
     assert await asked.decided() == []
 
 
-async def test_what_is_no_http_is_400(asked: Checks) -> None:
+async def test_bytes_that_are_not_http_are_refused_with_400(asked: Checks) -> None:
     for data in (
         b"GET /v1/check/edge/a HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n",
         b"GET /v1/check/edge/a HTTP/2.0\r\nHost: a\r\n\r\n",
@@ -195,13 +195,13 @@ async def test_an_unexpected_error_is_no_decision(
     assert "a bug" in caplog.text
 
 
-async def test_without_a_key_the_doors_agent_speaks(asked: Checks) -> None:
+async def test_the_door_s_agent_is_used_without_a_key(asked: Checks) -> None:
     assert (await asked.ask("mesh", key=None)).status == 200
     [record] = await asked.decided()
     assert (record["agent_id"], record["source_type"]) == ("agt_loans", "mesh")
 
 
-async def test_the_agent_may_be_the_keys(asked: Checks) -> None:
+async def test_the_agent_can_be_that_of_the_key(asked: Checks) -> None:
     assert (await asked.ask("own", key=GATEWAY_KEY)).status == 200
     assert (await asked.ask("own", key=EVALUATE_KEY)).status == 403
     bound, unmapped = await asked.decided()
@@ -223,7 +223,7 @@ async def test_responses_are_counted_without_a_doors_name(asked: Checks) -> None
     assert not any(f'"{door}"' in metrics for door in ("edge", "nginx", "ingress", "mesh", "own"))
 
 
-async def test_everything_else_on_the_port_is_the_apis(asked: Checks) -> None:
+async def test_other_paths_on_the_port_belong_to_the_api(asked: Checks) -> None:
     assert (await asked.running.evaluate(source_id="rest://crm/a"))["decision"] == "ALLOW"
     assert (await asked.running.call("GET", "/health", key=None)).status == 200
     assert (await asked.running.call("GET", "/v1/checked")).status == 404

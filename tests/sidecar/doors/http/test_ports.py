@@ -16,7 +16,7 @@ ANY = ListenAddress("127.0.0.1", 0)
 KEY = {"X-API-Key": EVALUATE_KEY}
 
 
-async def test_a_doors_own_port_serves_it_alone(tmp_path: Path) -> None:
+async def test_a_door_s_own_port_serves_only_that_door(tmp_path: Path) -> None:
     doors = (
         Door("apart", "envoy_http", "crm", ANY, agent=SPEAKER),
         Door("here", "envoy_http", "crm", agent=SPEAKER),

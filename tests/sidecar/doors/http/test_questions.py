@@ -59,7 +59,7 @@ async def test_a_target_with_two_readings_is_unreadable(asked: Checks, door: str
 
 
 @EACH
-async def test_the_query_is_not_judged(asked: Checks, door: str) -> None:
+async def test_the_query_is_not_part_of_the_source(asked: Checks, door: str) -> None:
     for query in ("?", "?a=/../b", "?x=%2f%00", "?a=b&a=c"):
         assert (await asked.ask(door, "GET", f"/a{query}")).status == 200
     assert {each["source_id"] for each in await asked.decided()} == {"rest://crm/a"}
@@ -72,14 +72,14 @@ async def test_two_spellings_of_a_path_are_one_source(asked: Checks, door: str) 
     assert {each["source_id"] for each in await asked.decided()} == {"rest://crm/ab-c"}
 
 
-async def test_the_path_below_the_name_is_the_checks_own(asked: Checks) -> None:
+async def test_the_path_below_the_door_s_name_is_the_checked_one(asked: Checks) -> None:
     for rest in ("", "?a"):
         await unreadable(asked, "edge", "GET", rest)
     # A name that is a part of another's is another door.
     assert (await asked.ask("edge", "GET", "2/a")).status == 404
 
 
-async def test_an_absolute_target_is_not_this_ports(asked: Checks) -> None:
+async def test_an_absolute_target_is_refused(asked: Checks) -> None:
     data = f"GET http://gateway/v1/check/edge/a HTTP/1.1\r\nHost: a\r\nX-API-Key: {EVALUATE_KEY}"
     assert (await asked.send(data.encode() + b"\r\n\r\n")).status == 404
     assert await asked.decided() == []
@@ -136,7 +136,9 @@ async def test_a_request_that_is_not_stated_once_is_unreadable(
 
 
 @FORWARD
-async def test_the_other_family_says_nothing(asked: Checks, door: str, family: str) -> None:
+async def test_headers_of_the_other_family_are_ignored(
+    asked: Checks, door: str, family: str
+) -> None:
     other = {"Forwarded": "Original", "Original": "Forwarded"}[family]
     spoof = [(f"X-{other}-{name}", value) for name, value in
              (("Method", "GET"), ("Uri", "/a"), ("Url", "http://h/a"), ("Host", "h"))]  # fmt: skip
@@ -165,7 +167,7 @@ async def test_an_original_url_is_absolute_or_a_path(asked: Checks) -> None:
 
 
 @EACH
-async def test_no_header_of_the_request_says_who_speaks(asked: Checks, door: str) -> None:
+async def test_no_header_of_the_request_changes_the_identity(asked: Checks, door: str) -> None:
     spoofed = (
         ("X-Sluice-Role", "admin"),
         ("X-Sluice-Agent", "agt_other"),
@@ -187,7 +189,7 @@ async def test_no_header_of_the_request_says_who_speaks(asked: Checks, door: str
 
 
 @EACH
-async def test_the_end_users_key_is_not_the_gateways(asked: Checks, door: str) -> None:
+async def test_the_end_user_s_key_is_not_taken_for_the_gateway_s(asked: Checks, door: str) -> None:
     spoofed = ("X-Api-Key", make_key(b"u" * 32))
     assert (await asked.ask(door, "GET", "/a", spoofed)).status == 403  # there are two
     assert (await asked.ask(door, "GET", "/a", spoofed, key=None)).status == 403
@@ -208,7 +210,7 @@ async def test_attribution_is_recorded_and_widens_nothing(asked: Checks, door: s
 
 
 @EACH
-async def test_no_header_overrides_what_was_judged(asked: Checks, door: str) -> None:
+async def test_no_header_overrides_the_judged_request(asked: Checks, door: str) -> None:
     for name in ("X-HTTP-Method-Override", "x-http-method", "X-Method-Override", "X-Rewrite-URL"):
         assert name in await unreadable(asked, door, "GET", "/a", (name, "DELETE"))
     # Programs behind CGI and WSGI read these as the names with dashes.
@@ -225,7 +227,7 @@ async def test_no_header_overrides_what_was_judged(asked: Checks, door: str) -> 
 
 
 @EACH
-async def test_connection_cant_hide_what_is_read(asked: Checks, door: str) -> None:
+async def test_the_connection_header_cannot_hide_what_is_read(asked: Checks, door: str) -> None:
     await unreadable(asked, door, "GET", "/a", ("Connection", "X-Sluice-Sensitivity"))
 
 
@@ -272,7 +274,7 @@ async def test_a_part_of_a_body_decides_nothing(tmp_path: Path) -> None:
             await unreadable(asked, "edge", "POST", QUERY, JSON, *fields, body=b"{}")
 
 
-async def test_a_body_that_decides_nothing_need_not_be_there(asked: Checks) -> None:
+async def test_a_body_that_does_not_matter_may_be_absent(asked: Checks) -> None:
     partial = ("x-envoy-auth-partial-body", "true")
     assert (await asked.ask("edge", "GET", "/a", partial, body=b"x")).status == 200
 
@@ -289,7 +291,7 @@ async def test_a_chunked_body_is_read(tmp_path: Path) -> None:
         assert (await asked.send(head + big)).status == 413
 
 
-async def test_the_whole_limit_may_be_used(tmp_path: Path) -> None:
+async def test_a_body_up_to_the_limit_is_read(tmp_path: Path) -> None:
     async with checks(tmp_path, source=PINECONE) as asked:
         body = b"{" + b" " * (MIB - 2) + b"}"
         assert (await asked.ask("edge", "POST", QUERY, JSON, body=body)).status == 200
@@ -308,7 +310,7 @@ async def test_a_report_is_answered_as_allowed(tmp_path: Path) -> None:
             await unreadable(asked, door, "GET", "/a/../b")
 
 
-async def test_an_open_row_passes_without_an_event(tmp_path: Path) -> None:
+async def test_an_open_route_passes_without_an_event(tmp_path: Path) -> None:
     async with checks(tmp_path, source=of_kind("chroma")) as asked:
         for door in ("edge", "nginx"):
             answer = await asked.ask(door, "GET", "/api/v2/heartbeat")
@@ -354,7 +356,7 @@ async def test_the_host_of_the_gateway_is_not_a_bucket(tmp_path: Path) -> None:
 # ----------------------------------------------------------------------------- kept connections
 
 
-async def test_a_remembered_head_is_judged_anew(asked: Checks) -> None:
+async def test_a_request_with_a_cached_head_is_judged_again(asked: Checks) -> None:
     for _ in range(3):
         assert (await asked.ask("edge")).status == 200
         assert (await asked.ask("nginx", "GET", "/b")).status == 403

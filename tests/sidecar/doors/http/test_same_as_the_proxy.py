@@ -213,7 +213,7 @@ def ways() -> Iterator[tuple[asyncio.Runner, Ways]]:
 
 @given(REST | PINECONE | MCP)
 @examples(1000)
-def test_a_check_decides_and_records_what_the_proxy_does(
+def test_a_check_decides_and_records_the_same_as_the_proxy(
     ways: tuple[asyncio.Runner, Ways], request: Asked
 ) -> None:
     runner, each = ways

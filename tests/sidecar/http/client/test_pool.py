@@ -102,7 +102,7 @@ async def test_a_request_beyond_the_limit_gets_the_next_free_connection_in_turn(
         assert (got, pool.connections, len(server.writers)) == (["b", "c", "d"], 2, 4)
 
 
-async def test_a_request_that_is_cancelled_as_it_is_served_passes_its_turn_on() -> None:
+async def test_a_request_cancelled_as_it_is_served_passes_its_turn_to_the_next() -> None:
     async with served() as (pool, _):
         first, second = await pool.connect(), await pool.connect()
         loop = asyncio.get_running_loop()
@@ -150,7 +150,7 @@ def reachable(root: object) -> list[object]:
     return list(seen.values())
 
 
-async def test_a_connection_at_rest_keeps_nothing_of_its_last_response() -> None:
+async def test_an_idle_connection_keeps_nothing_of_its_last_response() -> None:
     async with served() as (pool, server):
         server.answer = ANSWER.replace(b"\r\n", b"\r\nSet-Cookie: secret\r\n", 1)
         connection = await pool.connect()
@@ -169,7 +169,9 @@ async def test_an_idle_connection_makes_room_for_a_new_one() -> None:
         assert pool.take_idle() is kept[1], "the one that was idle longest had to go"
 
 
-async def test_waiting_and_dialling_end_with_the_time_for_a_connection(clock: LoopClock) -> None:
+async def test_waiting_and_dialling_are_limited_by_the_time_for_a_connection(
+    clock: LoopClock,
+) -> None:
     async with served(LIMITS._replace(connect_seconds=600)) as (pool, _):
         taken = [await pool.connect(), await pool.connect()]
         late = asyncio.get_running_loop().create_task(pool.connect())
@@ -200,7 +202,7 @@ async def test_idle_connections_are_closed_after_a_while() -> None:
 
 @pytest.mark.parametrize("unasked", [b"\r\n", b"H", ANSWER])
 @pytest.mark.parametrize("when", ["idle", "before the first request", "with the response"])
-async def test_what_was_not_asked_for_is_never_the_next_response(when: str, unasked: bytes) -> None:
+async def test_unrequested_data_is_never_the_next_response(when: str, unasked: bytes) -> None:
     async with served() as (pool, server):
         connection = await pool.connect()
         await waiting.until_async("accepted", lambda: bool(server.writers))

@@ -47,7 +47,7 @@ async def test_a_reader_that_waits_is_woken(last: bytes) -> None:
     assert await reading == last
 
 
-async def test_what_is_broken_does_not_look_complete() -> None:
+async def test_a_broken_body_does_not_look_complete() -> None:
     body = BodyStream()
     body.append(b"half")
     body.fail(BodyBrokenOff())
@@ -77,7 +77,7 @@ def test_only_the_first_failure_counts_and_none_after_the_end() -> None:
     assert (whole.failure, whole.take()) == (None, b"all")
 
 
-async def test_a_body_that_does_not_go_on_is_a_timeout() -> None:
+async def test_a_body_that_stalls_is_a_timeout() -> None:
     body = BodyStream()
     with pytest.raises(TimeoutError):
         await body.next(0.01)
@@ -97,7 +97,7 @@ async def test_a_reader_that_was_cancelled_can_be_followed_by_another() -> None:
     assert await body.next(10) == b"a"
 
 
-def test_the_connection_hears_once_that_it_is_full_and_once_that_it_is_taken() -> None:
+def test_the_connection_is_notified_once_of_a_full_body_and_once_of_a_read_one() -> None:
     flow = Flow()
     body = BodyStream(3, flow)
     body.append(b"abc")
@@ -112,5 +112,5 @@ def test_the_connection_hears_once_that_it_is_full_and_once_that_it_is_taken() -
     assert flow.told == ["full", "taken"]
 
 
-def test_a_message_without_a_body_has_one_that_is_read() -> None:
+def test_a_message_without_a_body_counts_as_read() -> None:
     assert (EMPTY.complete, EMPTY.taken, EMPTY.take()) == (True, True, b"")

@@ -91,7 +91,7 @@ MESSAGES = {
 
 
 @pytest.mark.parametrize("name", MESSAGES)
-def test_a_cut_anywhere_changes_nothing(name: str) -> None:
+def test_splitting_a_message_anywhere_changes_nothing(name: str) -> None:
     data = MESSAGES[name]
     whole = Parsed([data])
     told = whole.told
@@ -108,7 +108,9 @@ def test_a_cut_anywhere_changes_nothing(name: str) -> None:
     sizes=st.lists(st.integers(1, 60), min_size=1, max_size=8),
 )
 @examples(100)
-def test_any_cuts_change_nothing(names: list[str], sizes: list[int]) -> None:
+def test_splitting_messages_into_any_pieces_changes_nothing(
+    names: list[str], sizes: list[int]
+) -> None:
     data = b"".join(MESSAGES[name] for name in names)
     assert Parsed(_cut(data, itertools.cycle(sizes))).told == Parsed([data]).told
 
@@ -131,7 +133,7 @@ def test_messages_are_read_as_they_were_written() -> None:
     assert third.fields[1:] == [(b"X-A", b"b"), (b"X-B", b""), (b"X-C", b"c")]
 
 
-def test_what_follows_an_offer_is_handed_back_unread() -> None:
+def test_data_after_an_upgrade_request_is_returned_unread() -> None:
     for name, rest in (("an offer", b"anything at all"), ("a tunnel", request(b"GET /inside"))):
         parsed = Parsed([MESSAGES[name]])
         [message] = parsed.messages
@@ -148,13 +150,13 @@ def test_something_behind_the_body_of_an_offer_is_noticed(name: str) -> None:
 
 
 @pytest.mark.parametrize("framing", [b"Content-Length: 5\r\n", CHUNKED])
-def test_an_offer_whose_body_is_still_to_come_is_told_after_its_head(framing: bytes) -> None:
+def test_an_upgrade_request_is_delivered_before_its_body_arrives(framing: bytes) -> None:
     """Its sender may wait for `100 Continue`."""
     [message] = Parsed([request(b"POST /a", OFFER + framing)]).messages
     assert (message.target, message.body.settled) == ("/a", False)
 
 
-def test_an_offer_whose_body_has_no_end_breaks_it_off() -> None:
+def test_an_upgrade_request_with_an_endless_body_breaks_it_off() -> None:
     head = request(b"POST /a", OFFER + b"Transfer-Encoding: gzip\r\n")
     for pieces in ([head], [head + b"hello"], [head, b"hello"]):
         parsed = Parsed(pieces)
@@ -178,7 +180,7 @@ def test_after_an_offer_that_was_ignored_the_next_request_is_read() -> None:
     [("malformed", 2), ("malformed field", 1), ("two lengths", 1), ("length and chunks", 1),
      ("long target", 1), ("long field", 1), ("many fields", 1), ("behind a close", 2)],
 )  # fmt: skip
-def test_what_can_not_be_read_is_a_fault_that_keeps_nothing(name: str, count: int) -> None:
+def test_an_unreadable_message_is_a_fault_that_keeps_nothing(name: str, count: int) -> None:
     parsed = Parsed([MESSAGES[name], request(b"GET /later")])
     assert len(parsed.messages) == count
     last = parsed.messages[-1]
@@ -187,7 +189,7 @@ def test_what_can_not_be_read_is_a_fault_that_keeps_nothing(name: str, count: in
     assert parsed.parser.failed
 
 
-def test_limits_are_exact() -> None:
+def test_messages_at_each_limit_are_read_and_beyond_it_refused() -> None:
     within = request(
         b"GET /" + b"a" * (LIMITS.line - 1), b"X-A: " + b"b" * (LIMITS.field - 3) + b"\r\n"
     )
@@ -244,7 +246,7 @@ ENDLESS = {
 
 @pytest.mark.parametrize("size", [1, 1000])
 @pytest.mark.parametrize("name", ENDLESS)
-def test_what_has_no_end_is_refused(name: str, size: int) -> None:
+def test_endless_messages_are_refused(name: str, size: int) -> None:
     begin, more = ENDLESS[name]
     parsed = Parsed([begin])
     tracemalloc.start()
@@ -275,5 +277,7 @@ def test_a_bug_of_ours_is_not_taken_for_a_malformed_request() -> None:
 
 @given(data=st.binary(max_size=300), sizes=st.lists(st.integers(1, 40), min_size=1, max_size=4))
 @examples(200)
-def test_any_bytes_come_to_the_same_however_they_are_cut(data: bytes, sizes: list[int]) -> None:
+def test_any_bytes_have_the_same_result_however_they_are_split(
+    data: bytes, sizes: list[int]
+) -> None:
     assert Parsed(_cut(data, itertools.cycle(sizes))).told == Parsed([data]).told

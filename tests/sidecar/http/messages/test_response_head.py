@@ -52,7 +52,7 @@ def test_the_others_keep_their_order_case_duplicates_and_values() -> None:
         assert forwarded("X-Odd:\t two  spaces \t", "Server:") == lines[-2:]
 
 
-def test_what_connection_names_is_not_forwarded_unless_it_is_end_to_end() -> None:
+def test_fields_named_by_connection_are_not_forwarded_unless_end_to_end() -> None:
     lines = ["Connection: X-Hop, close, content-type", "Content-Type: x", "X-HOP: 1", "Close: 1"]
     for _ in ("read", "remembered"):
         assert forwarded(*lines, "Connection:", "connection: y", "Y: 1") == [lines[1], lines[3]]
@@ -72,21 +72,19 @@ def test_what_connection_names_is_not_forwarded_unless_it_is_end_to_end() -> Non
         ("HTTP/1.1 101 X", ("Upgrade: websocket",), True),
     ],
 )
-def test_a_connection_ends_where_the_response_says_so_or_has_no_other_end(
+def test_a_connection_closes_if_the_response_demands_it_or_has_no_other_end(
     status: str, lines: tuple[str, ...], closes: bool
 ) -> None:
     assert read_head(head(*lines, status=status), LIMITS).should_close is closes
 
 
-def test_what_a_data_source_chooses_fills_little_memory_and_no_secret_stays() -> None:
+def test_response_heads_fill_little_memory_and_leave_no_secret() -> None:
     assert _held_after(3000) < 700_000, "3,000 short lines would take more"
     _check_what_stays()
 
 
-@pytest.mark.deep(
-    stands_in="test_what_a_data_source_chooses_fills_little_memory_and_no_secret_stays"
-)
-def test_what_a_data_source_chooses_fills_no_memory_and_no_secret_stays() -> None:
+@pytest.mark.deep(stands_in="test_response_heads_fill_little_memory_and_leave_no_secret")
+def test_many_response_heads_fill_no_memory_and_leave_no_secret() -> None:
     assert _held_after(20_000) < 1 << 20, "20,000 short lines would take more"
     _check_what_stays()
 
@@ -171,7 +169,7 @@ def _ours(data: bytes) -> ResponseMessage | None:
         return None
 
 
-def test_each_piece_in_each_place_is_read_as_llhttp_reads_it() -> None:
+def test_each_piece_in_each_place_is_read_like_llhttp_reads_it() -> None:
     heads = [
         (data[:at] + piece + data[at:]).partition(b"\r\n\r\n")[0]
         for data in _HEADS[:2]
@@ -181,8 +179,8 @@ def test_each_piece_in_each_place_is_read_as_llhttp_reads_it() -> None:
     assert _read_alike(heads) > 100
 
 
-@pytest.mark.deep(stands_in="test_each_piece_in_each_place_is_read_as_llhttp_reads_it")
-def test_whatever_is_read_llhttp_reads_in_the_same_way() -> None:
+@pytest.mark.deep(stands_in="test_each_piece_in_each_place_is_read_like_llhttp_reads_it")
+def test_random_heads_are_read_like_llhttp_reads_them() -> None:
     """Random heads of a fixed seed."""
     chance = random.Random(7)
     assert _read_alike([*_HEADS, *(_mutated(chance) for _ in range(20_000))]) > 4000

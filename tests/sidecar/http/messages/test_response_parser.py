@@ -124,7 +124,7 @@ def cuts(data: bytes) -> list[list[bytes]]:
 
 @pytest.mark.parametrize("name", WELL_FORMED)
 @pytest.mark.parametrize("extra", [b"", b"\r", b"\n", b"\r\n\r\n", b"H", ok()])
-def test_a_response_is_the_same_however_it_is_cut(name: str, extra: bytes) -> None:
+def test_a_response_is_the_same_however_it_is_split(name: str, extra: bytes) -> None:
     whole = parse([WELL_FORMED[name] + extra])
     assert whole is not None
     assert whole.complete
@@ -134,7 +134,7 @@ def test_a_response_is_the_same_however_it_is_cut(name: str, extra: bytes) -> No
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_a_head_that_can_be_read_in_two_ways_is_refused_however_it_is_cut(name: str) -> None:
+def test_an_ambiguous_head_is_refused_however_it_is_split(name: str) -> None:
     for pieces in [[REFUSED[name]], *cuts(REFUSED[name])]:
         assert parse(pieces) is None, pieces
 
@@ -145,7 +145,7 @@ def test_a_head_that_can_be_read_in_two_ways_is_refused_however_it_is_cut(name: 
      (b"HTTP/1.1 103 E\r\nLink: " + b"x" * 974 + b"\r\n\r\n", 10_000, 10)],
     ids=["many", "large"],
 )  # fmt: skip
-def test_interim_responses_are_few_and_small_however_they_are_cut(
+def test_interim_responses_are_limited_however_they_are_split(
     one: bytes, field: int, most: int
 ) -> None:
     def read(count: int, size: int) -> bool:
@@ -164,7 +164,7 @@ def test_interim_responses_are_few_and_small_however_they_are_cut(
 
 
 @pytest.mark.parametrize("name", BROKEN)
-def test_a_broken_body_fails_however_it_is_cut(name: str) -> None:
+def test_a_broken_body_fails_however_it_is_split(name: str) -> None:
     whole = parse([BROKEN[name]])
     assert whole is not None
     assert whole.body is None
@@ -172,7 +172,7 @@ def test_a_broken_body_fails_however_it_is_cut(name: str) -> None:
         assert parse(pieces) == whole, pieces
 
 
-def test_bodies_and_fields_come_as_they_were_sent() -> None:
+def test_bodies_and_fields_arrive_as_they_were_sent() -> None:
     found = {name: parse([data]) for name, data in WELL_FORMED.items()}
     bodies = {name: outcome.body for name, outcome in found.items() if outcome is not None}
     assert bodies["length"] == b"hello"
@@ -228,7 +228,7 @@ def test_a_framed_body_does_not_end_with_the_connection(data: bytes) -> None:
     assert not found.complete
 
 
-def test_an_upgrade_that_was_asked_for_keeps_what_follows() -> None:
+def test_an_accepted_upgrade_keeps_the_data_that_follows() -> None:
     data = b"HTTP/1.1 101 X\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n"
     for pieces in [[data], *cuts(data)]:
         parser = ResponseParser(LIMITS, BodyStream)
@@ -242,7 +242,7 @@ def test_an_upgrade_that_was_asked_for_keeps_what_follows() -> None:
     assert parse([data.replace(b"1.1", b"1.0")], upgrade=True) is None
 
 
-def test_what_arrives_before_a_request_belongs_to_no_response() -> None:
+def test_data_before_a_request_belongs_to_no_response() -> None:
     parser = ResponseParser(LIMITS, BodyStream)
     assert parser.feed(ok(b"Content-Length: 0\r\n")) is None
     assert parser.excess
@@ -275,7 +275,7 @@ def test_an_endless_chunk_extension_breaks_the_body() -> None:
     assert isinstance(message.body.failure, BadResponse)
 
 
-def test_one_response_follows_the_other() -> None:
+def test_responses_in_sequence_are_read_one_by_one() -> None:
     parser = ResponseParser(LIMITS, BodyStream)
     for data in (*WELL_FORMED.values(), *WELL_FORMED.values()):
         parser.expect()

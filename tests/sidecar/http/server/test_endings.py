@@ -28,7 +28,7 @@ pytestmark = pytest.mark.asyncio(loop_factories=["asyncio", "uvloop"])
 CLOSE = b"Connection: close\r\n"
 
 
-async def test_after_its_last_response_a_connection_discards_what_still_arrives() -> None:
+async def test_data_after_the_last_response_is_discarded() -> None:
     gate = Gate()
     client = Client(gate, half_closes=True)
     client.send(get("/a", CLOSE) + get("/b"))
@@ -51,7 +51,7 @@ async def test_a_connection_that_its_client_leaves_open_is_closed_all_the_same()
     assert not client.aborted
 
 
-async def test_a_client_that_resets_behind_its_response_is_no_fault_of_ours(
+async def test_a_client_that_resets_after_its_response_causes_no_error(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     class Reset(Client):
@@ -77,7 +77,7 @@ async def test_a_connection_that_lingers_does_not_hold_up_the_end() -> None:
 # ------------------------------------------------------------------------------------ half-closing
 
 
-async def test_a_half_closed_client_gets_all_it_asked_for_and_the_end() -> None:
+async def test_a_half_closed_client_gets_all_its_answers_and_the_end() -> None:
     gate = Gate()
     client = Client(gate)
     client.send(get("/a") + get("/b"))
@@ -97,7 +97,7 @@ FILLS_THE_BUFFER = post("/c", LIMITS.buffer_bytes * 3, b"x" * LIMITS.buffer_byte
 
 
 @pytest.mark.parametrize("broken_off", [*BROKEN_OFF, FILLS_THE_BUFFER])
-async def test_a_request_that_is_broken_off_costs_no_response_to_those_before_it(
+async def test_a_broken_off_request_does_not_prevent_answers_to_earlier_ones(
     broken_off: bytes,
 ) -> None:
     gate = Gate()
@@ -129,7 +129,7 @@ async def test_a_request_that_is_broken_off_behind_others_may_still_be_refused()
     assert client.is_closing()
 
 
-async def test_what_a_half_closed_client_sent_before_ends_a_body_that_waits() -> None:
+async def test_a_half_closed_client_ends_a_body_that_waits_for_more() -> None:
     gate = Gate()
 
     async def serve(request: HttpRequest) -> Answer:
@@ -178,7 +178,7 @@ async def test_a_body_that_ends_with_the_connection_is_broken_off(
     assert caplog.text.count("hung up in the middle of its request body") == 1
 
 
-async def test_a_half_closed_client_is_not_waited_for_for_ever() -> None:
+async def test_a_half_closed_client_is_awaited_for_a_limited_time() -> None:
     gate = Gate()
     # expires on purpose
     client = Client(gate, LIMITS._replace(half_close_seconds=0.01))
@@ -193,7 +193,7 @@ GONE = LIMITS._replace(half_close_seconds=0.0)
 
 
 @pytest.mark.parametrize("behind", [b"", get("/b")])
-async def test_a_half_closed_client_is_gone_where_none_is_waited_for(behind: bytes) -> None:
+async def test_a_half_closed_client_counts_as_gone_where_it_is_not_awaited(behind: bytes) -> None:
     gate = Gate()
     client = Client(gate, GONE)
     client.send(get("/a") + behind)
@@ -240,7 +240,7 @@ async def test_a_response_without_an_end_ends_with_the_client_s_side() -> None:
 # --------------------------------------------------------------------------------- what goes wrong
 
 
-async def test_a_malformed_request_is_served_and_nothing_after_it() -> None:
+async def test_a_malformed_request_is_answered_and_nothing_after_it() -> None:
     client = Client(at_once)
     client.send(get("/a") + b"nonsense\r\n\r\n" + get("/b"))
     assert await client.settle() == b"[/a][fault close]"
@@ -358,7 +358,7 @@ async def test_a_fault_after_the_response_began_ends_the_connection() -> None:
 
 
 @pytest.mark.parametrize("cancels", [True, False])
-async def test_a_client_that_leaves_cancels_its_request_if_the_service_says_so(
+async def test_a_client_that_leaves_cancels_its_request_if_set_so(
     cancels: bool,
 ) -> None:
     gate = Gate()
@@ -402,7 +402,7 @@ async def test_a_connection_that_waits_too_long_for_a_head_is_closed(sent: bytes
     assert not client.aborted
 
 
-async def test_a_request_under_way_is_not_idle() -> None:
+async def test_an_open_request_does_not_count_as_idle() -> None:
     gate = Gate()
     # expires on purpose
     client = Client(gate, LIMITS._replace(idle_seconds=0.01))
@@ -422,7 +422,7 @@ async def test_a_client_that_never_takes_the_last_response_is_cut_off() -> None:
     await waiting.until_async("it is cut off", lambda: client.aborted)
 
 
-async def test_a_stop_lets_what_is_under_way_finish() -> None:
+async def test_a_stop_lets_open_requests_finish() -> None:
     gate = Gate()
     client = Client(gate)
     client.send(get("/a") + get("/b"))
@@ -446,7 +446,7 @@ async def test_a_stop_ends_idle_connections_at_once_and_others_after_a_while() -
     assert (busy.aborted, gate.cancelled) == (True, ["/a"])
 
 
-async def test_asking_for_the_end_twice_is_asking_once() -> None:
+async def test_closing_twice_is_the_same_as_once() -> None:
     client = Client(at_once)
     first, second = client.protocol.finish(), client.protocol.finish()
     async with asyncio.timeout(20):

@@ -23,7 +23,7 @@ def reading(*pieces: bytes) -> tuple[Http1, ConnectionBudget]:
     return http1, budget
 
 
-def test_requests_are_answered_in_turn_and_a_body_that_no_one_reads_is_discarded() -> None:
+def test_requests_are_answered_in_order_and_unread_bodies_are_discarded() -> None:
     http1, _ = reading(get("/a") + post("/b", 4, b"ha"))
     seen = [http1.state]
     assert http1.begin().target == "/a"
@@ -61,7 +61,7 @@ def test_a_connection_that_ends_reads_and_serves_nothing_more(
     assert http1.state is State.CLOSED, "nothing leads out of it"
 
 
-def test_a_connection_that_switches_gives_away_what_followed_the_offer() -> None:
+def test_a_connection_that_switches_returns_the_data_after_the_upgrade_request() -> None:
     http1, _ = reading(b"CONNECT a:1 HTTP/1.1\r\nHost: a:1\r\n\r\ninside")
     http1.begin()
     assert (http1.holds_back(), http1.ending) == (True, True)

@@ -31,7 +31,7 @@ async def test_the_first_request_of_http_2_is_answered_with_a_goaway_and_the_end
     assert [(each.fault, each.http2) for each in served] == [(True, True)]
 
 
-async def test_the_frames_say_why() -> None:
+async def test_the_frames_contain_the_cause() -> None:
     assert SETTINGS == b"\0\0\0\4\0\0\0\0\0"
     length = (8 + len(REASON)).to_bytes(3, "big")
     assert GOAWAY[:9] == length + b"\7\0\0\0\0\0"
@@ -48,7 +48,7 @@ async def test_the_frames_say_why() -> None:
         PREFACE[:20] + get("/a"),
     ],
 )
-async def test_anything_else_is_malformed_http_1(sent: bytes) -> None:
+async def test_other_data_is_a_malformed_request(sent: bytes) -> None:
     client = Client(at_once)
     client.send(*(sent[at : at + 5] for at in range(0, len(sent), 5)))
     assert await client.settle() == b"[fault close]"

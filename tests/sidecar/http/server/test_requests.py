@@ -21,7 +21,7 @@ from tests.support import waiting
 pytestmark = pytest.mark.asyncio(loop_factories=["asyncio", "uvloop"])
 
 
-async def test_what_never_waits_is_answered_in_the_turn_in_which_it_arrives() -> None:
+async def test_a_handler_that_never_waits_answers_at_once() -> None:
     client = Client(at_once)
     before = asyncio.all_tasks()
     client.send(get("/a") + get("/b"), get("/c"))
@@ -30,7 +30,7 @@ async def test_what_never_waits_is_answered_in_the_turn_in_which_it_arrives() ->
     assert not client.is_closing()
 
 
-async def test_one_at_a_time_and_in_order() -> None:
+async def test_requests_are_handled_one_at_a_time_and_in_order() -> None:
     gate = Gate()
     client = Client(gate)
     client.send(get("/a") + get("/b"), get("/c"))
@@ -42,7 +42,7 @@ async def test_one_at_a_time_and_in_order() -> None:
     assert gate.targets == ["/a", "/b", "/c"]
 
 
-async def test_requests_of_many_segments_and_many_in_one() -> None:
+async def test_a_request_may_take_many_segments_and_a_segment_hold_many_requests() -> None:
     data = b"".join(post(f"/{n}", 10, b"%010d" % n) for n in range(50))
     for size in (7, len(data)):
         client = Client(with_body)
@@ -135,7 +135,7 @@ async def test_requests_that_wait_stop_the_reading() -> None:
     assert client.is_reading()
 
 
-async def test_a_client_that_does_not_read_is_served_no_more_until_it_does() -> None:
+async def test_a_client_that_does_not_read_is_not_served_until_it_does() -> None:
     gate = Gate()
     gate.release("/a", "/b")
     client = Client(gate)
@@ -168,7 +168,7 @@ async def test_a_client_that_takes_nothing_for_too_long_is_cut_off() -> None:
     assert client.aborted
 
 
-async def test_a_client_that_takes_what_was_written_gets_the_rest() -> None:
+async def test_a_client_that_reads_what_was_written_gets_the_rest() -> None:
     gate = asyncio.Event()
 
     async def serve(request: HttpRequest) -> Answer:
@@ -190,7 +190,7 @@ async def test_a_client_that_takes_what_was_written_gets_the_rest() -> None:
 # ---------------------------------------------------------------------------------- the unread rest
 
 
-async def test_the_rest_of_a_refused_body_is_dropped_and_the_next_request_served() -> None:
+async def test_the_rest_of_a_refused_body_is_dropped_and_the_next_request_answered() -> None:
     client = Client(at_once)
     client.send(post("/a", 5000, b"x" * 100))
     assert client.got == b"[/a]"
@@ -199,7 +199,7 @@ async def test_the_rest_of_a_refused_body_is_dropped_and_the_next_request_served
     assert client.is_reading()
 
 
-async def test_the_rest_of_a_refused_body_is_not_awaited_for_ever() -> None:
+async def test_the_rest_of_a_refused_body_is_awaited_for_a_limited_time() -> None:
     # expires on purpose
     client = Client(at_once, LIMITS._replace(lingering_seconds=0.01))
     client.send(post("/a", 5000, b"x"))

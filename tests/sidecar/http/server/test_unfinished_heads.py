@@ -23,7 +23,7 @@ def begun(size: int) -> list[bytes]:
     return [*pieces, b"b" * (size - sum(map(len, pieces)))]
 
 
-async def test_a_head_beyond_64_kib_is_refused_though_each_field_is_within_its_limit() -> None:
+async def test_a_head_beyond_its_limit_is_refused_though_each_field_is_within_its_own() -> None:
     within, beyond = Client(at_once, WIDE), Client(at_once, WIDE)
     within.send(*begun(64 * KIB))
     assert not within.closed
@@ -48,7 +48,7 @@ async def test_a_hundred_unfinished_heads_hold_no_more_than_their_budget() -> No
     assert sum(client.closed for client in clients) == 100 - 1024 // 60
 
 
-async def test_a_head_for_which_there_is_no_room_gets_503_and_no_decision() -> None:
+async def test_a_head_without_room_is_refused_with_503_and_no_decision() -> None:
     budget, gate = ConnectionBudget(1000, 100 * KIB), Gate()
     first, second = Client(gate, WIDE, budget=budget), Client(gate, WIDE, budget=budget)
     first.send(*begun(60 * KIB))
@@ -64,7 +64,7 @@ async def test_a_head_for_which_there_is_no_room_gets_503_and_no_decision() -> N
     assert await third.settle() == b"[/a]"
 
 
-async def test_a_response_that_is_owed_is_not_followed_by_that_503() -> None:
+async def test_a_pending_response_is_not_followed_by_a_refusal() -> None:
     budget, gate = ConnectionBudget(1000, 10 * KIB), Gate()
     client = Client(gate, WIDE, budget=budget)
     client.send(get("/a"), *begun(20 * KIB))
@@ -90,7 +90,7 @@ async def test_a_head_is_counted_until_it_ends(end: str) -> None:
     assert budget.head_bytes == 0
 
 
-async def test_one_connection_too_many_is_ended_at_once_and_frees_nothing() -> None:
+async def test_one_connection_too_many_is_closed_at_once_and_frees_nothing() -> None:
     budget = ConnectionBudget(2)
     first, second, third = (Client(at_once, budget=budget) for _ in range(3))
     third.send(get("/c"))
@@ -106,7 +106,7 @@ async def test_one_connection_too_many_is_ended_at_once_and_frees_nothing() -> N
     assert await first.settle() == b"[/a]"
 
 
-async def test_a_connection_inside_another_takes_no_place() -> None:
+async def test_a_connection_inside_another_does_not_count() -> None:
     budget = ConnectionBudget(2)
     client = Client(at_once, budget=budget)
     connections: Connections = client.connections

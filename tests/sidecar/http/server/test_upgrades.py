@@ -29,7 +29,7 @@ async def test_an_offer_to_upgrade_that_is_ignored_keeps_the_connection(pieces: 
     ids=["get", "post", "connect"],
 )
 @pytest.mark.parametrize("together", [True, False])
-async def test_what_follows_an_offer_before_its_response_is_not_read(
+async def test_data_after_an_upgrade_request_is_not_read_before_the_response(
     offer: bytes, together: bool
 ) -> None:
     gate = Gate()
@@ -62,7 +62,7 @@ async def test_a_request_may_be_the_last_one_that_is_answered() -> None:
 
 
 @pytest.mark.parametrize("behind", [b"", b"the other protocol"])
-async def test_a_connection_is_handed_over_with_what_followed(behind: bytes) -> None:
+async def test_a_connection_is_handed_over_with_the_data_that_followed(behind: bytes) -> None:
     handed: list[HandedOver] = []
 
     async def serve(request: HttpRequest) -> Answer:

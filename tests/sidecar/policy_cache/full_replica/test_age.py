@@ -10,7 +10,7 @@ from tests.support.fake_control_api import fake_control_api
 from tests.support.sidecar import FakeClock
 
 
-async def test_no_news_is_news(tmp_path: Path) -> None:
+async def test_an_answer_without_changes_keeps_the_set_fresh(tmp_path: Path) -> None:
     async with (
         fake_control_api() as control,
         polling_replica(tmp_path, control, limit=2.0) as replica,
@@ -43,7 +43,7 @@ async def test_a_control_api_that_answers_at_once_is_not_polled_in_a_tight_loop(
         assert not replica.stale()
 
 
-async def test_the_age_counts_from_when_the_poll_was_sent(tmp_path: Path) -> None:
+async def test_the_age_is_counted_from_the_sending_of_the_poll(tmp_path: Path) -> None:
     async with (
         fake_control_api() as control,
         polling_replica(tmp_path, control, limit=2.0) as replica,
@@ -57,7 +57,9 @@ async def test_the_age_counts_from_when_the_poll_was_sent(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("moved", "stale"), [(0.0, False), (25.0, False), (31.0, True), (-4.0, False), (-6.0, True)]
 )
-async def test_a_restart_goes_by_the_wall_clock(tmp_path: Path, moved: float, stale: bool) -> None:
+async def test_the_age_after_a_restart_is_that_of_the_wall_clock(
+    tmp_path: Path, moved: float, stale: bool
+) -> None:
     async with (
         fake_control_api() as control,
         polling_replica(tmp_path, control, limit=30.0) as replica,
@@ -73,7 +75,7 @@ async def test_a_restart_goes_by_the_wall_clock(tmp_path: Path, moved: float, st
             assert replica.freshness.age() == pytest.approx(max(moved, 0), abs=2)
 
 
-async def test_a_wall_clock_that_steps_ages_nothing(tmp_path: Path) -> None:
+async def test_a_step_of_the_wall_clock_does_not_change_the_age(tmp_path: Path) -> None:
     async with (
         fake_control_api() as control,
         polling_replica(tmp_path, control, limit=30.0) as replica,

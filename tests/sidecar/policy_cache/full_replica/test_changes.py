@@ -36,7 +36,7 @@ async def test_a_first_replica_is_whole_and_fresh(tmp_path: Path) -> None:
         assert not replica.stale()
 
 
-async def test_a_change_of_many_pages_comes_into_force_at_once(tmp_path: Path) -> None:
+async def test_a_change_of_many_pages_takes_effect_at_once(tmp_path: Path) -> None:
     async with fake_control_api() as control, polling_replica(tmp_path, control) as replica:
         control.page = 10
         control.create_tenant()
@@ -55,7 +55,7 @@ async def test_a_change_of_many_pages_comes_into_force_at_once(tmp_path: Path) -
         assert replica.policy_set.role(ROLE) is None
 
 
-async def test_a_change_that_was_cut_off_is_finished_where_it_stopped(tmp_path: Path) -> None:
+async def test_an_interrupted_change_is_continued_where_it_stopped(tmp_path: Path) -> None:
     async with fake_control_api() as control, polling_replica(tmp_path, control) as replica:
         control.page = 10
         control.create_tenant()
@@ -90,7 +90,7 @@ async def test_a_change_that_was_killed_halfway_leaves_the_old_set(tmp_path: Pat
             assert replica.policy_set.role("role-14") is not None
 
 
-async def test_what_was_replaced_or_removed_leaves_no_row(tmp_path: Path) -> None:
+async def test_a_replaced_or_removed_document_leaves_no_row(tmp_path: Path) -> None:
     async with fake_control_api() as control, polling_replica(tmp_path, control) as replica:
         control.create_tenant()
         await replica.sync()
@@ -108,7 +108,7 @@ async def test_what_was_replaced_or_removed_leaves_no_row(tmp_path: Path) -> Non
         assert role.clauses[0].version == 4
 
 
-async def test_a_change_of_more_names_than_are_noted_leaves_no_row_behind(
+async def test_a_change_of_many_names_leaves_no_old_row(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sidecar.policy_cache.full_replica.MAX_CHANGED_NAMES", 20)
@@ -124,8 +124,8 @@ async def test_a_change_of_more_names_than_are_noted_leaves_no_row_behind(
         assert replica.rows() == 10
 
 
-@pytest.mark.deep(stands_in="test_a_change_of_more_names_than_are_noted_leaves_no_row_behind")
-async def test_a_huge_change_leaves_no_row_behind_either(tmp_path: Path) -> None:
+@pytest.mark.deep(stands_in="test_a_change_of_many_names_leaves_no_old_row")
+async def test_a_huge_change_leaves_no_old_row(tmp_path: Path) -> None:
     async with (
         fake_control_api() as control,
         # An answer may take a quarter of the limit.
@@ -143,7 +143,7 @@ async def test_a_huge_change_leaves_no_row_behind_either(tmp_path: Path) -> None
         assert replica.rows() == 505
 
 
-async def test_another_store_replaces_everything(tmp_path: Path) -> None:
+async def test_a_set_of_another_store_replaces_everything(tmp_path: Path) -> None:
     async with fake_control_api() as control, polling_replica(tmp_path, control) as replica:
         control.create_tenant()
         control.publish(dict(many_roles(20)))
@@ -163,7 +163,7 @@ async def test_another_store_replaces_everything(tmp_path: Path) -> None:
         assert replica.rows() == 5
 
 
-async def test_keys_come_and_go_with_the_set(tmp_path: Path) -> None:
+async def test_keys_are_accepted_only_while_they_are_in_the_set(tmp_path: Path) -> None:
     another = make_key(b"a" * 32)
     name = key_name(key_digest(another))
     async with fake_control_api() as control:
@@ -181,7 +181,7 @@ async def test_keys_come_and_go_with_the_set(tmp_path: Path) -> None:
                 control.publish({name: document})
 
 
-async def test_memory_holds_what_is_used_not_what_there_is(tmp_path: Path) -> None:
+async def test_memory_holds_only_used_documents(tmp_path: Path) -> None:
     async with fake_control_api() as control, polling_replica(tmp_path, control) as replica:
         control.publish({"tenant": tenant_document(TenantSettings("default"))})
         control.publish(dict(many_roles(3000)))

@@ -98,7 +98,7 @@ async def test_a_change_counts_even_if_old_rows_can_not_be_deleted(tmp_path: Pat
         await run_until(replica, "it is well again", lambda: not replica.follower.problem)
 
 
-async def test_the_cache_is_for_its_owner_alone(tmp_path: Path) -> None:
+async def test_only_its_owner_can_read_the_cache(tmp_path: Path) -> None:
     async with fake_control_api() as control, polling_replica(tmp_path, control) as replica:
         control.create_tenant()
         await replica.sync()
@@ -107,7 +107,7 @@ async def test_the_cache_is_for_its_owner_alone(tmp_path: Path) -> None:
         assert (directory / "policy.db").stat().st_mode & 0o077 == 0
 
 
-async def test_the_file_survives_a_reader_that_finds_it_malformed(tmp_path: Path) -> None:
+async def test_the_file_is_kept_when_a_reader_finds_it_malformed(tmp_path: Path) -> None:
     async with fake_control_api() as control, polling_replica(tmp_path, control) as replica:
         control.create_tenant()
         await replica.sync()

@@ -151,7 +151,7 @@ def _no_object(answer: dict[str, Any]) -> list[Any]:
         _no_object,
     ],
 )
-async def test_an_answer_that_is_wrong_changes_nothing(tmp_path: Path, tamper: Any) -> None:
+async def test_a_wrong_answer_changes_nothing(tmp_path: Path, tamper: Any) -> None:
     async with fake_control_api() as control, polling_replica(tmp_path, control) as replica:
         control.create_tenant()
         control.tamper = tamper

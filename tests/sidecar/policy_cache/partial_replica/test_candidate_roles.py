@@ -59,7 +59,7 @@ async def fetched(running: RunningSidecar, role: str) -> None:
     await until_async("the candidate's document is here", lambda: name in held_documents(running))
 
 
-async def test_a_missing_document_is_an_error_until_it_was_fetched(tmp_path: Path) -> None:
+async def test_a_missing_document_is_an_error_until_it_is_fetched(tmp_path: Path) -> None:
     async with following(tmp_path) as (_, running):
         assert candidate_name("closed", ROLE) not in held_documents(running)
         assert await evaluated(running) == ("ALLOW", ["ERROR"])
@@ -78,7 +78,7 @@ async def test_a_missing_document_is_an_error_until_it_was_fetched(tmp_path: Pat
 
 
 @pytest.mark.deep(stands_in="test_a_document_that_is_lost_in_redis_fails_no_decision")
-async def test_no_decision_waits_for_a_document_that_does_not_come(tmp_path: Path) -> None:
+async def test_no_decision_waits_for_a_document_that_does_not_arrive(tmp_path: Path) -> None:
     async with following(tmp_path) as (control, running):
         candidate = document_field(candidate_name("closed", ROLE))
         control.redis.hdel(set_key(control.tenant_id), candidate)
@@ -127,7 +127,7 @@ async def test_a_document_that_is_lost_in_redis_fails_no_decision(tmp_path: Path
 @pytest.mark.deep(
     stands_in="tests/sidecar/policy_cache/partial_replica/test_never_met_redis.py::test_a_sidecar_that_never_met_redis_follows_the_control_api_in_everything"
 )
-async def test_without_redis_candidates_come_and_go_by_the_control_api(tmp_path: Path) -> None:
+async def test_candidates_follow_the_control_api_without_redis(tmp_path: Path) -> None:
     async with following(tmp_path) as (control, running):
         await evaluated(running)
         await fetched(running, ROLE)
@@ -150,8 +150,8 @@ async def test_without_redis_candidates_come_and_go_by_the_control_api(tmp_path:
         assert await evaluated(running) == ("ALLOW", ["DENY"])
 
 
-@pytest.mark.deep(stands_in="test_a_missing_document_is_an_error_until_it_was_fetched")
-async def test_a_role_that_an_agent_makes_up_is_no_difference(tmp_path: Path) -> None:
+@pytest.mark.deep(stands_in="test_a_missing_document_is_an_error_until_it_is_fetched")
+async def test_a_role_that_an_agent_invents_is_no_difference(tmp_path: Path) -> None:
     async with following(tmp_path) as (_, running):
         for number in range(50):
             asked = {"agent_role": f"made-up-{number}", "agent_id": None}

@@ -41,7 +41,7 @@ async def replica(tmp_path: Path, control: FakeControlApi) -> AsyncIterator[Look
         yield made
 
 
-async def test_it_begins_with_what_every_decision_needs(
+async def test_a_replica_begins_with_the_documents_that_every_decision_needs(
     replica: LookingReplica, control: FakeControlApi
 ) -> None:
     control.publish(dict(many_roles(600)))
@@ -57,7 +57,7 @@ async def test_it_begins_with_what_every_decision_needs(
     assert sum(map(len, control.looked_up)) < 10
 
 
-async def test_what_is_held_changes_with_the_set_and_nothing_else_comes(
+async def test_held_documents_change_with_the_set_and_no_others_are_fetched(
     replica: LookingReplica, control: FakeControlApi
 ) -> None:
     await replica.sync()
@@ -92,7 +92,7 @@ async def test_more_changes_than_a_page_holds_leave_nothing_old(
     assert replica.policy_set.role("role-7") is not None
 
 
-async def test_an_answer_that_is_late_or_fails_confirms_nothing(
+async def test_a_late_or_failed_answer_confirms_nothing(
     replica: LookingReplica, control: FakeControlApi
 ) -> None:
     await replica.sync()

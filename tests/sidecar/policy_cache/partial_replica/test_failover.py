@@ -128,7 +128,7 @@ FAULTS: dict[
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-async def test_decisions_and_revocations_go_on_without_redis(tmp_path: Path, fault: str) -> None:
+async def test_decisions_and_revocations_continue_without_redis(tmp_path: Path, fault: str) -> None:
     breaks, mends = FAULTS[fault]
     clock = FakeClock()
     async with away(tmp_path, clock=clock, lost=False) as (control, running):
@@ -167,8 +167,8 @@ async def test_decisions_and_revocations_go_on_without_redis(tmp_path: Path, fau
         assert answer["policy_name"] == "default_deny"
 
 
-@pytest.mark.deep(stands_in="test_another_store_replaces_everything")
-async def test_it_starts_without_redis(tmp_path: Path) -> None:
+@pytest.mark.deep(stands_in="test_a_set_of_another_store_replaces_everything")
+async def test_a_sidecar_starts_without_redis(tmp_path: Path) -> None:
     with running_redis(tmp_path / "redis") as server:
         control = FakeControlApiWithRedis(server)
         await control.start()
@@ -191,7 +191,7 @@ async def test_it_starts_without_redis(tmp_path: Path) -> None:
 @pytest.mark.deep(
     stands_in="tests/sidecar/policy_cache/partial_replica/test_never_met_redis.py::test_a_sidecar_that_never_met_redis_follows_the_control_api_in_everything"
 )
-async def test_an_unknown_key_is_refused_and_a_known_one_taken_while_redis_is_away(
+async def test_unknown_keys_are_refused_and_known_ones_accepted_without_redis(
     tmp_path: Path,
 ) -> None:
     async with away(tmp_path) as (control, running):
@@ -233,9 +233,11 @@ async def test_an_older_redis_is_not_returned_to(tmp_path: Path) -> None:
 
 
 @pytest.mark.deep(
-    stands_in="tests/sidecar/policy_cache/partial_replica/test_control_loop.py::test_an_answer_that_is_late_or_fails_confirms_nothing"
+    stands_in="tests/sidecar/policy_cache/partial_replica/test_control_loop.py::test_a_late_or_failed_answer_confirms_nothing"
 )
-async def test_with_both_away_the_set_grows_stale_and_either_brings_it_back(tmp_path: Path) -> None:
+async def test_the_set_becomes_stale_without_either_feed_and_either_refreshes_it(
+    tmp_path: Path,
+) -> None:
     for first in ("redis", "control"):
         async with away(tmp_path / first) as (control, running):
             assert await allowed(running)
@@ -254,7 +256,7 @@ async def test_with_both_away_the_set_grows_stale_and_either_brings_it_back(tmp_
 
 
 @pytest.mark.deep(stands_in="test_an_older_redis_is_not_returned_to")
-async def test_flapping_never_goes_back_to_an_older_revision(tmp_path: Path) -> None:
+async def test_alternating_feeds_never_lead_to_an_older_revision(tmp_path: Path) -> None:
     async with away(tmp_path, lost=False) as (control, running):
         for number in range(6):
             control.server.signal(STOP if number % 2 == 0 else KILL)
@@ -333,7 +335,7 @@ async def test_a_body_that_is_not_its_digest_s_is_not_kept(tmp_path: Path) -> No
         assert answer["decision"] == "DENY"
 
 
-async def test_another_store_replaces_everything(tmp_path: Path) -> None:
+async def test_a_set_of_another_store_replaces_everything(tmp_path: Path) -> None:
     async with away(tmp_path) as (control, running):
         control.epoch, control.revision, control.documents, control.nodes = "epoch-2", 0, {}, {}
         control.create_tenant(policy(allowed_sources=("rates",)))
@@ -369,7 +371,7 @@ async def test_a_revoked_sidecar_decides_no_more(tmp_path: Path) -> None:
         assert (await running.evaluate())["policy_name"] == "policy_set_stale"
 
 
-def test_a_fleet_that_loses_its_redis_does_not_arrive_at_once() -> None:
+def test_a_fleet_that_loses_its_redis_spreads_its_switch_to_the_control_api() -> None:
     waits = [failover.away_after(30.0, at / 49) for at in range(50)]
     assert (waits[0], waits[-1]) == (5.0, 6.0)
     assert len({round(wait, 2) for wait in waits}) == 50

@@ -39,7 +39,7 @@ async def test_without_redis_the_control_api_lists(
 
 
 @pytest.mark.parametrize("part", ["node", "document", "forged"])
-async def test_what_redis_withholds_or_changes_is_noticed(
+async def test_a_document_withheld_or_changed_by_redis_is_noticed(
     sidecar: RunningSidecar, control: FakeControlApiWithRedis, part: str
 ) -> None:
     expected = await everyone(control, sidecar)

@@ -114,7 +114,9 @@ async def test_the_readme_s_user_may_do_all_that_a_sidecar_does(tmp_path: Path, 
 
 
 @pytest.mark.deep(stands_in="test_the_readme_s_user_may_do_all_that_a_sidecar_does")
-async def test_on_a_cluster_tenant_and_challenges_may_lie_apart(tmp_path: Path) -> None:
+async def test_a_tenant_and_its_challenges_may_be_on_different_nodes_of_a_cluster(
+    tmp_path: Path,
+) -> None:
     async with reached(tmp_path, "cluster") as (control, roots):
         control.create_tenant()
         async with running_sidecar(tmp_path, control) as running:
@@ -143,7 +145,7 @@ async def test_a_server_with_an_untrusted_certificate_learns_nothing(
         assert not roots[0].exists(CHALLENGES)
 
 
-async def test_a_missing_permission_shows_in_the_problem(tmp_path: Path) -> None:
+async def test_a_missing_permission_is_reported(tmp_path: Path) -> None:
     async with reached(tmp_path, "plain") as (control, roots):
         control.create_tenant()
         roots[0].execute_command("ACL", "SETUSER", SIDECAR, "-xadd")

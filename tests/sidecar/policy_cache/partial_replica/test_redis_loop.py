@@ -55,7 +55,7 @@ from tests.support.waiting import until_async
 pytestmark = redis.needs_redis
 
 
-async def test_only_what_is_looked_at_is_kept(tmp_path: Path) -> None:
+async def test_only_used_documents_are_kept(tmp_path: Path) -> None:
     async with fake_control_api_with_redis(tmp_path) as control:
         control.create_tenant()
         control.publish(dict(many_roles(300)))
@@ -67,7 +67,7 @@ async def test_only_what_is_looked_at_is_kept(tmp_path: Path) -> None:
             assert len(held_documents(running)) == 7
 
 
-async def test_a_change_of_what_is_held_is_fetched_at_once(tmp_path: Path) -> None:
+async def test_a_changed_document_that_is_held_is_fetched_at_once(tmp_path: Path) -> None:
     async with fake_control_api_with_redis(tmp_path) as control:
         control.create_tenant()
         async with running_sidecar(tmp_path, control) as running:
@@ -99,7 +99,7 @@ async def test_many_changes_at_once_are_all_in_force(tmp_path: Path) -> None:
             assert await allowed(running)
 
 
-async def test_what_answers_other_sidecars_is_not_read(
+async def test_heartbeats_for_other_sidecars_are_not_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each heartbeat would wake every sidecar of the tenant. One that no key signed is counted, but
@@ -122,7 +122,7 @@ async def test_what_answers_other_sidecars_is_not_read(
     raise AssertionError("every heartbeat was read")
 
 
-async def test_a_flushed_redis_delays_and_changes_nothing(tmp_path: Path) -> None:
+async def test_an_emptied_redis_only_delays_changes(tmp_path: Path) -> None:
     async with fake_control_api_with_redis(tmp_path) as control:
         control.create_tenant()
         async with running_sidecar(tmp_path, control, staleness_seconds=LIMIT) as running:
@@ -136,7 +136,7 @@ async def test_a_flushed_redis_delays_and_changes_nothing(tmp_path: Path) -> Non
             assert not await allowed(running)
 
 
-async def test_a_removed_document_is_found_among_more_than_one_read_compares(
+async def test_a_removed_document_is_found_even_if_comparing_takes_several_reads(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sidecar.policy_cache.partial_replica.incremental_sync.CHUNK", 5)
@@ -156,7 +156,9 @@ async def test_a_removed_document_is_found_among_more_than_one_read_compares(
             assert await allowed(running, agent_role="role-10", agent_id=None)
 
 
-@pytest.mark.deep(stands_in="test_a_removed_document_is_found_among_more_than_one_read_compares")
+@pytest.mark.deep(
+    stands_in="test_a_removed_document_is_found_even_if_comparing_takes_several_reads"
+)
 async def test_changes_that_were_trimmed_away_are_found_by_comparing(tmp_path: Path) -> None:
     async with fake_control_api_with_redis(tmp_path) as control:
         control.create_tenant()
@@ -181,7 +183,7 @@ async def test_changes_that_were_trimmed_away_are_found_by_comparing(tmp_path: P
             assert await allowed(running, agent_role="role-12", agent_id=None)
 
 
-async def test_another_store_replaces_everything(tmp_path: Path) -> None:
+async def test_a_set_of_another_store_replaces_everything(tmp_path: Path) -> None:
     async with fake_control_api_with_redis(tmp_path) as control:
         control.create_tenant()
         async with running_sidecar(tmp_path, control, staleness_seconds=LIMIT) as running:
@@ -200,7 +202,7 @@ async def test_another_store_replaces_everything(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("fault", [signal.SIGKILL, signal.SIGSTOP])
-async def test_a_redis_that_is_away_delays_and_comes_back(
+async def test_an_unreachable_redis_only_delays_changes(
     tmp_path: Path, fault: signal.Signals
 ) -> None:
     async with fake_control_api_with_redis(tmp_path) as control:
@@ -242,7 +244,7 @@ async def test_sources_are_not_listed_while_a_document_they_need_is_missing(
             assert (await running.call("GET", "/v1/sources")).status == 200
 
 
-async def test_a_start_without_redis_goes_by_the_set_on_disk(tmp_path: Path) -> None:
+async def test_a_start_without_redis_uses_the_set_on_disk(tmp_path: Path) -> None:
     clock = FakeClock()
     async with fake_control_api_with_redis(tmp_path) as control:
         control.create_tenant()
@@ -267,7 +269,9 @@ async def test_a_revoked_sidecar_decides_no_more(tmp_path: Path) -> None:
             assert (await running.evaluate())["policy_name"] == "policy_set_stale"
 
 
-async def test_a_deactivated_tenant_s_sidecar_stops_and_goes_on_with_it(tmp_path: Path) -> None:
+async def test_a_deactivated_tenant_s_sidecar_denies_until_it_is_active_again(
+    tmp_path: Path,
+) -> None:
     async with fake_control_api_with_redis(tmp_path) as control:
         control.create_tenant()
         async with running_sidecar(tmp_path, control, staleness_seconds=LIMIT) as running:
@@ -305,7 +309,9 @@ async def test_a_published_claim_needs_no_request(tmp_path: Path) -> None:
             assert [claim["session_id"] for claim in control.claims] == ["s-2", "s-3"]
 
 
-async def test_a_session_is_not_taken_for_alive_because_redis_says_nothing(tmp_path: Path) -> None:
+async def test_a_session_is_not_assumed_active_because_redis_has_no_document(
+    tmp_path: Path,
+) -> None:
     """Its revocation is a document; that there is none has to be proven."""
     async with fake_control_api_with_redis(tmp_path) as control:
         control.create_tenant()
@@ -323,7 +329,7 @@ async def test_a_session_is_not_taken_for_alive_because_redis_says_nothing(tmp_p
 
 
 @pytest.mark.deep(
-    stands_in="tests/sidecar/policy_cache/partial_replica/test_turns.py::test_lookups_that_come_together_are_one_read"
+    stands_in="tests/sidecar/policy_cache/partial_replica/test_turns.py::test_concurrent_lookups_are_combined_into_one_read"
 )
 async def test_lookups_of_tried_keys_are_combined(tmp_path: Path) -> None:
     """Looked up one by one, they would delay a revocation."""

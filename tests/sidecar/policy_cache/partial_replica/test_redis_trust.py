@@ -131,7 +131,7 @@ async def test_a_new_sidecar_takes_no_replayed_set(tmp_path: Path) -> None:
             assert await allowed(running)
 
 
-async def test_heartbeats_of_others_confirm_nothing(tmp_path: Path) -> None:
+async def test_heartbeats_for_other_sidecars_confirm_nothing(tmp_path: Path) -> None:
     async with fake_control_api_with_redis(tmp_path) as control:
         control.create_tenant()
         control.beats = False

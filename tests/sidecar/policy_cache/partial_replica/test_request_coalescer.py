@@ -64,7 +64,7 @@ async def test_a_combined_read_is_bounded() -> None:
     assert len(source.reads) == 3
 
 
-async def test_a_damaged_document_fails_only_the_caller_who_asked_for_it() -> None:
+async def test_a_damaged_document_fails_only_the_caller_that_asked_for_it() -> None:
     source = Source()
     source.torn = {"forged"}
     outcomes = await source.look_up("a", "forged", "b", "c")
@@ -95,7 +95,7 @@ async def test_a_cancelled_caller_leaves_the_others_to_the_next() -> None:
     assert source.reads == [{"leader"}, {"b", "c"}]
 
 
-async def test_one_too_many_is_refused_at_once() -> None:
+async def test_one_caller_too_many_is_refused_at_once() -> None:
     source = Source()
     callers = [f"key/{n}" for n in range(MAX_WAITING - 1)]
     outcomes = asyncio.create_task(source.look_up(*callers))

@@ -59,7 +59,7 @@ async def test_the_levels_are_fetched_before_the_first_decision(tmp_path: Path) 
         assert await decided(running, "handbook") == ("ALLOW", OPEN.name)
 
 
-async def test_levels_that_redis_has_lost_deny_until_they_are_there(tmp_path: Path) -> None:
+async def test_levels_that_redis_has_lost_deny_until_they_return(tmp_path: Path) -> None:
     """The set's tree names the document, its body is gone, and no other replica has it."""
     async with following(tmp_path, salaries="critical") as (control, running):
         field = document_field(SOURCES)

@@ -50,7 +50,7 @@ def failover_of(limit: float) -> tuple[Failover, Any, Any]:
     return Failover(redis, control, Freshness(limit, CLOCK), CLOCK), redis, control
 
 
-async def test_each_time_redis_is_silent_the_control_api_is_followed_until_it_confirms() -> None:
+async def test_the_control_api_is_followed_whenever_redis_is_silent_until_it_confirms() -> None:
     failover, redis, control = failover_of(0.1)
     running = asyncio.create_task(failover.run())
     try:
@@ -64,7 +64,7 @@ async def test_each_time_redis_is_silent_the_control_api_is_followed_until_it_co
     assert (redis.begun, redis.ended) == (1, 0)
 
 
-async def test_lookups_that_come_together_are_one_read() -> None:
+async def test_concurrent_lookups_are_combined_into_one_read() -> None:
     failover, redis, _ = failover_of(10)
     names = {f"key/{number}" for number in range(100)}
     for apart in (False, True):

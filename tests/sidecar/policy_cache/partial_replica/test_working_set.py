@@ -40,7 +40,7 @@ def store(held: WorkingSet, revision: int, *names: str) -> None:
     held.put_in_force(Position("e", revision), {name: document(name) for name in names})
 
 
-def test_the_oldest_documents_go_first_and_required_ones_stay(held: WorkingSet) -> None:
+def test_the_oldest_documents_are_dropped_first_and_required_ones_kept(held: WorkingSet) -> None:
     names = [f"role/{number}" for number in range(LIMIT)]
     store(held, 1, "settings", *names)
     # One over the limit: a tenth goes.
@@ -64,7 +64,9 @@ def test_the_limit_holds_after_a_restart(held: WorkingSet, file: CacheFile) -> N
     assert again.fetch("role/one-more") == b"role/one-more"
 
 
-def test_without_room_to_trim_nothing_is_in_force(held: WorkingSet, file: CacheFile) -> None:
+def test_nothing_takes_effect_if_old_documents_cannot_be_dropped(
+    held: WorkingSet, file: CacheFile
+) -> None:
     store(held, 1, *(f"role/{number}" for number in range(LIMIT)))
     file.connection.execute(
         "CREATE TEMP TRIGGER full BEFORE DELETE ON held BEGIN SELECT RAISE(ABORT, 'full'); END"

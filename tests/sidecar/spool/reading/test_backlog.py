@@ -36,7 +36,7 @@ def nothing_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sidecar.spool.spool.RETAINED_FRACTION", 1 << 40)
 
 
-async def test_a_batch_holds_at_most_what_was_asked_for(tmp_path: Path) -> None:
+async def test_a_batch_contains_at_most_what_was_requested(tmp_path: Path) -> None:
     async with running_spool(tmp_path) as spool:
         await keep(spool, *range(100))
         everything = await spool.batch(MIB)
@@ -54,7 +54,7 @@ async def test_a_batch_holds_at_most_what_was_asked_for(tmp_path: Path) -> None:
         assert one.payloads == everything.payloads[:1]
 
 
-async def test_what_is_not_acknowledged_is_read_again(tmp_path: Path) -> None:
+async def test_records_that_are_not_acknowledged_are_read_again(tmp_path: Path) -> None:
     async with running_spool(tmp_path) as spool:
         await keep(spool, *range(10))
         first = await spool.batch(MIB, 4)
@@ -70,7 +70,7 @@ async def test_what_is_not_acknowledged_is_read_again(tmp_path: Path) -> None:
         assert spool.depth == 8
 
 
-async def test_an_acknowledgement_may_run_ahead_of_what_was_read(tmp_path: Path) -> None:
+async def test_an_acknowledgement_may_be_ahead_of_what_was_read(tmp_path: Path) -> None:
     async with running_spool(tmp_path) as spool:
         for n in range(60):
             await spool.put(record(n, query=LARGE), denial=False).durable
@@ -95,7 +95,7 @@ async def test_an_acknowledgement_beyond_the_end_or_of_another_instance_changes_
 
 
 @pytest.mark.usefixtures("nothing_is_kept")
-async def test_a_segment_goes_only_when_all_of_it_is_acknowledged(tmp_path: Path) -> None:
+async def test_a_segment_is_deleted_only_when_all_of_it_is_acknowledged(tmp_path: Path) -> None:
     async with running_spool(tmp_path) as spool:
         for n in range(60):
             await spool.put(record(n, query=LARGE), denial=False).durable
@@ -190,7 +190,9 @@ async def test_records_put_while_an_instance_is_set_aside_are_counted_or_kept(
     assert gaps(cores)[0]["lost"] + len(eids(cores)) == 200
 
 
-async def test_hash_of_tells_what_is_on_disk_acknowledged_or_not(tmp_path: Path) -> None:
+async def test_the_hash_of_a_record_on_disk_is_found_whether_or_not_acknowledged(
+    tmp_path: Path,
+) -> None:
     async with running_spool(tmp_path) as spool:
         placed = [spool.put(record(n), denial=False) for n in range(5)]
         await placed[-1].durable
@@ -230,8 +232,8 @@ async def _put_when_there_is_room(spool: Spool, number: int) -> None:
             return
 
 
-@pytest.mark.deep(stands_in="test_a_retained_segment_gives_way_to_what_is_new")
-async def test_retained_segments_go_first_when_room_is_needed(tmp_path: Path) -> None:
+@pytest.mark.deep(stands_in="test_a_retained_segment_is_replaced_by_new_records")
+async def test_retained_segments_are_deleted_first_when_room_is_needed(tmp_path: Path) -> None:
     """Of 20 MiB an eighth may be retained: two segments of a mebibyte."""
     async with running_spool(tmp_path, max_bytes=20 * MIB) as spool:
         for n in range(100):
@@ -246,7 +248,7 @@ async def test_retained_segments_go_first_when_room_is_needed(tmp_path: Path) ->
         assert await spool.hash_of(spool.instance, 99) is not None
 
 
-async def test_a_retained_segment_gives_way_to_what_is_new(tmp_path: Path) -> None:
+async def test_a_retained_segment_is_replaced_by_new_records(tmp_path: Path) -> None:
     """Of 8 MiB an eighth may be retained: one segment of a mebibyte."""
     async with running_spool(tmp_path, max_bytes=8 * MIB) as spool:
         for n in range(60):
@@ -262,7 +264,7 @@ async def test_a_retained_segment_gives_way_to_what_is_new(tmp_path: Path) -> No
         assert await spool.hash_of(spool.instance, number - 1) is not None
 
 
-async def test_retained_segments_go_after_a_while(
+async def test_retained_segments_are_deleted_after_a_while(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with running_spool(tmp_path) as spool:
@@ -295,7 +297,7 @@ async def test_wait_returns_when_a_record_is_durable(tmp_path: Path) -> None:
         waiting.cancel()
 
 
-async def test_a_payload_is_core_and_openings_as_they_go_over_the_wire(tmp_path: Path) -> None:
+async def test_a_payload_has_core_and_openings_in_the_form_of_the_wire(tmp_path: Path) -> None:
     async with running_spool(tmp_path) as spool:
         await spool.put(record("one", query="what is owed?"), denial=False).durable
         batch = await spool.batch(MIB)

@@ -38,7 +38,7 @@ def segment(count: int, first: int = 7) -> tuple[bytes, list[int]]:
     return data.ljust(4096, b"\0"), [*starts, len(data)]
 
 
-def test_the_frame_is_length_checksum_number_payload() -> None:
+def test_a_frame_consists_of_length_checksum_number_and_payload() -> None:
     # The sum of `n` and payload, by an implementation of its own: RFC 3720, appendix B.4.
     assert frame(1, b'{"a":1}').hex() == "000000076efb16300000000000000001" + b'{"a":1}'.hex()
     found = frame_at(frame(1, b'{"a":1}'), 0)
@@ -75,7 +75,7 @@ def test_a_tail_torn_at_any_byte_is_cut_at_the_last_whole_frame() -> None:
         assert found.clean == (not any(cut[starts[3] :]))
 
 
-def test_any_bit_flipped_in_the_middle_shows_the_good_frames_behind_it() -> None:
+def test_a_bit_flipped_in_the_middle_leaves_the_good_frames_behind_it_visible() -> None:
     data, starts = segment(4)
     for at in range(starts[1], starts[2]):
         for bit in range(8):
@@ -105,7 +105,7 @@ def test_a_payload_larger_than_allowed_is_no_frame() -> None:
     assert frame_at(frame(1, b""), 0) is None
 
 
-def test_payloads_stops_where_asked_and_at_what_is_not_whole() -> None:
+def test_payloads_are_read_up_to_the_limit_or_the_first_broken_frame() -> None:
     data, starts = segment(4)
     assert len(payloads(data, 0, 7, 10)) == 4
     assert len(payloads(data, 0, 7, 3)) == 3
@@ -124,7 +124,7 @@ def test_no_bytes_make_the_readers_fail(data: bytes, offset: int) -> None:
 
 
 @given(st.lists(st.binary(min_size=1, max_size=40), min_size=1, max_size=6), st.data())
-def test_cut_anywhere_every_whole_frame_is_kept_and_nothing_else(
+def test_exactly_the_whole_frames_before_any_cut_are_kept(
     bodies: list[bytes], draw: st.DataObject
 ) -> None:
     written = [frame(n, b'{"' + body) for n, body in enumerate(bodies)]
@@ -155,7 +155,7 @@ def grouped(sizes: list[int]) -> tuple[bytes, list[int]]:
 
 
 @given(st.lists(st.integers(1, 5), min_size=1, max_size=5), st.data())
-def test_cut_anywhere_a_group_is_kept_whole_or_not_at_all(
+def test_a_group_cut_anywhere_is_kept_whole_or_not_at_all(
     sizes: list[int], draw: st.DataObject
 ) -> None:
     data, ends = grouped(sizes)
@@ -176,7 +176,7 @@ def test_the_records_of_a_group_are_read_back_one_by_one() -> None:
     assert frame_at(data, 0) == (0, FRAME, FRAME + 16, True)
 
 
-def test_a_frame_damaged_in_a_whole_group_takes_none_before_it_along() -> None:
+def test_a_damaged_frame_within_a_group_affects_none_before_it() -> None:
     # Good frames behind the bad one: the group was whole once, and may have been answered.
     data, _ = grouped([1, 3, 1])
     size = len(data) // 5

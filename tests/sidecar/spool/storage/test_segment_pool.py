@@ -36,7 +36,7 @@ class _Dying(Disk):
         super().rewrite(path, data)
 
 
-def test_a_segment_is_whole_or_gone_and_a_spare_is_empty_at_every_moment(tmp_path: Path) -> None:
+def test_at_any_moment_of_its_reuse_a_segment_is_whole_or_gone(tmp_path: Path) -> None:
     content, used = b"records" * 100 + bytes(300), 700
     for moment in range(20):
         root = tmp_path / str(moment)
