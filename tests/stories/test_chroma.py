@@ -69,7 +69,7 @@ def raw(port: int, path: str, body: Any) -> tuple[int, bytes, str | None]:
     return found
 
 
-def test_an_allowed_query_is_chromas_answer_and_a_denied_one_raises_and_both_are_in_the_log(
+def test_allowed_and_denied_queries_of_chroma_are_answered_and_logged(
     chroma: Service, behind: tuple[Stack, int]
 ) -> None:
     stack, port = behind

@@ -75,7 +75,7 @@ def found(stack: Stack, event_id: str) -> dict[str, Any]:
     return dict(action)
 
 
-def test_the_log_holds_what_was_decided_and_no_source_saw_what_was_denied(
+def test_the_log_has_every_decision_and_no_source_saw_a_denied_request(
     stack: Stack, files: Origin
 ) -> None:
     kb, listen = (int(each["listen"].rpartition(":")[2]) for each in stack.sources)

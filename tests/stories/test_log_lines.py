@@ -30,9 +30,9 @@ def run(module: str, *arguments: str, **environ: str) -> subprocess.CompletedPro
     return fork_server.run([sys.executable, "-m", module, *arguments], {**kept, **environ})
 
 
-@pytest.mark.deep(stands_in="test_complaints_and_failures_are_lines_too")
+@pytest.mark.deep(stands_in="test_faults_of_settings_and_failures_are_logged_as_entries_too")
 @redis.needs_redis
-def test_both_services_through_faults(tmp_path: Path) -> None:
+def test_every_line_of_either_service_during_faults_is_a_valid_entry(tmp_path: Path) -> None:
     with running_redis(tmp_path / "redis") as server:
         debug = {"SLUICE_LOG_LEVEL": "debug"}
         stack = Stack(tmp_path / "stack", redis_url=server.url, staleness=4)
@@ -72,7 +72,7 @@ def test_both_services_through_faults(tmp_path: Path) -> None:
             assert stack.sidecar_key not in log
 
 
-def test_complaints_and_failures_are_lines_too(tmp_path: Path) -> None:
+def test_faults_of_settings_and_failures_are_logged_as_entries_too(tmp_path: Path) -> None:
     data = {"SLUICE_DATA_DIR": str(tmp_path / "data")}
     port = free_port()
     for done, code in (
@@ -86,7 +86,7 @@ def test_complaints_and_failures_are_lines_too(tmp_path: Path) -> None:
         assert entries(done.stdout + done.stderr)
 
 
-def test_what_no_code_caught_is_a_line_with_its_trace(tmp_path: Path) -> None:
+def test_an_uncaught_error_is_logged_as_an_entry_with_its_trace(tmp_path: Path) -> None:
     code = (
         "import sys, warnings, threading\n"
         "from policies.ground.process import json_logging as journal\n"
@@ -120,7 +120,7 @@ def test_what_no_code_caught_is_a_line_with_its_trace(tmp_path: Path) -> None:
     stands_in="tests/policies/ground/test_log_line.py::test_each_service_checks_whether_it_writes_to_a_terminal"
 )
 @pytest.mark.parametrize("form", ["json", "text", None])
-def test_a_terminal_is_written_to_for_people_unless_told_otherwise(
+def test_a_terminal_gets_lines_for_people_unless_set_otherwise(
     tmp_path: Path, form: str | None
 ) -> None:
     environ = {"SLUICE_LOG_FORMAT": form} if form else {}

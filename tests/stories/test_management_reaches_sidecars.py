@@ -35,7 +35,7 @@ def superadmin(stack: Stack, method: str, path: str, body: object = None) -> Any
     return answer
 
 
-def test_policies_agents_and_keys(either_way: Stack) -> None:
+def test_changes_of_policies_agents_and_keys_reach_a_sidecar(either_way: Stack) -> None:
     stack = either_way
     assert stack.evaluate()[1]["decision"] == "ALLOW"
     (policy,) = stack.admin("GET", "/v1/policies")
@@ -84,7 +84,7 @@ def test_a_revoked_session_stays_so_without_the_control_api_and_over_a_restart(
 @pytest.mark.deep(
     stands_in="tests/sidecar/policy_cache/partial_replica/test_redis_loop.py::test_a_deactivated_tenant_s_sidecar_denies_until_it_is_active_again"
 )
-def test_a_tenant_s_sidecar_stops_and_goes_on_with_it(either_way: Stack) -> None:
+def test_a_sidecar_denies_while_its_tenant_is_deactivated(either_way: Stack) -> None:
     stack = either_way
     assert stack.evaluate()[1]["decision"] == "ALLOW"
     superadmin(stack, "DELETE", "/v1/admin/tenants/default")

@@ -152,7 +152,9 @@ def written(directory: Path, part: str = "") -> bytes:
 
 
 @pytest.mark.parametrize("masking", [True, False])
-def test_what_is_personal_is_nowhere_where_masking_is_on(tmp_path: Path, masking: bool) -> None:
+def test_no_personal_data_is_written_anywhere_if_masking_is_on(
+    tmp_path: Path, masking: bool
+) -> None:
     with stack_of(tmp_path, masking=masking) as stack:
         doors = Doors(stack)
         doors.api()

@@ -29,7 +29,7 @@ SECTION = README.partition("\n## Your app in ten lines\n")[2].partition("\n## ")
 BLOCKS = dict(re.findall(r"^```\w+\n# ([^\n]*)\n(.*?)^```$", SECTION, re.MULTILINE | re.DOTALL))
 
 
-def test_the_page_s_policy_names_what_the_page_s_sidecar_will_record() -> None:
+def test_the_page_s_policy_names_the_sources_that_its_sidecar_records() -> None:
     written = BLOCKS["sidecar.yaml, as it was written"]
     upstream = re.findall(r"--example minimal --upstream (\S+) ", BLOCKS["your sidecar's file"])
     assert example("minimal", {}, *upstream).partition("\n")[2] == written
@@ -55,7 +55,7 @@ def test_the_page_s_policy_names_what_the_page_s_sidecar_will_record() -> None:
         assert f"--out {name}\n" in script
 
 
-@pytest.mark.deep(stands_in="test_the_page_s_policy_names_what_the_page_s_sidecar_will_record")
+@pytest.mark.deep(stands_in="test_the_page_s_policy_names_the_sources_that_its_sidecar_records")
 def test_the_page_leads_from_an_own_chroma_to_an_allow_and_a_deny(tmp_path: Path) -> None:
     ports = {shown: free_port() for shown in ("8001", "8720", "9000", "18720", "18721")}
     started = [_chroma(tmp_path, ports["8001"])]

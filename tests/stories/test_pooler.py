@@ -63,7 +63,9 @@ def second(pooled: Stack, tmp_path: Path) -> Iterator[Service]:
 @pytest.mark.deep(
     stands_in="tests/control_api/store/postgresql/test_pooler.py::test_logs_of_two_tenants_grow_at_once_and_verify"
 )
-def test_everything_works_through_pgbouncer(pooled: Stack, second: Service, tmp_path: Path) -> None:
+def test_decisions_purges_and_verification_work_through_pgbouncer(
+    pooled: Stack, second: Service, tmp_path: Path
+) -> None:
     pooled.admin_key = asyncio.run(fill(read(pooled.control.environ), OLD, YOUNG))
     pooled.control.start()
     Path(second.environ["SLUICE_DATA_DIR"]).mkdir(mode=0o700)

@@ -36,7 +36,7 @@ def purge(env: dict[str, str]) -> subprocess.CompletedProcess[str]:
 @pytest.mark.deep(
     stands_in="tests/control_api/log/test_purge.py::test_a_purge_removes_old_entries_and_the_rest_verifies"
 )
-def test_half_of_a_log_goes_while_agents_ask(tmp_path: Path) -> None:
+def test_half_of_a_log_is_purged_while_agents_ask(tmp_path: Path) -> None:
     port = free_port()
     env = environ(tmp_path, port)
     key = asyncio.run(fill(read(env), OLD, YOUNG))

@@ -51,7 +51,7 @@ def allowed(stack: Stack, **changed: Any) -> bool:
 
 
 @pytest.mark.deep(stands_in="test_a_sidecar_that_was_down_for_two_rotations_follows_both")
-def test_a_rotation_is_followed_by_a_sidecar_that_runs(either_way: Stack) -> None:
+def test_a_running_sidecar_follows_a_rotation(either_way: Stack) -> None:
     stack = either_way
     assert allowed(stack)
     all_signed_for(stack)
@@ -124,7 +124,7 @@ def revoked_by(stack: Stack, port: int, key_id: str) -> None:
     stands_in="tests/sidecar/policy_cache/test_key_pin.py::test_a_sidecar_that_starts_during_a_rotation_trusts_both_keys"
 )
 @redis.needs_redis
-def test_while_replicas_are_started_again_one_after_the_other_both_are_believed(
+def test_both_keys_are_trusted_while_replicas_restart_one_after_another(
     tmp_path: Path, migrated_url: str
 ) -> None:
     """One replica signs with the new key, one with the old, which the sidecar asks; what either

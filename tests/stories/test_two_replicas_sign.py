@@ -259,7 +259,7 @@ def accept(both: Installation) -> None:
     fork_server.run([*first.command, *words], {**os.environ, **first.environ}, check=True)
 
 
-def test_two_replicas_and_two_witnesses(
+def test_two_replicas_and_two_witnesses_keep_one_log_through_failures(
     installation: Installation, witnesses: list[Witness], migrated_url: str
 ) -> None:
     both = installation

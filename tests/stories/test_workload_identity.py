@@ -32,7 +32,7 @@ def approve(stack: Stack) -> None:
 
 @tiers.rotating(1, 2)
 @pytest.mark.parametrize("way", ["http", pytest.param("redis", marks=redis.needs_redis)])
-def test_a_pods_life(tmp_path: Path, way: str) -> None:
+def test_a_pod_enrols_works_and_loses_access_with_its_workload(tmp_path: Path, way: str) -> None:
     if way == "http":
         _life(tmp_path, None)
     else:
