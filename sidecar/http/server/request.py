@@ -64,15 +64,16 @@ Answer = Response | Deferred | ResponseSent
 class ResponseHead(NamedTuple):
     """The head of a response without its framing, which each version of HTTP does in its own way.
 
-    `lines` are the header fields, each with its line end. `length` is the value of
-    `Content-Length`, None if the end of the body shows where it ends. `announced` is the line
-    `Trailer` of a body without a length, with its line end.
+    `lines` are the header fields, each with its line end, and `own` those of the sidecar, which
+    follow the framing. `length` is the value of `Content-Length`, None if the end of the body shows
+    where it ends. `announced` is the line `Trailer` of a body without a length, with its line end.
     """
 
     status: int
     reason: bytes
     lines: bytes
     length: bytes | None
+    own: bytes = b""
     announced: bytes = b""
 
 
@@ -219,7 +220,7 @@ class HttpRequest(RequestMessage):
             self._connection.write(b"0\r\n%b\r\n" % trailers)
 
     def _frame(self, head: ResponseHead, *, empty: bool = False, last: bool = False) -> bytes:
-        status, reason, lines, length, announced = head
+        status, reason, lines, length, own, announced = head
         http10, framing, end = self.http10, b"", b"\r\n"
         self._chunked = self.ends_by_close = False
         if length is not None:
@@ -235,7 +236,7 @@ class HttpRequest(RequestMessage):
             end = b"Connection: close\r\n\r\n"
         elif http10:
             end = b"Connection: keep-alive\r\n\r\n"
-        return b"HTTP/1.1 %d %b\r\n%b%b%b" % (status, reason, lines, framing, end)
+        return b"HTTP/1.1 %d %b\r\n%b%b%b%b" % (status, reason, lines, framing, own, end)
 
     @property
     def congested(self) -> bool:

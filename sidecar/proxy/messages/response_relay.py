@@ -82,8 +82,8 @@ async def relay(
         announced = message.trailer_head.announcement()
     # No field contains a line break, which would let the data source write fields of ours (response
     # splitting): the lines were read one by one.
-    lines = message.lines + _own_lines(event)
-    head = ResponseHead(message.status, message.reason, lines, length, announced)
+    own = _own_lines(event)
+    head = ResponseHead(message.status, message.reason, message.lines, length, own, announced)
     relayed.begin(response)
     # The usual case: a response that arrived in one piece leaves in one piece.
     if body.complete and events is None and not (empty or refused_upgrade):
@@ -158,7 +158,7 @@ async def write_whole(
     except Malformed as error:
         raise UpstreamFailed("the data source's response can't be passed on") from error
     encoded_reason = reason.encode("utf-8", "surrogateescape")
-    head = ResponseHead(status, encoded_reason, lines + _own_lines(event), b"%d" % len(body))
+    head = ResponseHead(status, encoded_reason, lines, b"%d" % len(body), _own_lines(event))
     if request.method == "HEAD":
         request.begin(head, empty=True)
     else:
