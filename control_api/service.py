@@ -6,12 +6,12 @@ None of these operations needs a key, so they show no path and no secret.
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 from prometheus_client import CollectorRegistry
 
-from control_api.audit.proof_models import Ready, SelfVerified
-from control_api.edge.answers import Document, Redirect
+from control_api.audit.proof_models import Ready, SelfVerified, SoftwareVersion
+from control_api.edge.answers import Document, Ok, Redirect
 from control_api.edge.openapi import Description
 from control_api.edge.requests import EmptyRequest
 from control_api.edge.route import OPEN, Route
@@ -66,8 +66,8 @@ async def show_metrics(service: Service, _caller: None, _: EmptyRequest) -> Docu
 class Alive:
     """The service is alive; `version` is the software's version."""
 
-    status: Literal["ok"]
-    version: str
+    status: Ok
+    version: SoftwareVersion
 
     example: ClassVar[dict[str, Any]] = {"status": "ok", "version": "0.1.0"}
 

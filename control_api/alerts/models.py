@@ -9,6 +9,7 @@ from pydantic import Field
 
 from control_api.alerts.queries import Channel, DeliveryStatus, RuleType, StoredDelivery, StoredRule
 from control_api.edge.answers import time_or_none
+from control_api.edge.field_descriptions import says
 from control_api.edge.requests import IDEMPOTENCY_HEADER, IdempotencyKey, Identifier, RequestModel
 
 _NOW = "2026-01-31T12:00:00.000000Z"
@@ -26,6 +27,8 @@ Email = Annotated[
 Minutes = Annotated[int, Field(ge=1, le=_WEEK)]
 Threshold = Annotated[int, Field(ge=1, le=1_000_000_000)]
 
+RULE_NAME = says("The rule's name, unique in the tenant.")
+
 
 @dataclass(frozen=True, slots=True)
 class AlertRule:
@@ -33,7 +36,7 @@ class AlertRule:
     webhook's origin."""
 
     rule_id: str
-    name: str
+    name: Annotated[str, RULE_NAME]
     rule_type: RuleType
     threshold: int
     window_minutes: int
@@ -44,7 +47,9 @@ class AlertRule:
     enabled: bool
     created_at: str
     updated_at: str
-    last_fired_at: str | None
+    last_fired_at: Annotated[
+        str | None, says("When the rule last fired (RFC 3339, UTC). `null` if it never has.")
+    ]
 
     example: ClassVar[dict[str, Any]] = {
         "rule_id": "alr_7vR2kXwZ4pTq9sLmN3bYcD",
@@ -85,7 +90,9 @@ class AlertRule:
 class AlertRuleWithSecret(AlertRule):
     """An alert rule with the secret that signs its webhooks, shown only once."""
 
-    webhook_secret: str
+    webhook_secret: Annotated[
+        str, says("The secret that signs this rule's webhooks (Standard Webhooks).")
+    ]
 
     example: ClassVar[dict[str, Any]] = {
         **AlertRule.example,
@@ -97,18 +104,24 @@ class AlertRuleWithSecret(AlertRule):
 class FiredAlert:
     """A fired alert and its delivery; `target` is the destination without secrets."""
 
-    delivery_id: str
+    delivery_id: Annotated[str, says("The delivery's id.")]
     rule_id: str
-    rule_name: str
+    rule_name: Annotated[str, says("The alert rule's name.")]
     rule_type: RuleType
-    fired_at: str
-    detail: dict[str, Any]
-    channel: Channel
-    target: str | None
-    status: DeliveryStatus
-    attempts: int
-    last_error: str | None
-    next_attempt_at: str | None
+    fired_at: Annotated[str, says("When the rule fired (RFC 3339, UTC).")]
+    detail: Annotated[dict[str, Any], says("What the rule measured when it fired.")]
+    channel: Annotated[
+        Channel, says("How the alert is delivered. `none` if the rule names no destination.")
+    ]
+    target: Annotated[str | None, says("Where the alert goes, without secrets.")]
+    status: Annotated[DeliveryStatus, says("The status of the delivery.")]
+    attempts: Annotated[int, says("How many times delivery was attempted.")]
+    last_error: Annotated[
+        str | None, says("Why the last attempt failed. `null` if it did not fail.")
+    ]
+    next_attempt_at: Annotated[
+        str | None, says("When delivery is tried again (RFC 3339, UTC). `null` if it is not.")
+    ]
 
     example: ClassVar[dict[str, Any]] = {
         "delivery_id": "dlv_9sLmN3bYcD7vR2kXwZ4pTq",
@@ -145,7 +158,7 @@ class NewRule(RequestModel):
 
     in_header: ClassVar[Mapping[str, str]] = {"idempotency_key": IDEMPOTENCY_HEADER}
 
-    name: Identifier
+    name: Annotated[Identifier, RULE_NAME]
     rule_type: RuleType
     threshold: Threshold
     window_minutes: Minutes = 60
@@ -172,13 +185,15 @@ class ChangedRule(RequestModel):
 
     rule_id: Identifier
     rule_type: RuleType
-    name: Identifier = ""
+    name: Annotated[Identifier, RULE_NAME] = ""
     threshold: Threshold = 1
     window_minutes: Minutes = 60
     cooldown_minutes: Minutes = 60
     min_events: Threshold = 5
     webhook_url: Url | None = None
-    webhook_secret: None = None
+    webhook_secret: Annotated[
+        None, says("`null` makes a new secret, shown once in the answer.")
+    ] = None
     email: Email | None = None
     enabled: bool = True
 

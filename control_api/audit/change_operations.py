@@ -2,7 +2,7 @@
 were refused, and defines the responses about these."""
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
@@ -10,6 +10,7 @@ from control_api.audit.bundle import Audit
 from control_api.auth import Caller
 from control_api.current_request import ends_with_client
 from control_api.edge.answers import Page, PagedPart
+from control_api.edge.field_descriptions import says
 from control_api.edge.requests import Identifier, ListRequest, QueryInt, Time
 from control_api.log import change_history
 from control_api.log.change_history import Change, ChangeFilters
@@ -19,6 +20,12 @@ from policies.ground.canonical import micros, rfc3339
 
 _NOW = "2026-01-31T12:00:00.000000Z"
 _HASH = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
+
+OBJECT_TYPE = says(
+    "The kind of object: `policy`, `agent`, `key`, `session`, `alert`, `settings`, "
+    "`tenant`, `candidate`, `guardrail`, `source`, `sidecar`, `enrolment` or `log`."
+)
+OBJECT_ID = says("The id of what was changed.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,14 +38,20 @@ class ChangeResponse:
     event_id: str
     hash: str
     timestamp: str
-    object_type: str
-    object_id: str
+    object_type: Annotated[str, OBJECT_TYPE]
+    object_id: Annotated[str, OBJECT_ID]
     action: str
     actor: str
-    actor_name: str | None
-    before: dict[str, Any] | None
-    after: dict[str, Any] | None
-    reason: str | None
+    actor_name: Annotated[
+        str | None,
+        says("The name of the key that did it, also of a revoked one; null if no key did."),
+    ]
+    before: Annotated[dict[str, Any] | None, says("The object before, as in `after`.")]
+    after: Annotated[
+        dict[str, Any] | None,
+        says("The object afterwards: a whole policy, or the members that differ."),
+    ]
+    reason: Annotated[str | None, says("Why it was made. `null` if no reason was recorded.")]
 
     example: ClassVar[dict[str, Any]] = {
         "seq": 17,
@@ -65,7 +78,7 @@ class Applied:
     sidecar_id: str
     seq: int
     hash: str | None
-    at: str
+    at: Annotated[str, says("When the sidecar made the record, by its own clock (RFC 3339, UTC).")]
 
     example: ClassVar[dict[str, Any]] = {
         "sidecar_id": "sidecar-1",
@@ -81,7 +94,9 @@ class NotApplied:
     they show, null if there is none."""
 
     sidecar_id: str
-    last_revision: int | None
+    last_revision: Annotated[
+        int | None, says("The newest revision that the sidecar's records show. `null` for none.")
+    ]
     last_seen: str
 
     example: ClassVar[dict[str, Any]] = {
@@ -97,14 +112,23 @@ class Acknowledgements:
     records."""
 
     revision: int
-    applied: list[Applied]
-    missing: list[NotApplied]
+    applied: Annotated[
+        list[Applied], says("The live sidecars whose records show the revision, by id.")
+    ]
+    missing: Annotated[
+        list[NotApplied],
+        says("The live sidecars whose records do not show the revision yet, by id."),
+    ]
 
     example: ClassVar[dict[str, Any]] = {
         "revision": 42,
         "applied": [Applied.example],
         "missing": [NotApplied.example],
     }
+
+
+SpoolNumber = Annotated[int, says("The number of the record in its spool.")]
+RefusalWord = Annotated[str, says("Why, in a word: see `control_api/log/README.md`.")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,10 +142,16 @@ class RejectedRecord:
     timestamp: str
     sidecar_id: str
     instance: str
-    n: int
+    n: SpoolNumber
     key_id: str
-    reason: str
-    record: dict[str, Any] | None
+    reason: RefusalWord
+    record: Annotated[
+        dict[str, Any] | None,
+        says(
+            "The record as its sidecar spooled it: its fields in clear, and commitments. `null` if "
+            "it was too large to be kept."
+        ),
+    ]
 
     example: ClassVar[dict[str, Any]] = {
         "seq": 18,
@@ -140,8 +170,8 @@ class ChangesRequest(ListRequest):
     """Every filter is an exact match; a change must match all that are given. `from` is inclusive,
     `to` exclusive."""
 
-    object_type: Identifier | None = None
-    object_id: Identifier | None = None
+    object_type: Annotated[Identifier | None, OBJECT_TYPE] = None
+    object_id: Annotated[Identifier | None, OBJECT_ID] = None
     action: Identifier | None = None
     actor: Identifier | None = None
     since: Time | None = Field(None, alias="from")

@@ -12,7 +12,15 @@ from sqlalchemy import Row
 from control_api.audit.bundle import Audit
 from control_api.auth import Caller
 from control_api.edge.answers import Page, page_of, time_or_none
-from control_api.edge.requests import Flag, Identifier, ListRequest, Reason, RequestModel
+from control_api.edge.field_descriptions import says
+from control_api.edge.requests import (
+    KEPT_REASON,
+    Flag,
+    Identifier,
+    ListRequest,
+    Reason,
+    RequestModel,
+)
 from control_api.log.erasure import Erasure, ErasureRequest
 from control_api.store.queries import holds, redactions
 from control_api.store.queries.holds import StoredHold
@@ -33,10 +41,10 @@ class Redacted:
     """The result of one erasure: the number of entries and of sessions whose values were erased,
     and the `redact` entry that records it, the last if there are several."""
 
-    redacted: int
-    sessions: int
+    redacted: Annotated[int, says("How many entries lost their personal values.")]
+    sessions: Annotated[int, says("How many sessions lost their user.")]
     seq: int | None
-    more: bool
+    more: Annotated[bool, says("Whether more is left: send the same request again.")]
 
     example: ClassVar[dict[str, Any]] = {"redacted": 17, "sessions": 2, "seq": 1020, "more": False}
 
@@ -50,8 +58,10 @@ class RedactionResponse:
     hash: str
     timestamp: str
     by: str
-    reason: str
-    events: list[list[int]]
+    reason: Annotated[str, KEPT_REASON]
+    events: Annotated[
+        list[list[int]], says("The ranges `[first, last]` of the entries whose values were erased.")
+    ]
 
     example: ClassVar[dict[str, Any]] = {
         "seq": 1020,
@@ -63,6 +73,9 @@ class RedactionResponse:
     }
 
 
+HOLD_REASON = says("Why it is held. The log keeps it forever: nothing personal.")
+
+
 @dataclass(frozen=True, slots=True)
 class HoldResponse:
     """A legal hold. `seq` is the entry that placed it; `object_id` is empty once a user was erased
@@ -71,12 +84,16 @@ class HoldResponse:
     hold_id: str
     object_type: HeldObject
     object_id: str
-    reason: str
-    placed_by: str
-    placed_at: str
+    reason: Annotated[str, HOLD_REASON]
+    placed_by: Annotated[str, says("The id of the key that placed the hold.")]
+    placed_at: Annotated[str, says("When the hold was placed.")]
     seq: int
-    released_by: str | None
-    released_at: str | None
+    released_by: Annotated[
+        str | None, says("The id of the key that released the hold. `null` while it is active.")
+    ]
+    released_at: Annotated[
+        str | None, says("When the hold was released. `null` while it is active.")
+    ]
 
     example: ClassVar[dict[str, Any]] = {
         "hold_id": "hld_3nB7xGvQ2mT5kWc8LpR0aZ",
@@ -108,7 +125,7 @@ class NewHold(RequestModel):
 
     object_type: HeldObject
     object_id: Identifier
-    reason: Reason
+    reason: Annotated[Reason, HOLD_REASON]
 
 
 class HoldsRequest(ListRequest):
@@ -123,7 +140,9 @@ class Release(RequestModel):
     example: ClassVar[dict[str, Any]] = {"reason": "litigation 2026-9 is settled"}
 
     hold_id: Identifier
-    reason: Reason
+    reason: Annotated[
+        Reason, says("Why the hold ends. The log keeps it forever: nothing personal.")
+    ]
 
 
 async def place_hold(audit: Audit, caller: Caller, request: NewHold) -> HoldResponse:
@@ -212,16 +231,21 @@ def _redaction(row: Row[Any]) -> RedactionResponse:
 MAX_IDS = 1000
 
 
+EventIds = Annotated[list[Identifier], Field(min_length=1, max_length=MAX_IDS)]
+
+
 class Redaction(RequestModel):
     """Selects the values to erase: exactly one of the three. The log keeps `reason`, and the id of
     the key that asked, forever: neither may hold anything personal."""
 
     example: ClassVar[dict[str, Any]] = {"user_id": "u-1001", "reason": "erasure request 2026-114"}
 
-    event_ids: Annotated[list[Identifier], Field(min_length=1, max_length=MAX_IDS)] | None = None
-    user_id: Identifier | None = None
+    event_ids: Annotated[EventIds | None, says("The events whose personal values to erase.")] = None
+    user_id: Annotated[
+        Identifier | None, says("The user whose values to erase, exactly as recorded.")
+    ] = None
     session_id: Identifier | None = None
-    reason: Reason
+    reason: Annotated[Reason, KEPT_REASON]
 
 
 async def redact_events(audit: Audit, caller: Caller, request: Redaction) -> Redacted:

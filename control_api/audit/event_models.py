@@ -12,6 +12,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import AfterValidator, BaseModel, Field
 
 from control_api.edge.answers import Page
+from control_api.edge.field_descriptions import says
 from control_api.edge.requests import Identifier, log_time
 from control_api.log.read import EventPage
 from policies.definitions.model import Sensitivity
@@ -22,8 +23,10 @@ class ExplainedCheck:
     """The outcome of one of the ten checks, and what it compared."""
 
     check: str
-    outcome: Literal["passed", "failed", "skipped", "not_reached"]
-    facts: dict[str, Any]
+    outcome: Annotated[
+        Literal["passed", "failed", "skipped", "not_reached"], says("The outcome of the check.")
+    ]
+    facts: Annotated[dict[str, Any], says("What the check compared.")]
 
     example: ClassVar[dict[str, Any]] = {
         "check": "sensitivity",
@@ -42,7 +45,7 @@ class NearestMiss:
 
     check: str | None
     policy_name: str
-    change: str
+    change: Annotated[str, says("The smallest change that would have allowed the call, in words.")]
 
     example: ClassVar[dict[str, Any]] = {
         "check": "sensitivity",
@@ -56,10 +59,16 @@ class NearestMiss:
 class LevelsResponse:
     """The level of the source that each party states. The highest holds, `by` says whose it is."""
 
-    request: Sensitivity | None
-    sidecar: Sensitivity | None
-    tenant: Sensitivity | None
-    held: Sensitivity
+    request: Annotated[Sensitivity | None, says("The request's level. `null` if it states none.")]
+    sidecar: Annotated[
+        Sensitivity | None, says("The level in the sidecar's settings. `null` if there is none.")
+    ]
+    tenant: Annotated[
+        Sensitivity | None, says("The tenant's level (`/v1/sources`). `null` if there is none.")
+    ]
+    held: Annotated[
+        Sensitivity, says("The highest level that is stated, by which the decision was made.")
+    ]
     by: Literal["request", "sidecar", "tenant"]
 
     example: ClassVar[dict[str, Any]] = {
@@ -78,7 +87,10 @@ class Explanation:
 
     checks: list[ExplainedCheck]
     nearest_miss: NearestMiss | None
-    levels: LevelsResponse | None = None
+    levels: Annotated[
+        LevelsResponse | None,
+        says("Who states which level of the source. `null` if only the request does."),
+    ] = None
 
     example: ClassVar[dict[str, Any]] = {
         "checks": [ExplainedCheck.example],
@@ -166,8 +178,10 @@ class LineageAction:
 
     event_id: str
     action_type: str
-    detail: dict[str, Any] | None
-    outcome: str | None
+    detail: Annotated[
+        dict[str, Any] | None, says("Any details of the action. `null` if they were erased.")
+    ]
+    outcome: Annotated[str | None, says("The outcome of the action. `null` if none was recorded.")]
     timestamp: str
     seq: int
 
@@ -186,7 +200,7 @@ class Lineage:
     """An event and the actions recorded on it, in order (`CONTRACT.md`, Lineage)."""
 
     event: AuditEvent
-    actions: list[LineageAction]
+    actions: Annotated[list[LineageAction], says("What followed from the event, oldest first.")]
 
     example: ClassVar[dict[str, Any]] = {
         "event": AuditEvent.example,
@@ -199,13 +213,15 @@ class PurgeAnchor:
     """The place at which the last purge cut the log: the size and root of its tree there, and the
     hash of the last purged entry (`CONTRACT.md`, Verification and retention)."""
 
-    last_seq: int
-    last_hash: str
-    tree_size: int
+    last_seq: Annotated[int, says("The sequence number of the last purged entry.")]
+    last_hash: Annotated[str, says("The leaf hash of the last purged entry, in hex.")]
+    tree_size: Annotated[int, says("How many entries the log held when it was cut.")]
     root_hash: str
-    purged_count: int
-    purged_before: str
-    purged_at: str
+    purged_count: Annotated[int, says("How many entries have been purged so far.")]
+    purged_before: Annotated[
+        str, says("Entries recorded before this time were purged (RFC 3339, UTC).")
+    ]
+    purged_at: Annotated[str, says("When the purge ran (RFC 3339, UTC).")]
 
     example: ClassVar[dict[str, Any]] = {
         "last_seq": 999,
@@ -224,7 +240,7 @@ class SignedCheckpoint:
 
     size: int
     root_hash: str
-    note: str
+    note: Annotated[str, says("The checkpoint as a signed note (C2SP `tlog-checkpoint`).")]
 
     example: ClassVar[dict[str, Any]] = {
         "size": 1019,
@@ -233,15 +249,24 @@ class SignedCheckpoint:
     }
 
 
+AuditPolicyText = Annotated[str, says("What happens to old audit events, in words.")]
+
+
 @dataclass(frozen=True, slots=True)
 class Retention:
     """The time for which audit events are kept, and the anchor of the last purge (`CONTRACT.md`,
     Verification and retention)."""
 
     retention_days: int
-    policy: str
+    policy: AuditPolicyText
     anchor: PurgeAnchor | None
-    held_from: int | None
+    held_from: Annotated[
+        int | None,
+        says(
+            "The first entry that a legal hold keeps: retention removes none from there on. `null` "
+            "without one."
+        ),
+    ]
 
     example: ClassVar[dict[str, Any]] = {
         "retention_days": 365,
@@ -258,19 +283,21 @@ class Verified:
     (`CONTRACT.md`, Verification and retention). `total` counts entries of every kind, `events`
     audit events. `level` is of the latest checkpoint, and `witnesses` have cosigned it."""
 
-    valid: bool
-    total: int
+    valid: Annotated[bool, says("Whether every entry, hash and signature is valid.")]
+    total: Annotated[int, says("How many entries of every kind were verified.")]
     events: int
-    first_seq: int | None
-    last_seq: int | None
-    head_hash: str | None
+    first_seq: Annotated[int | None, says("The sequence number of the log's oldest entry.")]
+    last_seq: Annotated[int | None, says("The sequence number of the last entry.")]
+    head_hash: Annotated[str | None, says("The leaf hash of the latest entry, in hex.")]
     broken_at: str | None
-    reason: str | None
+    reason: Annotated[
+        str | None, says("What fails at `broken_at`: `code: sentence`. `null` if the log is valid.")
+    ]
     anchor: PurgeAnchor | None
     checkpoint: SignedCheckpoint | None
     level: Literal["unsigned", "signed", "witnessed"]
     witnesses: int
-    checked_at: str
+    checked_at: Annotated[str, says("When the log was verified (RFC 3339, UTC).")]
 
     example: ClassVar[dict[str, Any]] = {
         "valid": True,
@@ -349,8 +376,17 @@ class ExplainedEvent:
     """An audit event with the explanation of its decision, or why it has no explanation."""
 
     event: AuditEvent
-    explain: Explanation | None
-    unexplained: str | None
+    explain: Annotated[
+        Explanation | None,
+        says(
+            "The outcome of each check, and what would have allowed the call, by the policies that "
+            "decided. `null` if that can't be told."
+        ),
+    ]
+    unexplained: Annotated[
+        str | None,
+        says("Why the decision can't be explained, in words. `null` if it is explained."),
+    ]
     suggestion: str | None
 
     example: ClassVar[dict[str, Any]] = {

@@ -5,7 +5,7 @@ Counts a tenant's decisions by source type, role, source and time (`CONTRACT.md`
 
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -23,6 +23,7 @@ from control_api.audit.event_models import (
 from control_api.auth import Caller
 from control_api.current_request import ends_with_client
 from control_api.edge.answers import Page, PagedPart, Stream
+from control_api.edge.field_descriptions import says
 from control_api.edge.requests import Identifier, ListRequest, LogSize, RequestModel, Time
 from control_api.log import read
 from control_api.log.search import EventFilters
@@ -74,7 +75,7 @@ class SourceCount:
 class SpanCount:
     """Decisions made from `begin` on, for as long as a span lasts, by their own time."""
 
-    begin: str
+    begin: Annotated[str, says("When the span began (RFC 3339, UTC).")]
     allowed: int
     denied: int
 
@@ -90,8 +91,11 @@ class OverTime:
     """Decisions over a window of time: of each span of `span_minutes`, oldest first; the last one
     has not ended yet."""
 
-    span_minutes: int
-    spans: list[SpanCount]
+    span_minutes: Annotated[int, says("How many minutes each span lasts.")]
+    spans: Annotated[
+        list[SpanCount],
+        says("The decisions of each span, oldest first. The last one has not ended yet."),
+    ]
 
     example: ClassVar[dict[str, Any]] = {"span_minutes": 1, "spans": [SpanCount.example]}
 
@@ -104,10 +108,12 @@ class Stats:
     allowed: int
     denied: int
     deny_rate: float
-    by_source_type: dict[str, TypeCount]
-    top_roles: list[RoleCount]
-    top_sources: list[SourceCount]
-    over_time: OverTime | None
+    by_source_type: Annotated[dict[str, TypeCount], says("Counts for each source type.")]
+    top_roles: Annotated[list[RoleCount], says("The roles with the most events.")]
+    top_sources: Annotated[list[SourceCount], says("The sources with the most events.")]
+    over_time: Annotated[
+        OverTime | None, says("Decisions over the `window` that was asked for. `null` without one.")
+    ]
 
     example: ClassVar[dict[str, Any]] = {
         **TypeCount.example,
@@ -136,11 +142,13 @@ are no more spans than a chart can show."""
 class StatsRequest(RequestModel):
     """By default, without the counts over time."""
 
-    window: Literal["hour", "day", "week"] | None = Field(
-        None,
-        description="Count decisions over time too: the last hour by the minute, the last day by "
-        "15 minutes, or the last week by two hours.",
-    )
+    window: Annotated[
+        Literal["hour", "day", "week"] | None,
+        says(
+            "Count decisions over time too: the last hour by the minute, the last day by "
+            "15 minutes, or the last week by two hours."
+        ),
+    ] = None
 
 
 async def show_stats(audit: Audit, caller: Caller, request: StatsRequest) -> Stats:

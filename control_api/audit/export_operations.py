@@ -2,7 +2,7 @@
 format."""
 
 from collections.abc import AsyncGenerator
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -12,6 +12,7 @@ from control_api.audit.event_operations import event_filters
 from control_api.auth import Caller
 from control_api.current_request import ends_with_client
 from control_api.edge.answers import Stream
+from control_api.edge.field_descriptions import says
 from control_api.edge.requests import MostEntries, RequestModel, Time
 from control_api.log.export.decisions import DecisionExport, open_decisions
 from control_api.log.export.file import Export, Wanted, open_export
@@ -44,21 +45,23 @@ class ExportRequest(EventValues, RequestModel):
     )
     first: FirstEntry = None
     until: EndOfEntries = None
-    openings: Literal["all", "none"] = Field(
-        "all",
-        description="`none` leaves out the openings, which hold all personal data of the log.",
-    )
-    limit: MostEntries | None = Field(
-        None,
-        description="The most entries to export; with `format`, the most decisions. To continue, "
-        "set `from` to the `seq` after that of the last one.",
-    )
-    since: Time | None = Field(
-        None, description="With `format`: the earliest time of a decision, by its own clock."
-    )
-    before: Time | None = Field(
-        None, description="With `format`: the time before which a decision was made."
-    )
+    openings: Annotated[
+        Literal["all", "none"],
+        says("`none` leaves out the openings, which hold all personal data of the log."),
+    ] = "all"
+    limit: Annotated[
+        MostEntries | None,
+        says(
+            "The most entries to export; with `format`, the most decisions. To continue, "
+            "set `from` to the `seq` after that of the last one."
+        ),
+    ] = None
+    since: Annotated[
+        Time | None, says("With `format`: the earliest time of a decision, by its own clock.")
+    ] = None
+    before: Annotated[
+        Time | None, says("With `format`: the time before which a decision was made.")
+    ] = None
 
 
 @ends_with_client

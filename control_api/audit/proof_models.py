@@ -10,6 +10,9 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, WithJsonSchema
 
+from control_api.edge.answers import Ok
+from control_api.edge.field_descriptions import says
+
 
 @dataclass(frozen=True, slots=True)
 class KeptCheckpoint:
@@ -18,12 +21,18 @@ class KeptCheckpoint:
     service asks now and whose cosignatures are on the note."""
 
     size: int
-    root: str
-    signed_at: str
+    root: Annotated[str, says("The root of the log's Merkle tree, in base64.")]
+    signed_at: Annotated[str, says("When the log's key signed it (RFC 3339, UTC).")]
     witnesses: int
-    witness_names: list[str]
+    witness_names: Annotated[
+        list[str],
+        says(
+            "The names of the witnesses whose cosignatures are on its note, of those that the "
+            "service asks now."
+        ),
+    ]
     level: Literal["unsigned", "signed", "witnessed"]
-    origin: str
+    origin: Annotated[str, says("The name under which the checkpoint was signed.")]
 
     example: ClassVar[dict[str, Any]] = {
         "size": 1019,
@@ -41,8 +50,13 @@ class SelfVerified:
     """The result of the scheduled verification of all logs: `damaged` if one does not verify,
     `pending` until every log was verified to its end. `finished_at` is when the oldest was."""
 
-    state: Literal["valid", "damaged", "pending"]
-    finished_at: str | None
+    state: Annotated[
+        Literal["valid", "damaged", "pending"],
+        says("Whether every log verifies: `valid`, `damaged` or `pending`."),
+    ]
+    finished_at: Annotated[
+        str | None, says("When the oldest of the last complete verifications ended. `null` before.")
+    ]
 
     example: ClassVar[dict[str, Any]] = {
         "state": "valid",
@@ -62,19 +76,42 @@ class Verification:
     are null if a count differs from the entries. All entries and all counts were right at
     `verified_at` or later, but for what `reason` says."""
 
-    state: Literal["pending", "valid", "damaged"]
-    running: bool
-    queued: bool
-    first: int
-    reached: int
-    total: int
-    started_at: str | None
-    finished_at: str | None
-    finished_size: int | None
+    state: Annotated[
+        Literal["pending", "valid", "damaged"],
+        says("What is known of the log: `valid`, `damaged`, or `pending` at first."),
+    ]
+    running: Annotated[
+        bool, says("Whether a walk over the log is under way, or is to begin (`queued`).")
+    ]
+    queued: Annotated[bool, says("Whether the walk is to begin, and no process has begun it yet.")]
+    first: Annotated[int, says("The `seq` of the log's oldest entry.")]
+    reached: Annotated[int, says("The walk has verified the entries before this one.")]
+    total: Annotated[
+        int, says("How many entries the log has now, those that were purged included.")
+    ]
+    started_at: Annotated[str | None, says("When it began (RFC 3339, UTC).")]
+    finished_at: Annotated[
+        str | None, says("When the walk was last at the log's end. `null` before.")
+    ]
+    finished_size: Annotated[int | None, says("How many entries the log had then. `null` before.")]
     broken_at: str | None
-    broken_seq: int | None
-    reason: str | None
-    verified_at: str | None
+    broken_seq: Annotated[
+        int | None,
+        says(
+            "The `seq` of the first entry that fails. `null` if none does, or if what fails is not "
+            "an entry."
+        ),
+    ]
+    reason: Annotated[
+        str | None, says("What fails first: `code: sentence`. `null` if nothing does.")
+    ]
+    verified_at: Annotated[
+        str | None,
+        says(
+            "All entries and counts were found right at this time or later, but for what `reason` "
+            "says. `null` until then."
+        ),
+    ]
 
     example: ClassVar[dict[str, Any]] = {
         "state": "valid",
@@ -93,13 +130,18 @@ class Verification:
     }
 
 
+SoftwareVersion = Annotated[str, says("The software's version.")]
+
+
 @dataclass(frozen=True, slots=True)
 class Ready:
     """The service is ready; `version` is the software's version."""
 
-    status: Literal["ok"]
-    version: str
-    self_verification: SelfVerified
+    status: Ok
+    version: SoftwareVersion
+    self_verification: Annotated[
+        SelfVerified, says("What the scheduled verification found, over all logs.")
+    ]
 
     example: ClassVar[dict[str, Any]] = {
         "status": "ok",
@@ -114,17 +156,31 @@ _ROOT = "n4bQgYhMfWWaL+qgxVrQFaO/TxsrC4Is0V1sFbDwCgg="
 _LOG = "sluice/0194bd6e/default"
 _NOTE = f"{_LOG}\n1019\n{_ROOT}\n\n— {_LOG} …\n"
 
+ProvenCheckpoint = Annotated[
+    str,
+    says(
+        "The signed checkpoint that the hashes lead to (C2SP `tlog-checkpoint`), with its "
+        "cosignatures."
+    ),
+]
+
 
 @dataclass(frozen=True, slots=True)
 class InclusionProof:
     """That an entry is in the log: the entry, its number, the openings that are still stored, the
     hashes from the leaf's sibling up, and the checkpoint that they lead to (RFC 9162)."""
 
-    entry: Json
-    index: int
-    openings: Json
+    entry: Annotated[Json, says("The entry, byte for byte as it was hashed.")]
+    index: Annotated[int, says("The entry's number in the log, from 0: its `seq`.")]
+    openings: Annotated[
+        Json,
+        says(
+            "What is still stored of the values that the entry commits to: for each path, salt and "
+            "value."
+        ),
+    ]
     hashes: list[str]
-    checkpoint: str
+    checkpoint: ProvenCheckpoint
 
     example: ClassVar[dict[str, Any]] = {
         "entry": {
@@ -151,10 +207,10 @@ class ConsistencyProof:
     """That the log's first `from` entries are the beginning of its `to` entries, those of the
     checkpoint (RFC 9162, section 2.1.4)."""
 
-    from_: Annotated[int, Field(alias="from")]
-    to: int
+    from_: Annotated[int, Field(alias="from", description="The size from which growth is proven.")]
+    to: Annotated[int, says("The size of the checkpoint.")]
     hashes: list[str]
-    checkpoint: str
+    checkpoint: ProvenCheckpoint
 
     def to_wire(self) -> dict[str, Any]:
         """Return the response's fields, with `from_` as `from`, which is a Python keyword and so
@@ -179,10 +235,10 @@ class AcceptedIncarnation:
     """An operator's word that a log goes on although it is behind a checkpoint of its own: since
     then its checkpoints have the name `origin`. The entry `event_id` cites the last one before."""
 
-    number: int
-    origin: str
-    event_id: str
-    accepted_at: str
+    number: Annotated[int, says("Its place among the log's incarnations; the first is 0.")]
+    origin: Annotated[str, says("The name under which checkpoints are signed since then.")]
+    event_id: Annotated[str, says("The id of the log's entry, which `GET /v1/audit/proof` proves.")]
+    accepted_at: Annotated[str, says("When the operator accepted it (RFC 3339, UTC).")]
 
     example: ClassVar[dict[str, Any]] = {
         "number": 1,
@@ -200,8 +256,16 @@ class LogKeys:
 
     log_key: str
     log_key_history: list[dict[str, str]]
-    witnesses: list[str]
-    incarnation: AcceptedIncarnation | None
+    witnesses: Annotated[
+        list[str], says("The verifier keys (C2SP) of the witnesses that are asked to cosign.")
+    ]
+    incarnation: Annotated[
+        AcceptedIncarnation | None,
+        says(
+            "Set if an operator accepted that the log goes on although it is behind a checkpoint "
+            "of its own; `null` in a log's first incarnation."
+        ),
+    ]
 
     example: ClassVar[dict[str, Any]] = {
         "log_key": _ROOT,

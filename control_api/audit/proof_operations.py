@@ -2,7 +2,7 @@
 keys."""
 
 from collections.abc import Collection, Mapping
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import orjson
 from pydantic import Field
@@ -17,6 +17,7 @@ from control_api.audit.proof_models import (
 )
 from control_api.auth import Caller
 from control_api.edge.answers import Document, Page, page_of
+from control_api.edge.field_descriptions import says
 from control_api.edge.requests import EmptyRequest, Identifier, ListRequest, LogSize, RequestModel
 from control_api.log.checkpoints.agreement import Level, cosigners
 from control_api.log.proofs import prove_entry, prove_growth
@@ -32,8 +33,12 @@ class ConsistencyRequest(RequestModel):
     """A request for a proof that the log of `to` entries begins with the log of `from` entries.
     Without `to`, the latest checkpoint is taken."""
 
-    old_size: LogSize = Field(alias="from")
-    new_size: LogSize | None = Field(None, alias="to")
+    old_size: LogSize = Field(
+        alias="from", description="How many entries the checkpoint covers that you hold."
+    )
+    new_size: LogSize | None = Field(
+        None, alias="to", description="The size of a later checkpoint. The latest if left out."
+    )
 
 
 async def prove_consistency(
@@ -65,7 +70,9 @@ class ProofRequest(RequestModel):
     in_header: ClassVar[Mapping[str, str]] = {"accept": "Accept"}
 
     event_id: Identifier
-    size: LogSize | None = None
+    size: Annotated[
+        LogSize | None, says("The size of the checkpoint to prove it in. The latest if left out.")
+    ] = None
     accept: str = ""
 
     def wants_json(self) -> bool:

@@ -10,8 +10,9 @@ from typing import Annotated, Any, ClassVar
 from pydantic import Field
 
 from control_api.audit.bundle import Audit
-from control_api.audit.event_models import PurgeAnchor, Retention
+from control_api.audit.event_models import AuditPolicyText, PurgeAnchor, Retention
 from control_api.auth import Caller
+from control_api.edge.field_descriptions import says
 from control_api.edge.requests import EmptyRequest, RequestModel
 from control_api.log.checks import anchor_answer
 from control_api.log.tenant_change import stored
@@ -26,8 +27,8 @@ class RetentionSettings:
 
     retention_days: int
     session_retention_days: int
-    audit_policy: str
-    session_policy: str
+    audit_policy: AuditPolicyText
+    session_policy: Annotated[str, says("What happens to ended sessions, in words.")]
 
     example: ClassVar[dict[str, Any]] = {
         "retention_days": 365,

@@ -1,11 +1,12 @@
 """Defines the requests to evaluate a retrieval, and the responses (`CONTRACT.md`, Evaluation)."""
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 from pydantic import ConfigDict, Field
 
 from control_api.audit.event_models import Explanation, explanation_shown
+from control_api.edge.field_descriptions import says
 from control_api.edge.requests import Flag, Identifier, RequestModel, read_flag
 from policies.checks.finding import Facts
 from policies.definitions.model import Sensitivity
@@ -50,7 +51,9 @@ class Explained:
     policy_name: str
     reason: str
     event_id: str | None
-    explain: Explanation
+    explain: Annotated[
+        Explanation, says("The outcome of each check, and what would have allowed the call.")
+    ]
 
     def headers(self) -> dict[str, str]:
         """Return the same headers as `Evaluated.headers`, or none for a simulation, which has no
@@ -69,7 +72,7 @@ class Simulated:
     decision: Literal["ALLOW", "DENY"]
     policy_name: str
     reason: str
-    event_id: None = None
+    event_id: Annotated[None, says("Always `null`: a simulation writes no event.")] = None
 
     example: ClassVar[dict[str, Any]] = {**Evaluated.example, "event_id": None}
 
@@ -78,7 +81,7 @@ class Simulated:
 class Batch:
     """The decisions on a batch, in its order; fewer than its items if it stopped early."""
 
-    results: list[Evaluated]
+    results: Annotated[list[Evaluated], says("The decisions, in the order of `items`.")]
 
     example: ClassVar[dict[str, Any]] = {"results": [Evaluated.example]}
 
@@ -115,13 +118,14 @@ class AskedRetrieval(RequestModel):
     session_id: Identifier | None = None
     task_type: Identifier | None = None
     agent_id: Identifier | None = None
-    query: str | None = Field(
-        None, description=f"The query text, at most {MAX_QUERY} bytes in UTF-8."
-    )
+    query: Annotated[
+        str | None,
+        says(f"The query text, at most {MAX_QUERY} bytes in UTF-8."),
+    ] = None
     source_type: str | None = Field(None, pattern="^[a-z0-9_-]{1,32}$")
     context_hash: str | None = Field(None, pattern="^[0-9a-f]{64}$")
 
-    explain: Flag = Field(False, description="Whether to explain the outcome of each check.")
+    explain: Annotated[Flag, says("Whether to explain the outcome of each check.")] = False
 
     @classmethod
     def read(cls, values: dict[str, Any]) -> EvaluationRequest:

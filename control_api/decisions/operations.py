@@ -29,6 +29,7 @@ from control_api.decisions.models import (
     explained,
 )
 from control_api.edge.answers import Empty
+from control_api.edge.field_descriptions import says
 from control_api.edge.requests import Identifier, RequestModel, Text
 from control_api.fleet.isolation import Isolation
 from control_api.log import read
@@ -243,8 +244,16 @@ class AskedBatch(RequestModel):
     unique_keys: ClassVar[bool] = False
     example: ClassVar[dict[str, Any]] = {"items": [AskedRetrieval.example], "semantics": "all"}
 
-    items: list[Item] = Field(min_length=1, max_length=MAX_ITEMS)
-    semantics: Semantics = "all"
+    items: list[Item] = Field(
+        min_length=1, max_length=MAX_ITEMS, description="1 to 100 evaluations."
+    )
+    semantics: Annotated[
+        Semantics,
+        says(
+            "`all` evaluates every item. `stop_on_deny` and `stop_on_allow` stop after the first "
+            "`DENY` or `ALLOW`."
+        ),
+    ] = "all"
 
     @classmethod
     def read(cls, values: dict[str, Any]) -> batch.BatchRequest:
@@ -316,8 +325,10 @@ class NewAction(RequestModel):
 
     event_id: Identifier
     action_type: Identifier
-    detail: dict[str, Any] = Field(default_factory=dict)
-    outcome: Text | None = None
+    detail: dict[str, Any] = Field(
+        default_factory=dict, description="Any details of the action, as an object."
+    )
+    outcome: Annotated[Text | None, says("The outcome of the action: any label.")] = None
 
 
 async def record_lineage(decisions: Decisions, caller: Caller, request: NewAction) -> Empty:

@@ -7,11 +7,12 @@ import binascii
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, ClassVar, Generic, Literal, NamedTuple, TypeVar
+from typing import Annotated, Any, ClassVar, Generic, Literal, NamedTuple, TypeVar
 from urllib.parse import parse_qsl, quote, urlencode
 
 import orjson
 
+from control_api.edge.field_descriptions import says
 from policies.ground.canonical import identifier_fault, rfc3339
 from policies.ground.errors import SluiceError, invalid
 
@@ -108,11 +109,14 @@ class Empty:
     example: ClassVar[dict[str, Any]] = {}
 
 
+Ok = Annotated[Literal["ok"], says("Always `ok`.")]
+
+
 @dataclass(frozen=True, slots=True)
 class Done:
     """The operation succeeded."""
 
-    status: Literal["ok"] = "ok"
+    status: Ok = "ok"
 
     example: ClassVar[dict[str, Any]] = {"status": "ok"}
 

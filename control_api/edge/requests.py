@@ -28,6 +28,7 @@ from pydantic import (
 )
 
 from control_api.edge.answers import SortKey, read_cursor
+from control_api.edge.field_descriptions import says
 from policies.ground.canonical import MAX_IDENTIFIER, identifier_fault, rfc3339
 from policies.ground.errors import Conflict, invalid
 
@@ -185,6 +186,8 @@ store it."""
 
 Reason = Annotated[str, Field(min_length=1, max_length=1024, pattern="^[^\\u0000]*$")]
 """The reason for a change of the log. It is short because the log keeps it forever."""
+
+KEPT_REASON = says("Why. The log keeps it forever: nothing personal.")
 
 
 class ListRequest(RequestModel):

@@ -5,9 +5,11 @@ whichever sidecar makes it."""
 import logging
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
+from control_api.audit.change_operations import RefusalWord, SpoolNumber
 from control_api.auth import Caller
+from control_api.edge.field_descriptions import says
 from control_api.edge.requests import Identifier, RequestModel
 from control_api.fleet.bundle import MAX_BATCHES, Fleet
 from control_api.fleet.isolation import Spool
@@ -71,8 +73,8 @@ async def claim_session(fleet: Fleet, caller: Caller, request: NewSession) -> Cl
 class Rejected:
     """A record that was refused, by its number in the spool. It is in the log as what it is."""
 
-    n: int
-    reason: str
+    n: SpoolNumber
+    reason: RefusalWord
 
     example: ClassVar[dict[str, Any]] = {"n": 126, "reason": "foreign_agent"}
 
@@ -84,10 +86,16 @@ class Receipt:
 
     source: str
     instance: str
-    n: int
+    n: Annotated[int, says("The number of the last record from this spool that is in the log.")]
     hash: str
-    signature: str
-    rejected: list[Rejected]
+    signature: Annotated[str, says("The log key's signature on the receipt (Ed25519, base64).")]
+    rejected: Annotated[
+        list[Rejected],
+        says(
+            "The records of this batch that the sidecar's key may not deliver. Each is in the log "
+            "as an entry of kind `rejected_record`; none is to be sent again."
+        ),
+    ]
 
     example: ClassVar[dict[str, Any]] = {
         "source": "sidecar-1",
@@ -128,7 +136,7 @@ class NewRecords(RequestModel):
 
     source: Identifier
     instance: Identifier
-    records: list[Any]
+    records: Annotated[list[Any], says("The records as in the spool, in order and without gaps.")]
 
     @classmethod
     def from_known_bytes(cls, body: bytes) -> "NewRecords | None":

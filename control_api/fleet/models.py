@@ -1,8 +1,9 @@
 """Defines the responses to sidecars and about them: the policy set, enrolment, reports."""
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
+from control_api.edge.field_descriptions import says
 from policies.definitions.model import AgentStatus
 
 _NOW = "2026-01-31T12:00:00.000000Z"
@@ -21,13 +22,21 @@ class EnrolledSidecar:
     workload: str
     agent_id: str
     agent_role: str
-    status: AgentStatus
-    enrolment: str | None
-    sidecar_key: str | None
-    agent_key: str | None
-    agent_key_id: str | None
-    expires_at: str | None
-    expires_in: int | None
+    status: Annotated[
+        AgentStatus, says("The agent's status. There are keys only if it is `approved`.")
+    ]
+    enrolment: Annotated[
+        str | None,
+        says("The generation that the keys belong to. They die when the agent's changes."),
+    ]
+    sidecar_key: Annotated[str | None, says("The sidecar's key. Shown only in this response.")]
+    agent_key: Annotated[
+        str | None,
+        says("The agent's key, which speaks for this agent alone. Shown only in this response."),
+    ]
+    agent_key_id: Annotated[str | None, says("The id of the agent's key.")]
+    expires_at: Annotated[str | None, says("When both keys expire (RFC 3339, UTC).")]
+    expires_in: Annotated[int | None, says("In how many seconds both keys expire.")]
 
     example: ClassVar[dict[str, Any]] = {
         "tenant_id": "default",
@@ -52,7 +61,13 @@ class Heard:
     now: str
     revision: int
     checkpoint: str | None
-    consistency: list[str] | None
+    consistency: Annotated[
+        list[str] | None,
+        says(
+            "The hashes of the consistency proof (RFC 9162) from the size that was asked for; "
+            "`null` if there is none to show."
+        ),
+    ]
 
     example: ClassVar[dict[str, Any]] = {
         "now": _NOW,
@@ -79,6 +94,8 @@ REPORTED: dict[str, Any] = {
 }
 """The fields of a report that the list of sidecars shows unchanged, with an example of each."""
 
+SIDECAR_VERSION = says("The sidecar's software version.")
+
 
 @dataclass(frozen=True, slots=True)
 class SidecarResponse:
@@ -88,7 +105,7 @@ class SidecarResponse:
     `source_levels`, it ignores the levels that the tenant states of sources."""
 
     sidecar_id: str
-    version: str
+    version: Annotated[str, SIDECAR_VERSION]
     agent_id: str | None
     agent_role: str | None
     epoch: str
@@ -100,10 +117,10 @@ class SidecarResponse:
     workload: str | None
     enrolled_until: str | None
     forked: str | None
-    first_seen: str
+    first_seen: Annotated[str, says("When the sidecar first reported (RFC 3339, UTC).")]
     last_seen: str
-    live: bool
-    duplicate: bool
+    live: Annotated[bool, says("Whether the sidecar reported recently.")]
+    duplicate: Annotated[bool, says("Whether two running sidecars report the same id.")]
     source_levels: bool
 
     example: ClassVar[dict[str, Any]] = {
@@ -120,10 +137,16 @@ class SidecarResponse:
 class SetDocument:
     """A document of the policy set; `body` is its canonical JSON, null if it was removed."""
 
-    name: str
-    revision: int
-    digest: str | None
-    body: str | None
+    name: Annotated[
+        str, says("The document's name, for example `role/support` or `agent/agt_loans`.")
+    ]
+    revision: Annotated[int, says("The revision in which the document last changed.")]
+    digest: Annotated[
+        str | None, says("SHA-256 of the document, in hex. `null` if the document was removed.")
+    ]
+    body: Annotated[
+        str | None, says("The document as canonical JSON. `null` if the document was removed.")
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,13 +157,24 @@ class PolicySetPage:
 
     epoch: str
     revision: int
-    reset: bool
-    more: bool
+    reset: Annotated[
+        bool,
+        says("Whether to drop the local copy first: the documents that follow are a complete set."),
+    ]
+    more: Annotated[
+        bool,
+        says(
+            "Whether more documents remain. Ask again: from this revision, or for the missing "
+            "names."
+        ),
+    ]
     now: str
     tenant_id: str
     log_key: str
     log_key_history: list[dict[str, str]]
-    documents: list[SetDocument]
+    documents: Annotated[
+        list[SetDocument], says("The documents that were requested or that changed.")
+    ]
 
     example: ClassVar[dict[str, Any]] = {
         "epoch": "0194bd6e7c007a1b",

@@ -12,6 +12,7 @@ from pydantic import BeforeValidator, ConfigDict, Field, WithJsonSchema
 
 from control_api.auth import Caller
 from control_api.edge.answers import Page, page_of
+from control_api.edge.field_descriptions import says
 from control_api.edge.requests import (
     Identifier,
     ListRequest,
@@ -25,6 +26,7 @@ from control_api.fleet.isolation import enrolled_agent
 from control_api.fleet.models import (
     MAX_PAGE_BYTES,
     REPORTED,
+    SIDECAR_VERSION,
     EnrolledSidecar,
     Heard,
     PolicySetPage,
@@ -93,7 +95,9 @@ class SidecarToken(RequestModel):
 
     example: ClassVar[dict[str, Any]] = {"token": "eyJhbGciOiJSUzI1NiIsImtpZCI6InMxIn0.e30.c2ln"}
 
-    token: Token
+    token: Annotated[
+        Token, says("The projected token of the pod's service account, with the audience `sluice`.")
+    ]
 
 
 async def enrol_sidecar(fleet: Fleet, _: None, request: SidecarToken) -> EnrolledSidecar:
@@ -215,8 +219,8 @@ class Report(RequestModel):
     }
 
     sidecar_id: Identifier
-    run_id: Identifier
-    version: Identifier
+    run_id: Annotated[Identifier, says("The id of one run of the sidecar's process.")]
+    version: Annotated[Identifier, SIDECAR_VERSION]
     agent_id: Identifier | None = None
     agent_role: Identifier | None = None
     epoch: Text
@@ -227,7 +231,13 @@ class Report(RequestModel):
     refusing: Text | None = None
     workload: Text | None = None
     enrolled_until: Text | None = None
-    pinned_size: Count | None = None
+    pinned_size: Annotated[
+        Count | None,
+        says(
+            "The size of the checkpoint that the sidecar has pinned, 0 for none. With it, the "
+            "answer shows the latest checkpoint."
+        ),
+    ] = None
     forked: Text | None = None
     source_levels: bool = False
 
@@ -292,9 +302,11 @@ def _seconds(value: object) -> object:
 class PolicySetRequest(RequestModel):
     """The revision the sidecar has, the store it came from, and how long to wait for a change."""
 
-    since: QueryInt = Field(0, ge=0)
+    since: QueryInt = Field(0, ge=0, description="The revision the sidecar has.")
     epoch: str | None = Field(None, max_length=256)
-    wait: Annotated[float, BeforeValidator(_seconds)] = Field(0, ge=0, le=MAX_WAIT)
+    wait: Annotated[float, BeforeValidator(_seconds)] = Field(
+        0, ge=0, le=MAX_WAIT, description="The most seconds to wait for a change."
+    )
 
 
 async def fetch_policy_set(
@@ -364,7 +376,11 @@ class AskedDocuments(RequestModel):
     # No NUL, because PostgreSQL can't look one up.
     names: list[
         Annotated[str, Field(min_length=1, max_length=MAX_NAME, pattern="^[^\\u0000]*$")]
-    ] = Field(min_length=1, max_length=MAX_NAMES)
+    ] = Field(
+        min_length=1,
+        max_length=MAX_NAMES,
+        description="The names of documents, for example `role/support`.",
+    )
 
 
 async def look_up_documents(fleet: Fleet, caller: Caller, request: AskedDocuments) -> PolicySetPage:

@@ -9,6 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import WithJsonSchema
 
 from control_api.audit.event_models import ExplainedCheck, NearestMiss
+from control_api.edge.field_descriptions import says
 from policies.definitions.model import Sensitivity
 
 _NAME = {
@@ -35,6 +36,8 @@ Item = Annotated[
 ]
 """One item of a row: a pattern, a name, `absent`, or a pattern with its exceptions."""
 
+SourceItems = Annotated[list[Item], says("Sources as patterns, with exceptions.")]
+
 
 @dataclass(frozen=True, slots=True)
 class RowDecision:
@@ -58,11 +61,13 @@ class ChangedRow:
     agent_role: str
     agents: list[Item]
     tasks: list[Item]
-    sources: list[Item]
+    sources: SourceItems
     levels: list[Sensitivity]
-    example: dict[str, Any]
-    before: RowDecision
-    after: RowDecision
+    example: Annotated[
+        dict[str, Any], says("A request that the row matches, as the body of an evaluation.")
+    ]
+    before: Annotated[RowDecision, says("What is decided about the example now.")]
+    after: Annotated[RowDecision, says("What would be decided about it.")]
 
 
 CHANGED_ROW: dict[str, Any] = {
@@ -86,8 +91,12 @@ CHANGED_ROW: dict[str, Any] = {
 class PolicyDifference:
     """The requests whose decision would change. Both lists are empty if there is none."""
 
-    newly_allowed: list[ChangedRow]
-    newly_denied: list[ChangedRow]
+    newly_allowed: Annotated[
+        list[ChangedRow], says("Requests that are denied now and would be allowed.")
+    ]
+    newly_denied: Annotated[
+        list[ChangedRow], says("Requests that are allowed now and would be denied.")
+    ]
 
     example: ClassVar[dict[str, Any]] = {"newly_allowed": [CHANGED_ROW], "newly_denied": []}
 
@@ -100,10 +109,10 @@ class AccessRow:
     agent_role: str
     agents: list[Item]
     tasks: list[Item]
-    sources: list[Item]
+    sources: SourceItems
     agent_ids: list[str]
     levels: list[Sensitivity]
-    policies: list[str]
+    policies: Annotated[list[str], says("The policies that allow it, by name.")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,9 +121,18 @@ class AccessCell:
     request, at `always` every one, by any agent, for any task, of any name that the pattern
     matches. Where the two differ, `depends_on` says what decides."""
 
-    level: Sensitivity | None
-    always: Sensitivity | None
-    depends_on: list[Literal["agents", "tasks", "sources"]]
+    level: Annotated[
+        Sensitivity | None,
+        says("The highest sensitivity at which some request is allowed, or `null`."),
+    ]
+    always: Annotated[
+        Sensitivity | None,
+        says("The highest sensitivity at which every request is allowed, or `null`."),
+    ]
+    depends_on: Annotated[
+        list[Literal["agents", "tasks", "sources"]],
+        says("What decides whether a request at `level` is allowed. Empty if every one is."),
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,17 +141,27 @@ class AccessOfRole:
     role's patterns can't be analysed."""
 
     agent_role: str
-    cells: list[AccessCell] | None
-    fault: str | None
+    cells: Annotated[
+        list[AccessCell] | None,
+        says(
+            "What the role's policies allow of each of the `sources`, in their order. `null` with "
+            "a `fault`."
+        ),
+    ]
+    fault: Annotated[
+        str | None, says("Why the role's patterns can't be analysed. `null` if they can.")
+    ]
 
 
 @dataclass(frozen=True, slots=True)
 class AccessMatrix:
     """Roles by sources. `next_source` continues the columns; null on the last page of them."""
 
-    sources: list[str]
-    next_source: str | None
-    roles: list[AccessOfRole]
+    sources: Annotated[list[str], says("The columns: sources and patterns, as policies name them.")]
+    next_source: Annotated[
+        str | None, says("The `source_after` of the next page of sources. `null` on the last.")
+    ]
+    roles: Annotated[list[AccessOfRole], says("The roles of this page, by name.")]
 
     example: ClassVar[dict[str, Any]] = {
         "sources": ["contracts", "rest://files/*"],
@@ -155,7 +183,7 @@ class AccessMatrix:
 class PolicyAccess:
     """The access that the policies allow, by rows."""
 
-    rows: list[AccessRow]
+    rows: Annotated[list[AccessRow], says("The answer. No two rows match the same request.")]
 
     example: ClassVar[dict[str, Any]] = {
         "rows": [
@@ -176,11 +204,13 @@ class PolicyAccess:
 class BrokenGuardrail:
     """A guardrail that the policies break, and a request that shows it."""
 
-    guardrail: str
+    guardrail: Annotated[str, says("The guardrail's name.")]
     decision: Literal["ALLOW", "DENY"]
     policy_name: str
     check: str | None
-    counterexample: dict[str, Any]
+    counterexample: Annotated[
+        dict[str, Any], says("A request that breaks the guardrail, as the body of an evaluation.")
+    ]
 
     example: ClassVar[dict[str, Any]] = {
         "guardrail": "payroll-is-hr-only",
@@ -189,13 +219,16 @@ class BrokenGuardrail:
     }
 
 
+Line = Annotated[int, says("The line in the file, from 1. `0` is the whole file.")]
+
+
 @dataclass(frozen=True, slots=True)
 class FaultInTests:
     """A fault in a file of tests, with its place. `line` counts from 1; 0 is the whole file."""
 
-    line: int
-    key: str
-    message: str
+    line: Line
+    key: Annotated[str, says("The key that the fault is about. Empty if it is about none.")]
+    message: Annotated[str, says("What is wrong.")]
 
     example: ClassVar[dict[str, Any]] = {"line": 2, "key": "expect", "message": "is required"}
 
@@ -204,10 +237,10 @@ class FaultInTests:
 class FailedTest:
     """A case that is decided otherwise than it expects. `line` is its place in the file."""
 
-    line: int
-    name: str
-    ask: dict[str, Any]
-    expected: dict[str, str]
+    line: Line
+    name: Annotated[str, says("The case's name.")]
+    ask: Annotated[dict[str, Any], says("What the case asked.")]
+    expected: Annotated[dict[str, str], says("What the case expected of the decision.")]
     decision: Literal["ALLOW", "DENY"]
     policy_name: str
     check: str | None
@@ -235,10 +268,13 @@ class TestRun:
     """The outcome of a file of tests. With `faults` nothing was decided; `failures` are the first
     thousand."""
 
-    cases: int
-    failed: int
-    faults: list[FaultInTests]
-    failures: list[FailedTest]
+    cases: Annotated[int, says("How many cases were decided.")]
+    failed: Annotated[int, says("How many were decided otherwise than they expect.")]
+    faults: Annotated[
+        list[FaultInTests],
+        says("What is wrong with the file. Nothing is decided if there are some."),
+    ]
+    failures: Annotated[list[FailedTest], says("Those cases, at most the first thousand.")]
 
     example: ClassVar[dict[str, Any]] = {"cases": 1, "failed": 0, "faults": [], "failures": []}
 
@@ -268,9 +304,14 @@ class PolicyReview(PolicyDifference):
     """The effects of a change of policies. `tests` and `answer` are null if nothing was to be
     tried."""
 
+    # Again, so that the shared sentences of `FIELDS` describe them and not the parent's.
+    newly_allowed: list[ChangedRow]
+    newly_denied: list[ChangedRow]
     broken_guardrails: list[BrokenGuardrail]
-    tests: TestRun | None
-    answer: TriedRequest | None
+    tests: Annotated[TestRun | None, says("How the tests came out. `null` without tests.")]
+    answer: Annotated[
+        TriedRequest | None, says("How the request in `ask` would be decided. `null` without one.")
+    ]
 
     example: ClassVar[dict[str, Any]] = {
         **PolicyDifference.example,

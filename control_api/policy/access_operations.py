@@ -9,6 +9,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from control_api.auth import Caller
 from control_api.current_request import ends_with_client
 from control_api.edge.answers import Document, PagedPart
+from control_api.edge.field_descriptions import says
 from control_api.edge.requests import (
     Flag,
     Identifier,
@@ -121,12 +122,11 @@ class AccessRequest(RequestModel):
     source_id: Identifier | None = None
     agent_role: Identifier | None = None
     agent_id: Identifier | None = None
-    task: Identifier | None = None
-    level: Sensitivity | None = None
-    policies_only: Flag = Field(
-        False,
-        description="Leave agents and keys out: what policies allow once an agent is approved.",
-    )
+    task: Annotated[Identifier | None, says("Only for this task.")] = None
+    level: Annotated[Sensitivity | None, says("Only at this sensitivity.")] = None
+    policies_only: Annotated[
+        Flag, says("Leave agents and keys out: what policies allow once an agent is approved.")
+    ] = False
 
 
 @ends_with_client
@@ -200,10 +200,17 @@ class AccessMatrixRequest(ListRequest):
     a `source_id`, the columns are the entries of the roles' policies."""
 
     limit: QueryInt = Field(20, ge=1, le=50, description="The most roles to return.")
-    agent_role: Identifier | None = None
-    source_id: Identifier | None = None
+    agent_role: Annotated[
+        Identifier | None, says("Only roles that this name or pattern matches.")
+    ] = None
+    source_id: Annotated[
+        Identifier | None,
+        says("Only sources that overlap this name or pattern, which comes first."),
+    ] = None
     sources: QueryInt = Field(12, ge=1, le=50, description="The most sources to return.")
-    source_after: Identifier | None = None
+    source_after: Annotated[
+        Identifier | None, says("Only sources after this one, by their text.")
+    ] = None
 
 
 @ends_with_client

@@ -11,16 +11,26 @@ from typing import Annotated, Any, ClassVar, NamedTuple
 import orjson
 from pydantic import Field
 
+from control_api.edge.field_descriptions import says
 from control_api.edge.requests import TAGS, Identifier, IfMatch, RequestModel, put_back
 from control_api.policy.access_models import CHANGED_ROW, BrokenGuardrail, ChangedRow
 from control_api.policy.impact_counts import DecisionGroup
-from control_api.policy.models import UNSTORED, PolicyBody, PolicySetBody
+from control_api.policy.models import UNSTORED, PolicyBody, PolicySet, PolicySetBody
 from policies.definitions.model import Policy
 from policies.ground.canonical import encode, identifier_fault, parse_object
 from policies.ground.errors import Invalid, invalid
 from policies.sets.policy_set import role_document
 
 _NOW = "2026-01-31T12:00:00.000000Z"
+
+CANDIDATE_NAME = says("The candidate's name, unique in the tenant.")
+EvaluatedFrom = Annotated[
+    int,
+    says(
+        "The revision of the policy set from which the candidate is evaluated. Its counts "
+        "begin there."
+    ),
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,14 +39,14 @@ class CandidateListed:
     events that were decided by a policy set with this candidate; `same` is what remains without
     the other three."""
 
-    name: str
-    revision: int
+    name: Annotated[str, CANDIDATE_NAME]
+    revision: EvaluatedFrom
     created_at: str
-    decided: int
-    same: int
+    decided: Annotated[int, says("Events that the candidate was evaluated for.")]
+    same: Annotated[int, says("Events that the candidate decides alike.")]
     newly_denied: int
     newly_allowed: int
-    error: int
+    error: Annotated[int, says("Events for which the candidate could not be read or evaluated.")]
 
     example: ClassVar[dict[str, Any]] = {
         "name": "tomorrow",
@@ -67,10 +77,10 @@ class CandidateResponse(CandidateListed):
 class CandidatePublished:
     """A candidate as it is now beside the active policies. `policies` is their number."""
 
-    name: str
-    revision: int
+    name: Annotated[str, CANDIDATE_NAME]
+    revision: EvaluatedFrom
     created_at: str
-    policies: int
+    policies: Annotated[int, says("How many policies the candidate has.")]
 
     example: ClassVar[dict[str, Any]] = {
         "name": "tomorrow",
@@ -80,6 +90,13 @@ class CandidatePublished:
     }
 
 
+AddedPolicies = Annotated[list[str], says("The names of policies that are new.")]
+UpdatedPolicies = Annotated[list[str], says("The names of policies that are changed.")]
+RemovedPolicies = Annotated[
+    list[str], says("The names of policies that the candidate lacks: deleted.")
+]
+
+
 @dataclass(frozen=True, slots=True)
 class CandidateReview:
     """The effects of a candidate's promotion: the requests that are decided otherwise, the
@@ -87,15 +104,21 @@ class CandidateReview:
     policies in force changed after the candidate was published, at most a hundred; a promotion puts
     back what it was made from. `version` is of both sides, for `If-Match` of the promotion."""
 
-    name: str
-    version: str
-    changed_since: list[str]
+    name: Annotated[str, CANDIDATE_NAME]
+    version: Annotated[str, says("What was reviewed, for `If-Match` of the promotion.")]
+    changed_since: Annotated[
+        list[str],
+        says(
+            "The roles whose policies in force changed after the candidate was published, at most "
+            "a hundred. A promotion undoes such changes."
+        ),
+    ]
     newly_allowed: list[ChangedRow]
     newly_denied: list[ChangedRow]
     broken_guardrails: list[BrokenGuardrail]
-    added: list[str]
-    updated: list[str]
-    removed: list[str]
+    added: AddedPolicies
+    updated: UpdatedPolicies
+    removed: RemovedPolicies
 
     example: ClassVar[dict[str, Any]] = {
         "name": "tomorrow",
@@ -114,11 +137,11 @@ class CandidateReview:
 class CandidatePromoted:
     """The changes of a promotion, by policy name."""
 
-    name: str
-    added: list[str]
-    updated: list[str]
+    name: Annotated[str, CANDIDATE_NAME]
+    added: AddedPolicies
+    updated: UpdatedPolicies
     unchanged: list[str]
-    removed: list[str]
+    removed: RemovedPolicies
 
     example: ClassVar[dict[str, Any]] = {
         "name": "tomorrow",
@@ -138,7 +161,7 @@ class CandidateRequest(RequestModel):
     """A request about one candidate, which the path names. Any name is accepted here: one that no
     candidate can have leads to a 404."""
 
-    name: Identifier
+    name: Annotated[Identifier, CANDIDATE_NAME]
 
 
 class PromotedCandidate(CandidateRequest):
@@ -161,7 +184,8 @@ class CandidatePolicies(PolicySetBody):
 
     shown = CandidateResponse
 
-    name: CandidateName
+    policies: Annotated[PolicySet, says("All policies of the candidate, without ids.")]
+    name: Annotated[CandidateName, CANDIDATE_NAME]
 
     @classmethod
     def read(cls, values: dict[str, Any]) -> Any:

@@ -12,8 +12,14 @@ from pydantic import AfterValidator, Field, WithJsonSchema, model_validator
 from sqlalchemy import RowMapping, Select, delete, func, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from control_api.edge.field_descriptions import says
 from control_api.edge.requests import Identifier, RequestModel
-from control_api.policy.models import DescribedRequests
+from control_api.policy.models import (
+    GUARDED_AGENTS,
+    GUARDED_SOURCES,
+    GUARDED_TASKS,
+    DescribedRequests,
+)
 from control_api.store.schema.features import guardrails
 from control_api.store.schema.statements import Position, columns_of, newest_first, of_tenant
 from policies.definitions.forms import exact_name
@@ -24,16 +30,18 @@ from policies.ground.canonical import encode
 
 _NOW = "2026-01-31T12:00:00.000000Z"
 
+GUARDRAIL_NAME = says("The guardrail's name, unique in the tenant.")
+
 
 @dataclass(frozen=True, slots=True)
 class GuardrailResponse:
     """A rule that must hold whatever a policy says. One of `never` and `always` is null. `file` is
     the file that defines it, if its source is one."""
 
-    name: str
+    name: Annotated[str, GUARDRAIL_NAME]
     never: DescribedRequests | None
     always: DescribedRequests | None
-    source: Literal["file", "api"]
+    source: Annotated[Literal["file", "api"], says("Whether a `file` or the `api` defines it.")]
     file: str | None
     created_at: str
     updated_at: str
@@ -73,10 +81,10 @@ class _Described(RequestModel):
     """Requests, by what they have in common. An absent member means all."""
 
     except_roles: Entries | None = None
-    agents: Entries | None = None
-    sources: Entries | None = None
+    agents: Annotated[Entries | None, GUARDED_AGENTS] = None
+    sources: Annotated[Entries | None, GUARDED_SOURCES] = None
     levels: Levels | None = None
-    tasks: ExactNames | None = None
+    tasks: Annotated[ExactNames | None, GUARDED_TASKS] = None
 
 
 class NeverAllowed(_Described):
@@ -99,7 +107,7 @@ class GuardrailBody(RequestModel):
     }
     shown: ClassVar[type | None] = GuardrailResponse
 
-    name: Identifier
+    name: Annotated[Identifier, GUARDRAIL_NAME]
     never: NeverAllowed | None = None
     always: AlwaysAllowed | None = None
 
@@ -126,7 +134,7 @@ class NewGuardrail(GuardrailBody):
 class GuardrailRequest(RequestModel):
     """A request about one guardrail, which the path names."""
 
-    name: Identifier
+    name: Annotated[Identifier, GUARDRAIL_NAME]
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,13 +14,14 @@ also grouped in `renamed`.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 import orjson
 
 from control_api.audit.event_models import EndOfEntries, FirstEntry
+from control_api.edge.field_descriptions import says
 from control_api.policy import impact_queries
-from control_api.policy.models import UNSTORED, PolicyBody, PolicySetBody
+from control_api.policy.models import UNSTORED, PolicyBody, PolicySet, PolicySetBody
 from control_api.store.counters.counters import DAY
 from control_api.store.store import Store
 from control_api.store.transaction import Transaction
@@ -37,6 +38,7 @@ class ImpactRequest(PolicySetBody):
         "from": "2026-01-24T12:00:00Z",
     }
 
+    policies: Annotated[PolicySet, says("All policies that would be in force, without ids.")]
     first: FirstEntry = None
     until: EndOfEntries = None
 
@@ -87,13 +89,18 @@ class DecisionGroup:
 
     agent_role: str
     source_id: str
-    direction: Literal["newly_denied", "newly_allowed", "unchanged", "error"]
-    policy_name_before: str
-    policy_name_after: str
-    count: int
-    first: str
-    last: str
-    example_event_ids: list[str]
+    direction: Annotated[
+        Literal["newly_denied", "newly_allowed", "unchanged", "error"],
+        says("What changes. `unchanged` is the same decision by another policy."),
+    ]
+    policy_name_before: Annotated[str, says("The policy, or the check, that decided.")]
+    policy_name_after: Annotated[str, says("The policy, or the check, that would decide.")]
+    count: Annotated[int, says("The decisions of the group.")]
+    first: Annotated[str, says("When the earliest was made (RFC 3339, UTC).")]
+    last: Annotated[str, says("When the latest was made (RFC 3339, UTC).")]
+    example_event_ids: Annotated[
+        list[str], says("The events of the group's first decisions, at most five.")
+    ]
 
     example: ClassVar[dict[str, Any]] = {
         "agent_role": "loan_underwriter",
@@ -108,12 +115,21 @@ class DecisionGroup:
     }
 
 
+DecisionCount = Annotated[int, says("How many decisions.")]
+
+
 @dataclass(frozen=True, slots=True)
 class Unreplayable:
     """Decisions that can't be made again from their entries, and the reason."""
 
-    why: Literal["no_facts", "unknown_check", "unknown_level", "masked", "unreadable"]
-    count: int
+    why: Annotated[
+        Literal["no_facts", "unknown_check", "unknown_level", "masked", "unreadable"],
+        says(
+            "What the entry lacks. `no_facts`: it was made outside of the ten checks, as with a "
+            "stale policy set. `masked`: a field that policies ask about is masked."
+        ),
+    ]
+    count: DecisionCount
 
     example: ClassVar[dict[str, Any]] = {"why": "no_facts", "count": 3}
 
@@ -123,7 +139,7 @@ class Renamed:
     """Decisions that stay the same, and would be another policy's. `left_out` counts those whose
     group is past the limit."""
 
-    count: int
+    count: DecisionCount
     groups: list[DecisionGroup]
     left_out: int
 
@@ -137,23 +153,38 @@ class ImpactResponse:
     `unchanged`, `newly_denied`, `newly_allowed` and `unreplayable`."""
 
     impact_id: str
-    state: Literal["running", "done", "cancelled", "failed"]
-    reason: str | None
-    progress: float
-    first_seq: int
-    until_seq: int
-    entries: int
-    read: int
-    unchanged: int
+    state: Annotated[
+        Literal["running", "done", "cancelled", "failed"],
+        says("Whether the run goes on, or how it ended."),
+    ]
+    reason: Annotated[str | None, says("Why the run failed. `null` unless it did.")]
+    progress: Annotated[float, says("How much of the part has been read, from 0 to 1.")]
+    first_seq: Annotated[int, says("The first entry of the part.")]
+    until_seq: Annotated[int, says("The first entry that is left out.")]
+    entries: Annotated[int, says("Entries of every kind that were read.")]
+    read: Annotated[
+        int, says("Decisions that were read: unchanged, changed and unreplayable together.")
+    ]
+    unchanged: Annotated[int, says("Decisions that stay the same, by whichever policy.")]
     newly_denied: int
     newly_allowed: int
     groups: list[DecisionGroup]
     left_out: int
-    renamed: Renamed
-    unreplayable: list[Unreplayable]
-    checkpoint_size: int | None
+    renamed: Annotated[Renamed, says("Unchanged decisions that another policy would make.")]
+    unreplayable: Annotated[
+        list[Unreplayable], says("Decisions that can't be made again, by the reason.")
+    ]
+    checkpoint_size: Annotated[
+        int | None,
+        says(
+            "The size of the signed checkpoint that proves what was read. `null` until the run is "
+            "done."
+        ),
+    ]
     created_at: str
-    ended_at: str | None
+    ended_at: Annotated[
+        str | None, says("When the run ended (RFC 3339, UTC). `null` while it goes on.")
+    ]
 
     example: ClassVar[dict[str, Any]] = {
         "impact_id": _ID,

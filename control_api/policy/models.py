@@ -9,6 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 import orjson
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
+from control_api.edge.field_descriptions import says
 from control_api.edge.requests import Identifier, RequestModel, json_integer
 from control_api.store.queries.policy_rows import PolicyChange, StoredPolicy
 from policies.definitions.model import Sensitivity
@@ -17,12 +18,14 @@ from policies.ground.errors import Invalid, invalid
 
 _NOW = "2026-01-31T12:00:00.000000Z"
 
+POLICY_NAME = says("The policy's name, unique among the tenant's active policies.")
+
 
 @dataclass(frozen=True, slots=True)
 class PolicyFields:
     """The fields of a policy that a request sets (`CONTRACT.md`, Policies)."""
 
-    name: str
+    name: Annotated[str, POLICY_NAME]
     agent_role: str
     allowed_sources: list[str]
     denied_sources: list[str]
@@ -49,13 +52,16 @@ class PolicyFields:
     }
 
 
+VersionNumber = Annotated[int, says("The version's number, counted from 1.")]
+
+
 @dataclass(frozen=True, slots=True)
 class PolicyResponse:
     """A policy with its id, version and times (`CONTRACT.md`, Policies)."""
 
     policy_id: str
-    version: int
-    name: str
+    version: VersionNumber
+    name: Annotated[str, POLICY_NAME]
     agent_role: str
     allowed_sources: list[str]
     denied_sources: list[str]
@@ -66,7 +72,9 @@ class PolicyResponse:
     permitted_agent_ids: list[str]
     industry: str | None
     process_group: str | None
-    user_modified: bool
+    user_modified: Annotated[
+        bool, says("Whether a user has changed the policy since its file defined it.")
+    ]
     file: str | None
     changed_by: str
     created_at: str
@@ -92,11 +100,11 @@ class PolicyResponse:
 class PolicyVersion:
     """A version of a policy, and who made it how."""
 
-    version: int
-    policy: PolicyFields
+    version: VersionNumber
+    policy: Annotated[PolicyFields, says("The policy as this version defined it.")]
     changed_by: str
-    changed_at: str
-    change: PolicyChange
+    changed_at: Annotated[str, says("When the change was made (RFC 3339, UTC).")]
+    change: Annotated[PolicyChange, says("What kind of change made this version.")]
 
     example: ClassVar[dict[str, Any]] = {
         "version": 1,
@@ -112,9 +120,16 @@ class PolicyFiles:
     """The tenant's policy files. If `refused_at` is set, they were refused when they were last
     read, for `faults`, and the policies from before stay in force."""
 
-    watched: bool
-    refused_at: str | None
-    faults: list[str]
+    watched: Annotated[
+        bool, says("Whether the service reads policies from files (`SLUICE_POLICY_DIR`).")
+    ]
+    refused_at: Annotated[
+        str | None, says("Since when the files are refused; null if they are in force.")
+    ]
+    faults: Annotated[
+        list[str],
+        says("Why the files are refused, at most 20 faults, each with its file and line."),
+    ]
 
     example: ClassVar[dict[str, Any]] = {
         "watched": True,
@@ -128,13 +143,19 @@ class Reloaded:
     """The changes that a reload of the policy files made, by policy name. `warnings` lists folders
     that belong to no tenant and have a name close to this tenant's."""
 
-    status: Literal["reloaded"]
-    added: list[str]
-    updated: list[str]
+    status: Annotated[Literal["reloaded"], says("Always `reloaded`.")]
+    added: Annotated[list[str], says("The names of policies that are new in the files.")]
+    updated: Annotated[list[str], says("The names of policies whose files changed.")]
     unchanged: list[str]
-    removed: list[str]
-    skipped: list[str]
-    warnings: list[str]
+    removed: Annotated[list[str], says("The names of policies that are no longer in the files.")]
+    skipped: Annotated[
+        list[str],
+        says("The names of policies left unchanged because a user modified or deleted them."),
+    ]
+    warnings: Annotated[
+        list[str],
+        says("Policy folders that match no tenant but have a name close to this tenant's."),
+    ]
 
     example: ClassVar[dict[str, Any]] = {
         "status": "reloaded",
@@ -147,16 +168,21 @@ class Reloaded:
     }
 
 
+GUARDED_AGENTS = says("Agents, with the wildcards `*` and `?`; `absent` is the call without one.")
+GUARDED_SOURCES = says("Sources, with the wildcards `*` and `?`.")
+GUARDED_TASKS = says("Tasks, by their exact names; `absent` is the call without one.")
+
+
 @dataclass(frozen=True, slots=True)
 class DescribedRequests:
     """The requests that a guardrail is about. A member that is null means all."""
 
     roles: list[str] | None
     except_roles: list[str] | None
-    agents: list[str] | None
-    sources: list[str] | None
+    agents: Annotated[list[str] | None, GUARDED_AGENTS]
+    sources: Annotated[list[str] | None, GUARDED_SOURCES]
     levels: list[Sensitivity] | None
-    tasks: list[str] | None
+    tasks: Annotated[list[str] | None, GUARDED_TASKS]
 
 
 Names = Annotated[list[Identifier], Field(max_length=1000)]
@@ -178,7 +204,7 @@ class PolicyBody(RequestModel):
 
     example: ClassVar[dict[str, Any]] = PolicyFields.example
 
-    name: Identifier
+    name: Annotated[Identifier, POLICY_NAME]
     agent_role: Identifier
     allowed_sources: Names
     denied_sources: NullableNames = Field(default_factory=list)
@@ -227,12 +253,14 @@ class PolicySetBody(RequestModel):
     example: ClassVar[dict[str, Any]] = {"policies": [PolicyBody.example]}
     decoded_later: ClassVar[bool] = True
 
-    policies: PolicySet
-    keep_others: bool = Field(
-        False,
-        description="Whether the policies in force that have other names belong to the set too. "
-        "`policies` are then those that are changed or new.",
-    )
+    policies: Annotated[PolicySet, says("The tenant's policies, as they would be.")]
+    keep_others: Annotated[
+        bool,
+        says(
+            "Whether the policies in force that have other names belong to the set too. "
+            "`policies` are then those that are changed or new."
+        ),
+    ] = False
     without: list[Identifier] = Field(
         default_factory=list,
         description="With `keep_others`: the names of policies in force that the set leaves out.",
@@ -284,9 +312,9 @@ UNSTORED = {"policy_id": "", "version": 0}
 class ComparedPolicies(PolicySetBody):
     """A set of policies, and the set that it is compared with."""
 
-    against: PolicySet | None = Field(
-        None, description="Policies to compare with, in place of all those in force."
-    )
+    against: Annotated[
+        PolicySet | None, says("Policies to compare with, in place of all those in force.")
+    ] = None
 
 
 class TriedRetrieval(RequestModel):
@@ -313,11 +341,13 @@ class ReviewedPolicies(PolicySetBody):
     tests: str | None = Field(
         None, max_length=MAX_TESTS, description="A file of tests in YAML, to be decided by the set."
     )
-    ask: TriedRetrieval | None = Field(
-        None,
-        description="A request to be decided by the set, and explained. Its agent counts as "
-        "approved, and the key as unbound.",
-    )
+    ask: Annotated[
+        TriedRetrieval | None,
+        says(
+            "A request to be decided by the set, and explained. Its agent counts as "
+            "approved, and the key as unbound."
+        ),
+    ] = None
 
 
 def shown_policy(policy: StoredPolicy, changed_by: str) -> PolicyResponse:

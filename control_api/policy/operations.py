@@ -3,7 +3,7 @@ the files that they come from."""
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 from pydantic import Field
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -11,6 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from control_api.auth import Caller
 from control_api.current_request import WRITTEN_REVISION
 from control_api.edge.answers import Empty, Page, SortKey, page_of, time_or_none
+from control_api.edge.field_descriptions import says
 from control_api.edge.requests import TAGS, EmptyRequest, Identifier, IfMatch, ListRequest, is_met
 from control_api.policy import policy_change
 from control_api.policy.bundle import Policies
@@ -80,8 +81,11 @@ class PoliciesRequest(ListRequest):
     """A policy must match all filters that are given. Those of names and sources find parts of
     them, the others are exact."""
 
-    name: Identifier | None = None
-    source: Identifier | None = None
+    name: Annotated[Identifier | None, says("Part of a policy's name, in any case.")] = None
+    source: Annotated[
+        Identifier | None,
+        says("Part of an entry that the policy allows or denies, as it is written."),
+    ] = None
     industry: Identifier | None = None
     process_group: Identifier | None = None
     agent_role: Identifier | None = None

@@ -9,7 +9,9 @@ from pydantic import Field
 from control_api.audit.event_operations import OverTime, SourceCount, SpanCount, deny_rate
 from control_api.auth import Caller
 from control_api.edge.answers import Page, page_of, time_or_none
+from control_api.edge.field_descriptions import says
 from control_api.edge.requests import (
+    KEPT_REASON,
     EmptyRequest,
     Identifier,
     ListRequest,
@@ -70,8 +72,8 @@ class NewStatus(RequestModel):
     }
 
     agent_id: Identifier
-    status: AgentStatus
-    reason: Reason | None = None
+    status: Annotated[AgentStatus, says("The status to move the agent to.")]
+    reason: Annotated[Reason | None, KEPT_REASON] = None
 
 
 async def change_agent_status(
@@ -153,7 +155,7 @@ async def get_agent(registry: Registry, caller: Caller, request: AgentDetailRequ
 class AgentsRequest(ListRequest):
     """Every filter but `text` is an exact match; an agent must match all that are given."""
 
-    status: AgentStatus | None = None
+    status: Annotated[AgentStatus | None, says("Only agents with this status.")] = None
     agent_role: Identifier | None = None
     owner: Text | None = None
     framework: Text | None = None
@@ -235,7 +237,10 @@ class NewAgent(AgentFields):
 
     agent_role: Identifier
     agent_id: Identifier | None = None
-    status: Literal["draft"] | None = None
+    status: Annotated[
+        Literal["draft"] | None,
+        says("Only `draft` is accepted. Approve the agent in a separate step."),
+    ] = None
 
 
 async def register_agent(registry: Registry, caller: Caller, request: NewAgent) -> AgentResponse:
@@ -284,11 +289,11 @@ class ChangedAgent(AgentFields):
 
     agent_id: Identifier
     agent_role: Identifier = ""
-    status: AgentStatus = Field(
-        "draft",
-        description="The agent's status as it is, or left out: it has an operation of its own.",
-    )
-    reason: Reason | None = None
+    status: Annotated[
+        AgentStatus,
+        says("The agent's status as it is, or left out: it has an operation of its own."),
+    ] = "draft"
+    reason: Annotated[Reason | None, KEPT_REASON] = None
 
     def changes(self, agent: StoredAgent) -> dict[str, Any]:
         """Return the fields that the request sets, in the form in which the row stores them."""

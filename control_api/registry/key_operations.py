@@ -4,13 +4,13 @@ A secret is shown once, in the response that creates it; the store keeps only it
 """
 
 from dataclasses import asdict, replace
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
-from pydantic import Field
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from control_api.auth import Caller, Superadmin
 from control_api.edge.answers import Done, Empty, Page, SortKey, page_of
+from control_api.edge.field_descriptions import says
 from control_api.edge.requests import (
     Flag,
     Identifier,
@@ -213,12 +213,12 @@ async def _unrevoked(connection: AsyncConnection, tenant_id: str, key_id: str) -
 class KeysRequest(ListRequest):
     """By default, the keys that were created; enrolled pods' keys are as many as there are pods."""
 
-    enrolled: Flag = Field(
-        False, description="List the keys that pods enrolled for, instead of the others."
-    )
-    expires_before: Time | None = Field(
-        None, description="Only keys that have expired by this time, or will have."
-    )
+    enrolled: Annotated[
+        Flag, says("List the keys that pods enrolled for, instead of the others.")
+    ] = False
+    expires_before: Annotated[
+        Time | None, says("Only keys that have expired by this time, or will have.")
+    ] = None
 
 
 async def list_keys(registry: Registry, caller: Caller, request: KeysRequest) -> Page[ListedKey]:
@@ -264,6 +264,8 @@ class ProvisionedKey(NewKey):
     example: ClassVar[dict[str, Any]] = NewKey.example
 
     tenant_id: Identifier
+    # Again, so that the shared sentence of `FIELDS` describes it and not the parent's.
+    agent_ids: AgentPatterns | None = None
 
 
 async def provision_key(

@@ -10,6 +10,7 @@ from pydantic import Field
 
 from control_api.audit.event_operations import OverTime, SourceCount
 from control_api.edge.answers import time_or_none
+from control_api.edge.field_descriptions import says
 from control_api.edge.requests import (
     IDEMPOTENCY_HEADER,
     IdempotencyKey,
@@ -43,7 +44,9 @@ class AgentResponse:
     credential_type: CredentialType
     bound_key_id: str | None
     workload: str | None
-    status: AgentStatus
+    status: Annotated[
+        AgentStatus, says("The agent's status. Only an `approved` agent may evaluate.")
+    ]
     created_at: str
     updated_at: str
 
@@ -73,8 +76,8 @@ class Activity:
     denied: int
     deny_rate: float
     last_active: str | None
-    sources: list[SourceCount]
-    over_time: OverTime
+    sources: Annotated[list[SourceCount], says("The sources that the agent requested most.")]
+    over_time: Annotated[OverTime, says("The decisions of the 7 days, in spans of 4 hours.")]
 
     example: ClassVar[dict[str, Any]] = {
         "total": 17,
@@ -91,7 +94,7 @@ class Activity:
 class AgentDetail(AgentResponse):
     """An agent's registry entry and its recent activity."""
 
-    activity: Activity
+    activity: Annotated[Activity, says("The agent's activity during the last 7 days.")]
 
     example: ClassVar[dict[str, Any]] = {**AgentResponse.example, "activity": Activity.example}
 
@@ -101,15 +104,18 @@ class RegistryCounts:
     """The registry in numbers. `pending` is another name for `pending_approval`. The rates cover
     the last 7 days, and only agents that made a request."""
 
-    total: int
-    draft: int
-    pending_approval: int
-    approved: int
-    suspended: int
-    deprecated: int
-    pending: int
+    total: Annotated[int, says("Registered agents.")]
+    draft: Annotated[int, says("Agents with the status `draft`.")]
+    pending_approval: Annotated[int, says("Agents with the status `pending_approval`.")]
+    approved: Annotated[int, says("Agents with the status `approved`.")]
+    suspended: Annotated[int, says("Agents with the status `suspended`.")]
+    deprecated: Annotated[int, says("Agents with the status `deprecated`.")]
+    pending: Annotated[int, says("The same number as `pending_approval`.")]
     deny_rate: float
-    deny_rates: dict[str, float]
+    deny_rates: Annotated[
+        dict[str, float],
+        says("For each agent, the share of its events that were denied, from 0 to 1."),
+    ]
 
     example: ClassVar[dict[str, Any]] = {
         "total": 4,
@@ -128,18 +134,25 @@ def shown_agent(agent: StoredAgent) -> AgentResponse:
     return AgentResponse(**agent.shown())
 
 
+KEY_NAME = says("The key's display name.")
+SPOKEN_FOR = says(
+    "The agents that a key of scope `sidecar` speaks for, with the wildcards `*` and `?`; "
+    "`absent` is a call without one. `null` for other scopes."
+)
+
+
 @dataclass(frozen=True, slots=True)
 class ListedKey:
     """An API key without its secret (`CONTRACT.md`, Keys)."""
 
     key_id: str
-    name: str
+    name: Annotated[str, KEY_NAME]
     scope: Scope
     bound_agent_id: str | None
     permitted_roles: list[str]
     expires_at: str | None
     created_at: str
-    agent_ids: list[str] | None
+    agent_ids: Annotated[list[str] | None, SPOKEN_FOR]
     sidecar_ids: list[str] | None
 
     example: ClassVar[dict[str, Any]] = {
@@ -159,7 +172,7 @@ class ListedKey:
 class ShownKey(ListedKey):
     """One API key without its secret. `sidecars` are the ids that it is used under, at most 100."""
 
-    sidecars: list[str]
+    sidecars: Annotated[list[str], says("The sidecar ids that the key is used under, at most 100.")]
 
     example: ClassVar[dict[str, Any]] = {**ListedKey.example, "sidecars": []}
 
@@ -169,8 +182,8 @@ class CreatedKey:
     """A new API key with its secret, shown only once (`CONTRACT.md`, Keys)."""
 
     key_id: str
-    name: str
-    key: str
+    name: Annotated[str, KEY_NAME]
+    key: Annotated[str, says("The key itself. Shown only in this response.")]
     scope: Scope
     expires_at: str | None
     created_at: str
@@ -206,12 +219,18 @@ class NewKey(RequestModel):
 
     in_header: ClassVar[Mapping[str, str]] = {"idempotency_key": IDEMPOTENCY_HEADER}
 
-    name: Identifier
+    name: Annotated[Identifier, KEY_NAME]
     scope: Scope
-    expires_days: int | None = Field(DEFAULT_DAYS, ge=1, le=3650)
+    expires_days: int | None = Field(
+        DEFAULT_DAYS,
+        ge=1,
+        le=3650,
+        description="Days until the key expires. `null` for a key that never expires. The default "
+        "is 365, or never for a key of scope `sidecar`.",
+    )
     bound_agent_id: Identifier | None = None
     permitted_roles: Roles | None = None
-    agent_ids: AgentPatterns | None = None
+    agent_ids: Annotated[AgentPatterns | None, SPOKEN_FOR] = None
     sidecar_ids: SidecarPatterns | None = None
     idempotency_key: IdempotencyKey | None = None
 

@@ -1,15 +1,18 @@
 """Defines the responses about sessions (`CONTRACT.md`, Sessions)."""
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from control_api.edge.answers import time_or_none
+from control_api.edge.field_descriptions import says
 from control_api.store.counters.queries import CountedValue
 from control_api.store.queries.session_rows import SessionRow
 from policies.definitions.model import SessionState
 from policies.ground.canonical import rfc3339
 
 _NOW = "2026-01-31T12:00:00.000000Z"
+
+ShownState = Annotated[SessionState, says("Whether the session is active, expired or revoked.")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +21,7 @@ class SessionResponse:
 
     session_id: str
     agent_role: str
-    status: SessionState
+    status: ShownState
     created_at: str
     expires_at: str
 
@@ -37,8 +40,12 @@ class SessionDetail(SessionResponse):
 
     agent_id: str | None
     user_id: str | None
-    revoked_at: str | None
-    revocation_reason: str | None
+    revoked_at: Annotated[
+        str | None, says("When the session was revoked (RFC 3339, UTC). `null` if it was not.")
+    ]
+    revocation_reason: Annotated[
+        str | None, says("Why the session was revoked. `null` if it was not.")
+    ]
     events: int
     allowed: int
     denied: int
@@ -61,7 +68,7 @@ class SessionDetail(SessionResponse):
 class Revoked:
     """The number of sessions that this request revoked, without those revoked before."""
 
-    revoked: int
+    revoked: Annotated[int, says("How many sessions this request revoked.")]
 
     example: ClassVar[dict[str, Any]] = {"revoked": 17}
 
@@ -71,7 +78,7 @@ class ClaimedSession:
     """A session's current state and its owner, the agent that claimed it first."""
 
     session_id: str
-    state: SessionState
+    state: ShownState
     agent_role: str
     agent_id: str | None
     expires_at: str

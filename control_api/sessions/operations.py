@@ -2,13 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from prometheus_client import Counter
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from control_api.auth import Caller
 from control_api.edge.answers import Page, page_of
+from control_api.edge.field_descriptions import says
 from control_api.edge.requests import Identifier, ListRequest, RequestModel, Text
 from control_api.log.append import Changes
 from control_api.policy.publishing.assembly import Publishing
@@ -55,7 +56,7 @@ class SessionsRequest(ListRequest):
     session's status at the time of the request."""
 
     agent_role: Identifier | None = None
-    status: SessionState | None = None
+    status: Annotated[SessionState | None, says("Only sessions with this status.")] = None
 
 
 async def list_sessions(
@@ -168,7 +169,7 @@ class RevokeSessionRequest(RequestModel):
     in_query: ClassVar[frozenset[str]] = frozenset({"reason"})
 
     session_id: Identifier
-    reason: Text | None = None
+    reason: Annotated[Text | None, says("Why the session is revoked.")] = None
 
 
 async def revoke_session(
@@ -215,7 +216,7 @@ class RevokedSessions(RequestModel):
     agent_id: Identifier | None = None
     user_id: Identifier | None = None
     reason: Text
-    dry_run: bool = False
+    dry_run: Annotated[bool, says("Count the sessions, and revoke none.")] = False
 
 
 async def revoke_sessions(sessions: Sessions, caller: Caller, request: RevokedSessions) -> Revoked:

@@ -2,8 +2,9 @@
 browsers."""
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
+from control_api.edge.field_descriptions import says
 from control_api.signin.queries import ConsoleScope, ConsoleSession, SignInMethod
 from policies.ground.canonical import rfc3339
 
@@ -14,15 +15,26 @@ class ConsoleSessionResponse:
     that OpenID Connect gave. `granted_by` is the group that gave the scope."""
 
     session_id: str
-    person: str
-    method: SignInMethod
+    person: Annotated[
+        str, says("The name in the audit trail: a key's id, or the one that OpenID Connect gave.")
+    ]
+    method: Annotated[
+        SignInMethod, says("How the person signed in: `key`, `link` (one-time) or `oidc`.")
+    ]
     scope: ConsoleScope
-    issuer: str | None
-    subject: str | None
-    granted_by: str | None
-    browser: str
+    issuer: Annotated[
+        str | None,
+        says("The OpenID Connect provider that the person signed in at. `null` otherwise."),
+    ]
+    subject: Annotated[
+        str | None, says("The person's id at the OpenID Connect provider. `null` otherwise.")
+    ]
+    granted_by: Annotated[
+        str | None, says("The group that gave the scope, by OpenID Connect. `null` otherwise.")
+    ]
+    browser: Annotated[str, says("A short label of the browser, such as `Firefox on Linux`.")]
     created_at: str
-    seen_at: str
+    seen_at: Annotated[str, says("The last request, exact to a minute (RFC 3339, UTC).")]
     expires_at: str
 
     example: ClassVar[dict[str, Any]] = {
@@ -45,7 +57,7 @@ class CreatedSignInLink:
     """A link that signs one browser in to the console, once. `url` begins with the console's public
     address if that is set, otherwise with `/`."""
 
-    url: str
+    url: Annotated[str, says("The link. Its code is in the fragment, and works once.")]
     expires_at: str
 
     example: ClassVar[dict[str, Any]] = {

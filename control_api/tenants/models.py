@@ -2,14 +2,17 @@
 Tenants)."""
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from control_api.edge.answers import time_or_none
+from control_api.edge.field_descriptions import says
 from control_api.edge.requests import Identifier, RequestModel
 from control_api.store.queries.tenant_rows import StoredTenant
 from policies.ground.canonical import rfc3339
 
 _NOW = "2026-01-31T12:00:00.000000Z"
+
+TENANT_NAME = says("The tenant's name, unique in this installation.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +20,7 @@ class TenantResponse:
     """A tenant (`CONTRACT.md`, Tenants)."""
 
     tenant_id: str
-    name: str
+    name: Annotated[str, TENANT_NAME]
     created_at: str
     require_agent_id: bool
     pii_masking: bool
@@ -40,7 +43,7 @@ class CreatedTenant:
     """A new tenant with its first admin key, shown only once (`CONTRACT.md`, Tenants)."""
 
     tenant_id: str
-    admin_key: str
+    admin_key: Annotated[str, says("The tenant's first admin key. Shown only in this response.")]
 
     example: ClassVar[dict[str, Any]] = {
         "tenant_id": "ten_2mT5kWc8LpR0aZ3nB7xGvQ",
@@ -67,7 +70,7 @@ class TenantSettingsResponse:
 class Freeze:
     """The freeze of a tenant, if it is frozen; `reason` and `frozen_at` are null if it is not."""
 
-    frozen: bool
+    frozen: Annotated[bool, says("Whether the tenant is frozen.")]
     reason: str | None
     frozen_at: str | None
 

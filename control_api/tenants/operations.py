@@ -7,7 +7,7 @@ During a freeze every evaluation is denied (`CONTRACT.md`, Incident controls).
 import logging
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from control_api.auth import Caller, Superadmin
 from control_api.edge.answers import Empty, Page, page_of, time_or_none
@@ -24,6 +24,7 @@ from control_api.store.queries.tenant_rows import StoredTenant
 from control_api.store.store import Store
 from control_api.store.transaction import Transaction
 from control_api.tenants.models import (
+    TENANT_NAME,
     CreatedTenant,
     Freeze,
     TenantRequest,
@@ -93,7 +94,7 @@ class NewTenant(RequestModel):
 
     example: ClassVar[dict[str, Any]] = {"name": "acme"}
 
-    name: Identifier
+    name: Annotated[Identifier, TENANT_NAME]
 
 
 async def create_tenant(tenants: Tenants, caller: Superadmin, request: NewTenant) -> CreatedTenant:

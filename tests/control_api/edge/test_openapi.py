@@ -13,13 +13,15 @@ import schemathesis
 from jsonschema_rs import Draft202012Validator
 from pydantic import TypeAdapter
 
-from control_api.edge import field_descriptions
+from control_api.edge import openapi_responses
+from control_api.edge.field_descriptions import FIELDS, describe_fields
 from control_api.edge.openapi import describe
 from control_api.edge.openapi_responses import example_of, statuses
 from control_api.edge.route import Route, Scope
 from control_api.policy.models import PolicyBody
 from control_api.routes import ROUTES
 from policies import __version__
+from policies.trail import fields
 from tests.control_api.console.reader import Visitor
 from tests.control_api.edge.test_scopes import BODIES
 from tests.control_api.edge.world import REQUIRED_QUERY
@@ -355,35 +357,29 @@ def test_every_field_and_parameter_has_a_description() -> None:
 
 def test_every_name_of_the_table_of_descriptions_is_in_the_document() -> None:
     names = {each["name"] for _, _, operation in operations() for each in operation["parameters"]}
-    own = set()
-    for name, schema in DOCUMENT["components"]["schemas"].items():
-        own |= {f"{name}.{each}" for each in schema.get("properties", {})}
+    for schema in DOCUMENT["components"]["schemas"].values():
+        names |= schema.get("properties", {}).keys()
     for _, _, operation in operations():
         if "requestBody" in operation:
             schema = operation["requestBody"]["content"]["application/json"]["schema"]
             names |= schema.get("properties", {}).keys()
-    # A type that only bodies or queries are made of is no component.
-    for route in ROUTES:
-        asked = route.request_type.model_json_schema()
-        types = {route.request_type.__name__: asked, **asked.get("$defs", {})}
-        for name, schema in types.items():
-            own |= {f"{name}.{each}" for each in schema.get("properties", {})}
-    names |= {each.partition(".")[2] for each in own}
-    assert not field_descriptions.FIELDS.keys() - names
-    assert not field_descriptions.OF_TYPE.keys() - own
+    assert not FIELDS.keys() - names
 
 
 @pytest.mark.deep(stands_in="test_every_name_of_the_table_of_descriptions_is_in_the_document")
-def test_every_entry_of_the_table_of_descriptions_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    used = set()
-    describe_field = field_descriptions.describe
+def test_every_entry_of_the_table_of_descriptions_is_shared(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """By two types or more. The sentence of a single field stands at the field."""
+    users: dict[str, set[str]] = {}
 
-    def noted(type_name: str, field: str) -> str | None:
-        own = f"{type_name}.{field}"
-        used.add(own if own in field_descriptions.OF_TYPE else field)
-        return describe_field(type_name, field)
+    def noted(type_name: str, schema: dict[str, Any]) -> None:
+        for name, member in schema.get("properties", {}).items():
+            if "description" not in member:
+                users.setdefault(name, set()).add(type_name)
+        describe_fields(type_name, schema)
 
-    monkeypatch.setattr(field_descriptions, "describe", noted)
+    monkeypatch.setattr(openapi_responses, "describe_fields", noted)
     describe(ROUTES, __version__)
-    entries = {*field_descriptions.FIELDS, *field_descriptions.OF_TYPE}
-    assert not entries - used
+    of_records = {each.shown for each in fields.FIELDS}
+    assert not [name for name in FIELDS.keys() - of_records if len(users.get(name, ())) < 2]
