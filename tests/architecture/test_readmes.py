@@ -1,5 +1,5 @@
-"""Each setting, metric, route and check is described in its package's README or INTERNALS.md, or in
-those of a folder inside the package."""
+"""Each setting, metric, route and check is described in its package's README, INTERNALS.md or
+OPERATIONS.md, or in those of a folder inside the package."""
 
 from __future__ import annotations
 
@@ -71,7 +71,8 @@ def told(readme: str, name: str) -> bool:
 @pytest.mark.parametrize("package", PACKAGES)
 def test_a_readme_tells_of_everything_declared(package: str, declared: object) -> None:
     assert callable(declared)
-    pages = [*(ROOT / package).rglob("README.md"), *(ROOT / package).rglob("INTERNALS.md")]
+    names = ("README.md", "INTERNALS.md", "OPERATIONS.md")
+    pages = [page for name in names for page in (ROOT / package).rglob(name)]
     readme = "\n".join(path.read_text() for path in sorted(pages))
     assert not [name for name in sorted(declared(package)) if not told(readme, name)]
 

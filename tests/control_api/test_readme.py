@@ -1,4 +1,4 @@
-"""The tables of the README, and of INTERNALS.md, are the code's."""
+"""The tables of the README, of INTERNALS.md and of OPERATIONS.md are the code's."""
 
 from __future__ import annotations
 
@@ -30,6 +30,7 @@ assert control_api.__file__ is not None
 PACKAGE = Path(control_api.__file__).parent
 README = (PACKAGE / "README.md").read_text()
 INTERNALS = (PACKAGE / "INTERNALS.md").read_text()
+OPERATIONS = (PACKAGE / "OPERATIONS.md").read_text()
 LABELS = {
     "refusals": RefusalReason,
     "reloads": Reload,
@@ -50,7 +51,7 @@ def table(heading: str, page: str = README) -> list[list[str]]:
 
 
 def test_the_table_of_routes_is_complete() -> None:
-    assert table("Routes") == [
+    assert table("Routes", OPERATIONS) == [
         [
             route.method,
             f"`{route.path}`",
