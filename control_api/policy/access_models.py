@@ -304,9 +304,6 @@ class PolicyReview(PolicyDifference):
     """The effects of a change of policies. `tests` and `answer` are null if nothing was to be
     tried."""
 
-    # Again, so that the shared sentences of `FIELDS` describe them and not the parent's.
-    newly_allowed: list[ChangedRow]
-    newly_denied: list[ChangedRow]
     broken_guardrails: list[BrokenGuardrail]
     tests: Annotated[TestRun | None, says("How the tests came out. `null` without tests.")]
     answer: Annotated[

@@ -264,8 +264,6 @@ class ProvisionedKey(NewKey):
     example: ClassVar[dict[str, Any]] = NewKey.example
 
     tenant_id: Identifier
-    # Again, so that the shared sentence of `FIELDS` describes it and not the parent's.
-    agent_ids: AgentPatterns | None = None
 
 
 async def provision_key(
