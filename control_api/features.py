@@ -16,7 +16,7 @@ from control_api.edge.openapi import Describer, Description, describe
 from control_api.edge.route import Route
 from control_api.fleet.bundle import Fleet
 from control_api.fleet.isolation import SpoolStarts
-from control_api.fleet.set_pages import LeastPages, PageReads
+from control_api.fleet.set_pages import AgentPages, PageReads
 from control_api.log.append import Changes
 from control_api.log.tails import EventTails
 from control_api.log.tenant_change import TenantChanges
@@ -112,7 +112,7 @@ class Features(NamedTuple):
                 parts.reports,
                 parts.isolation,
                 PageReads(store),
-                LeastPages(store),
+                AgentPages(store),
                 SpoolStarts(store, clock, settings.new_spools_per_day),
                 sessions,
                 settings.ingest_max_age,

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from prometheus_client import Counter, Gauge
 
 from control_api.fleet.isolation import Isolation, SpoolStarts
-from control_api.fleet.set_pages import LeastPages, PageReads
+from control_api.fleet.set_pages import AgentPages, PageReads
 from control_api.log.append import Changes
 from control_api.log.head_cache import LogHeadCache
 from control_api.registry.enrolment.enrolment import Enrolments
@@ -42,7 +42,7 @@ class Fleet:
     reports: FleetReports
     isolation: Isolation
     pages: PageReads
-    least_pages: LeastPages
+    agent_pages: AgentPages
     spool_starts: SpoolStarts
     sessions: Sessions
     ingest_max_age: int

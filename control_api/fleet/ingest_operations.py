@@ -14,7 +14,7 @@ from control_api.edge.requests import Identifier, RequestModel
 from control_api.fleet.bundle import MAX_BATCHES, Fleet
 from control_api.fleet.isolation import Spool
 from control_api.log.ingest import IngestReceipt, ingest
-from control_api.log.judging import Event, Judge, Lookup, Refusal, Roles, former_roles
+from control_api.log.judging import Event, Judge, Lookup, RecordRefusal, Roles, former_roles
 from control_api.log.read import known_events
 from control_api.metrics.labels import Foreign, Ingest
 from control_api.sessions.models import ClaimedSession
@@ -111,13 +111,13 @@ _SECOND = 1_000_000
 _OPERATION = "ingest_events"
 _log = logging.getLogger("sluice.ingest")
 _FOREIGN: Mapping[str, Foreign] = {
-    Refusal.foreign_spool: Foreign.sidecar,
-    Refusal.foreign_agent: Foreign.agent,
-    Refusal.foreign_role: Foreign.agent,
-    Refusal.foreign_event: Foreign.agent,
-    Refusal.unknown_event: Foreign.event,
+    RecordRefusal.foreign_spool: Foreign.sidecar,
+    RecordRefusal.foreign_agent: Foreign.agent,
+    RecordRefusal.foreign_role: Foreign.agent,
+    RecordRefusal.foreign_event: Foreign.agent,
+    RecordRefusal.unknown_event: Foreign.event,
     # Two records can't both be true: who learned the id first may have taken it.
-    Refusal.duplicate_id: Foreign.event,
+    RecordRefusal.duplicate_id: Foreign.event,
 }
 """The refusals of records that another party may have made with a stolen key. Alert rules read
 them."""

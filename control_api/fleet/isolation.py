@@ -34,7 +34,7 @@ from control_api.metrics.labels import Foreign
 from control_api.metrics.metrics import HttpMetrics
 from control_api.registry import queries
 from control_api.registry.enrolment.enrolment import Buckets
-from control_api.registry.queries import OF_PODS, Taker
+from control_api.registry.queries import POD_OWNER_PREFIX, IdClaimant
 from control_api.store.queries.sidecar_rows import KEPT, VIOLATION
 from control_api.store.schema.log import sources
 from control_api.store.schema.statements import of_tenant
@@ -46,7 +46,7 @@ from policies.ground.errors import Forbidden, SluiceError, TooMany
 from policies.trail.change import change_record
 
 
-class Speaker(Protocol):
+class KeyedCaller(Protocol):
     """A caller with an API key, as `control_api.auth.Caller`."""
 
     @property
@@ -59,7 +59,7 @@ class Speaker(Protocol):
     def digest(self) -> bytes | None: ...
 
 
-def enrolled_agent(caller: Speaker) -> str | None:
+def enrolled_agent(caller: KeyedCaller) -> str | None:
     """Return the agent as which the caller's pod enrolled, or None if the key does not come from an
     enrolment."""
     return None if caller.digest is None else caller.tenant.enrolled_agent(caller.digest)
@@ -81,18 +81,18 @@ class SidecarOwners:
         self._store = store
         self._known: dict[tuple[str, str], tuple[str, int]] = {}
 
-    async def admits(self, caller: Speaker, sidecar_id: str) -> bool:
+    async def admits(self, caller: KeyedCaller, sidecar_id: str) -> bool:
         """Return whether the caller's key may use this sidecar id. If no other live key uses the
         id, it belongs to the caller from now on. Raise `WriteFault` if that can't be stored."""
         if not caller.key.may_speak_as_sidecar(sidecar_id):
             return False
         # A key whose patterns match also owns the id, if it can: a key without patterns must not
         # get it. If it can't, the patterns still say so.
-        return await self._takes(caller, sidecar_id) or caller.key.names_sidecars
+        return await self._owns_or_claims(caller, sidecar_id) or caller.key.names_sidecars
 
-    async def _takes(self, caller: Speaker, sidecar_id: str) -> bool:
+    async def _owns_or_claims(self, caller: KeyedCaller, sidecar_id: str) -> bool:
         place, owner = (caller.tenant.tenant_id, sidecar_id), owner_of(caller)
-        now, taker = self._store.clock.now(), Taker(owner, caller.key.agent_ids)
+        now, claimant = self._store.clock.now(), IdClaimant(owner, caller.key.agent_ids)
         known = self._known.get(place)
         if known is not None and known[1] > now - TRUSTED and known[0] == owner:
             return True
@@ -102,7 +102,7 @@ class SidecarOwners:
         # Most ids have their owner already, and then nothing is written.
         taken = present == owner or await self._store.run(
             self._store.lane(caller.tenant.tenant_id),
-            lambda connection, _: queries.take(connection, *place, taker, now),
+            lambda connection, _: queries.claim_sidecar_id(connection, *place, claimant, now),
         )
         if taken:
             self._known.pop(place, None)
@@ -125,11 +125,11 @@ class SidecarOwners:
             await asyncio.sleep(PAUSE_SECONDS)
 
 
-def owner_of(caller: Speaker) -> str:
+def owner_of(caller: KeyedCaller) -> str:
     """Return the name under which the caller owns its sidecars' ids: the key's id, or for an
     enrolled pod a name made from the agent's id."""
     agent_id = enrolled_agent(caller)
-    return caller.key.key_id if agent_id is None else OF_PODS + agent_id
+    return caller.key.key_id if agent_id is None else POD_OWNER_PREFIX + agent_id
 
 
 RECORDS_PER_SECOND, RECORDS_AT_ONCE = 1 / 60, 5
@@ -163,7 +163,9 @@ class Isolation:
         self._records = Buckets(RECORDS_PER_SECOND, RECORDS_AT_ONCE)
         self._suppressed: dict[str, int] = {}
 
-    async def require_agent(self, caller: Speaker, agent_id: str | None, operation: str) -> None:
+    async def require_agent(
+        self, caller: KeyedCaller, agent_id: str | None, operation: str
+    ) -> None:
         """Raise `ForeignAgent` if the caller's key may not speak for this agent. None stands for a
         request that names no agent."""
         if caller.key.may_speak_for_agent(agent_id):
@@ -172,7 +174,7 @@ class Isolation:
         named = "a call without an agent" if agent_id is None else f"agent `{agent_id}`"
         raise ForeignAgent(f"key `{caller.key.key_id}` does not speak for {named}")
 
-    async def require_sidecar(self, caller: Speaker, sidecar_id: str, operation: str) -> None:
+    async def require_sidecar(self, caller: KeyedCaller, sidecar_id: str, operation: str) -> None:
         """Raise `ForeignSidecar` if the caller's key may not use this sidecar id, and `WriteFault`
         if that can't be determined."""
         if await self._owners.admits(caller, sidecar_id):
@@ -184,7 +186,7 @@ class Isolation:
         )
 
     async def record(
-        self, caller: Speaker, what: Foreign, name: str | None, operation: str
+        self, caller: KeyedCaller, what: Foreign, name: str | None, operation: str
     ) -> None:
         """Count a refusal in the metrics, and record it in the tenant's log. `name` is the agent or
         sidecar that the caller named."""

@@ -342,7 +342,7 @@ async def _changes(fleet: Fleet, caller: Caller, since: int) -> EncodedPage:
     agent_id = enrolled_agent(caller)
     if agent_id is None:
         return await fleet.pages.since(caller.tenant_id, since)
-    return await fleet.least_pages.since(caller.tenant_id, agent_id, since)
+    return await fleet.agent_pages.since(caller.tenant_id, agent_id, since)
 
 
 async def _wait_for_change(fleet: Fleet, caller: Caller, seconds: float, revision: int) -> None:
@@ -392,7 +392,7 @@ async def look_up_documents(fleet: Fleet, caller: Caller, request: AskedDocument
     """
     agent_id = enrolled_agent(caller)
     if agent_id is not None:
-        found = await fleet.least_pages.named(caller.tenant_id, agent_id, request.names)
+        found = await fleet.agent_pages.named(caller.tenant_id, agent_id, request.names)
         return policy_set_page(fleet, caller, found, reset=False)
     async with fleet.store.reading(caller.tenant_id) as connection:
         page = await documents.by_name(

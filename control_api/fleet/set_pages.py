@@ -40,7 +40,7 @@ from control_api.fleet.models import MAX_PAGE_BYTES, SetDocument
 from control_api.store.errors import ReadFault
 from control_api.store.group_commit import start_task
 from control_api.store.queries import documents
-from control_api.store.queries.documents import ChangePage, StoredDocument
+from control_api.store.queries.documents import DocumentPage, StoredDocument
 from control_api.store.store import Store
 from policies.ground.errors import SluiceError
 from policies.sets.policy_set import (
@@ -111,12 +111,12 @@ class EncodedPage(NamedTuple):
     """A page of changes in the policy set, and the JSON of its documents. `whole` is True if it
     holds all documents, rather than those that changed since a revision."""
 
-    page: documents.ChangePage
+    page: documents.DocumentPage
     documents: orjson.Fragment
     whole: bool = False
 
 
-def encoded(page: documents.ChangePage, *, whole: bool = False) -> EncodedPage:
+def encoded(page: documents.DocumentPage, *, whole: bool = False) -> EncodedPage:
     shown = [
         SetDocument(
             document.name,
@@ -162,14 +162,14 @@ class Reader(NamedTuple):
     roles: frozenset[str]
 
 
-def given(document: StoredDocument, reader: Reader, owners: Owners) -> StoredDocument | None:
+def visible_to(document: StoredDocument, reader: Reader, owners: Owners) -> StoredDocument | None:
     """Return the document as the reader may see it. A document that was the reader's and no longer
     is becomes a removed one. Return None if the reader may not know of it."""
     name = document.name
     if name in (TENANT, SOURCES, agent_name(reader.agent_id), enrolment_name(reader.agent_id)):
         return document
     if name.startswith(KEY):
-        return _given_key(document, reader, owners)
+        return _key_visible_to(document, reader, owners)
     if name.startswith(SESSION):
         return document if owners.sessions.get(name) == reader.agent_id else None
     role = role_of(name)
@@ -185,7 +185,9 @@ def role_of(name: str) -> str | None:
     return None
 
 
-def _given_key(document: StoredDocument, reader: Reader, owners: Owners) -> StoredDocument | None:
+def _key_visible_to(
+    document: StoredDocument, reader: Reader, owners: Owners
+) -> StoredDocument | None:
     owner = owners.keys.get(document.name)
     if owner is None or owner.scope not in CALLERS:
         return None
@@ -201,14 +203,13 @@ class _Changes(NamedTuple):
     """A tenant's changes after a revision, the owners of the changed documents, and the tenant's
     settings."""
 
-    page: ChangePage
+    page: DocumentPage
     owners: Owners
     settings: Sequence[StoredDocument]
 
 
-class LeastPages:
-    """Makes the pages of the policy set for enrolled sidecars. Each page has only the documents
-    that the sidecars of one agent may read."""
+class AgentPages:
+    """Reads pages for enrolled sidecars, with the documents of one agent only."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -223,7 +224,7 @@ class LeastPages:
             changes = await self._changes.get((tenant_id, revision))
             reader = await self._reader(tenant_id, agent_id, changes.page, revision)
             if reader is not None:
-                return encoded(_less(changes, reader, revision))
+                return encoded(_visible_page(changes, reader, revision))
         return await self._wholes.get((tenant_id, agent_id))
 
     async def named(self, tenant_id: str, agent_id: str, names: Sequence[str]) -> EncodedPage:
@@ -237,13 +238,13 @@ class LeastPages:
             _, roles = await document_owners.agent_of(connection, tenant_id, agent_id)
         reader = Reader(agent_id, frozenset(roles))
         shown = [
-            given(each, reader, owners) or StoredDocument(each.name, 0, None, None)
+            visible_to(each, reader, owners) or StoredDocument(each.name, 0, None, None)
             for each in page.documents
         ]
         return encoded(page._replace(documents=shown))
 
     async def _reader(
-        self, tenant_id: str, agent_id: str, page: ChangePage, revision: int
+        self, tenant_id: str, agent_id: str, page: DocumentPage, revision: int
     ) -> Reader | None:
         """Return the agent with its roles as of this page. Return None if the changes are not
         enough to say what the agent may read, so that all documents must be sent."""
@@ -285,17 +286,21 @@ class LeastPages:
             ]
             owners = await document_owners.owners_of(connection, tenant_id, names)
             own = [
-                name for name in names if given(StoredDocument(name, 0, None, None), reader, owners)
+                name
+                for name in names
+                if visible_to(StoredDocument(name, 0, None, None), reader, owners)
             ]
             found = await document_owners.named(connection, tenant_id, own)
-        return encoded(ChangePage(present, found, False, reset_below), whole=True)
+        return encoded(DocumentPage(present, found, False, reset_below), whole=True)
 
 
-def _less(changes: _Changes, reader: Reader, revision: int) -> ChangePage:
+def _visible_page(changes: _Changes, reader: Reader, revision: int) -> DocumentPage:
     """Return the page without the documents that the reader may not see."""
     page = changes.page
     shown = [
-        each for document in page.documents if (each := given(document, reader, changes.owners))
+        each
+        for document in page.documents
+        if (each := visible_to(document, reader, changes.owners))
     ]
     if not shown and page.revision > revision:
         # A page without documents says that nothing changed, and a sidecar pauses after one that

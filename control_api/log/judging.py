@@ -81,7 +81,7 @@ AHEAD = 60_000_000
 _UUID7 = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}\Z")
 
 
-class Refusal(StrEnum):
+class RecordRefusal(StrEnum):
     """The reasons for which a record is refused. The log stores these values, so they must not
     change."""
 
@@ -141,7 +141,7 @@ class Judge:
     max_age: int
     new_id: Callable[[], str]
     lookup: Lookup
-    refusals: dict[int, Refusal] = field(default_factory=dict)
+    refusals: dict[int, RecordRefusal] = field(default_factory=dict)
     doubtful: int = 0
     """The number of records whose time is too far from their arrival."""
 
@@ -151,9 +151,9 @@ class Judge:
         found = read_place(payload)
         if found is None:
             raise error
-        return self._refused(*found, Refusal.not_a_record)
+        return self._refused(*found, RecordRefusal.not_a_record)
 
-    def refuse(self, record: Spooled, reason: Refusal) -> Spooled:
+    def refuse(self, record: Spooled, reason: RecordRefusal) -> Spooled:
         """Return the `rejected_record` entry for a refused record."""
         core = record.core
         return self._refused(core, Place(record.n, record.prev, core["src"]["t"]), reason)
@@ -180,43 +180,43 @@ class Judge:
         for record in records:
             columns = record.columns
             if columns.eid in taken:
-                judged.append(self.refuse(record, Refusal.duplicate_id))
+                judged.append(self.refuse(record, RecordRefusal.duplicate_id))
             elif columns.ref in taken:
-                judged.append(self.refuse(record, Refusal.foreign_event))
+                judged.append(self.refuse(record, RecordRefusal.foreign_event))
             else:
                 judged.append(record)
         return judged
 
-    def _fault(self, record: Spooled, known: _Known) -> Refusal | None:
+    def _fault(self, record: Spooled, known: _Known) -> RecordRefusal | None:
         columns = record.columns
         if record.source != self.source or record.instance != self.instance:
-            return Refusal.foreign_spool
+            return RecordRefusal.foreign_spool
         if _UUID7.match(columns.eid) is None:
-            return Refusal.event_id
+            return RecordRefusal.event_id
         if columns.eid in known.seen:
-            return Refusal.duplicate_id
+            return RecordRefusal.duplicate_id
         if columns.decision == "ALLOW":
             if not self.key.may_speak_for_agent(columns.agent_id):
-                return Refusal.foreign_agent
+                return RecordRefusal.foreign_agent
             if (
                 columns.agent_id is not None
                 and columns.agent_role not in known.roles[columns.agent_id]
             ):
-                return Refusal.foreign_role
+                return RecordRefusal.foreign_role
         return None if columns.ref is None else self._event_fault(columns.ref, known)
 
-    def _event_fault(self, event_id: str, known: _Known) -> Refusal | None:
+    def _event_fault(self, event_id: str, known: _Known) -> RecordRefusal | None:
         # INVARIANT: what the log has comes first. A record of the batch with the same id will be
         # refused.
         event = known.events.get(event_id)
         if event is None:
             # A sidecar spools a decision before what follows from it. Lineage ahead of its event
             # would be shown with it, though another sidecar decided it.
-            return None if event_id in known.decided else Refusal.unknown_event
+            return None if event_id in known.decided else RecordRefusal.unknown_event
         if event.sidecar_id == self.source:
             return None
         ours = event.sidecar_id is not None and self.key.may_speak_for_agent(event.agent_id)
-        return None if ours else Refusal.foreign_event
+        return None if ours else RecordRefusal.foreign_event
 
     def _marked(self, record: Spooled) -> Spooled:
         if record.n in self.refusals:
@@ -230,7 +230,7 @@ class Judge:
             self.doubtful += 1
         return record._replace(marks=marks) if marks else record
 
-    def _refused(self, core: dict[str, Any], place: Place, reason: Refusal) -> Spooled:
+    def _refused(self, core: dict[str, Any], place: Place, reason: RecordRefusal) -> Spooled:
         self.refusals[place.n] = reason
         spool = (self.source, self.instance)
         return refused(core, place, spool, str(reason), self.key.key_id, self.new_id())

@@ -63,7 +63,7 @@ def build_key(request: NewKey, secret: str, entropy: bytes, now: int) -> StoredK
         permitted_roles=tuple(request.permitted_roles or ()),
         expires_at=None if days is None else now + days * _DAY,
         created_at=now,
-        agent_ids=request.spoken_for,
+        agent_ids=request.sidecar_agent_ids,
         sidecar_ids=None if sidecar_ids is None else tuple(sidecar_ids),
     )
 
@@ -124,7 +124,7 @@ class NewBinding(RequestModel):
     sidecar_ids: SidecarPatterns | None = None
 
 
-def _speaking(key: StoredKey, request: NewBinding) -> StoredKey:
+def _with_agents_and_sidecars(key: StoredKey, request: NewBinding) -> StoredKey:
     """Return the key with the agents and sidecar ids that the request gives it. Raise `Invalid` if
     the key is not a sidecar's, or would be left without agents."""
     names = request.model_fields_set & {"agent_ids", "sidecar_ids"}
@@ -153,7 +153,7 @@ async def bind_key(registry: Registry, caller: Caller, request: NewBinding) -> D
             bound = replace(bound, bound_agent_id=request.bound_agent_id)
         if "permitted_roles" in request.model_fields_set:
             bound = replace(bound, permitted_roles=tuple(request.permitted_roles or ()))
-        bound = _speaking(bound, request)
+        bound = _with_agents_and_sidecars(bound, request)
         if bound == key:
             return  # no log entry, no new revision: sidecars have nothing to fetch
         if bound.bound_agent_id != key.bound_agent_id:
@@ -163,7 +163,7 @@ async def bind_key(registry: Registry, caller: Caller, request: NewBinding) -> D
         detail = {
             "bound_agent_id": bound.bound_agent_id,
             "permitted_roles": list(bound.permitted_roles),
-            **_spoken(bound),
+            **_agents_and_sidecars_of(bound),
         }
         change = key_change(tx, key, bound)
         await registry.changes.record(tx, "key.bound", key.key_id, caller.by, detail, change)
@@ -172,7 +172,7 @@ async def bind_key(registry: Registry, caller: Caller, request: NewBinding) -> D
     return Done()
 
 
-def _spoken(key: StoredKey) -> dict[str, list[str] | None]:
+def _agents_and_sidecars_of(key: StoredKey) -> dict[str, list[str] | None]:
     """Return the agents and sidecar ids that the key may speak for, as the log shows them. Empty if
     it is no sidecar's key."""
     if key.agent_ids is None:

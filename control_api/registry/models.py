@@ -235,7 +235,7 @@ class NewKey(RequestModel):
     idempotency_key: IdempotencyKey | None = None
 
     @property
-    def spoken_for(self) -> tuple[str, ...] | None:
+    def sidecar_agent_ids(self) -> tuple[str, ...] | None:
         """The agents that the key may speak for: those in the request, else the one that the key is
         bound to. None if the scope is not `sidecar`. Raises `Invalid` if a sidecar's key would have
         no agents, or another key has some."""

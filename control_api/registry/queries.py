@@ -164,7 +164,7 @@ def _values(agent: StoredAgent) -> dict[str, Any]:
     return {**values_of(agent), "permitted_roles": encode(list(agent.permitted_roles))}
 
 
-OF_PODS = "agent/"
+POD_OWNER_PREFIX = "agent/"
 """The prefix of an owner that stands for all enrolled pods of an agent; the agent's id follows. A
 pod gets a new key every half hour, so no single key can be the owner of its sidecar id."""
 FORGOTTEN_AT_ONCE = 1000
@@ -183,7 +183,7 @@ def owner_of(connection: Connection, tenant_id: str, sidecar_id: str) -> str | N
     return owner
 
 
-class Taker(NamedTuple):
+class IdClaimant(NamedTuple):
     """A key that wants to use a sidecar id: the name of the owner that it belongs to, and the
     agents that it may speak for."""
 
@@ -191,16 +191,18 @@ class Taker(NamedTuple):
     agent_ids: tuple[str, ...] | None
 
 
-def take(connection: Connection, tenant_id: str, sidecar_id: str, taker: Taker, now: int) -> bool:
-    """Make `taker` the owner of this sidecar id, unless another owner that is live at `now`
-    (microseconds) holds it. Return whether `taker` owns it now."""
-    owner = taker.owner
+def claim_sidecar_id(
+    connection: Connection, tenant_id: str, sidecar_id: str, claimant: IdClaimant, now: int
+) -> bool:
+    """Make `claimant` the owner of this sidecar id, unless another owner that is live at `now`
+    (microseconds) holds it. Return whether `claimant` owns it now."""
+    owner = claimant.owner
     values = {"tenant_id": tenant_id, "sidecar_id": sidecar_id, "owner": owner, "since": now}
     connection.execute(insert_if_absent(sidecar_owners, connection.dialect), values)
     present = owner_of(connection, tenant_id, sidecar_id)
     if present == owner:
         return True
-    if present is not None and _holds(connection, tenant_id, present, taker, now):
+    if present is not None and _keeps_id(connection, tenant_id, present, claimant, now):
         return False
     # Of two that take the id of a dead key at the same time, one finds the row changed.
     done = connection.execute(
@@ -215,16 +217,18 @@ def take(connection: Connection, tenant_id: str, sidecar_id: str, taker: Taker, 
     return done.rowcount == 1
 
 
-def _holds(connection: Connection, tenant_id: str, present: str, taker: Taker, now: int) -> bool:
-    """Return whether the present owner keeps the sidecar id, so that `taker` can't have it."""
-    if present.startswith(OF_PODS):
-        agent_id = present.removeprefix(OF_PODS)
+def _keeps_id(
+    connection: Connection, tenant_id: str, present: str, claimant: IdClaimant, now: int
+) -> bool:
+    """Return whether the present owner keeps the sidecar id, so that `claimant` can't have it."""
+    if present.startswith(POD_OWNER_PREFIX):
+        agent_id = present.removeprefix(POD_OWNER_PREFIX)
         pods = select(documents.c.name).where(
             of_tenant(documents, tenant_id),
             documents.c.name == enrolment_name(agent_id),
             documents.c.body.is_not(None),
         )
-        return taker.agent_ids != (agent_id,) and connection.execute(pods).first() is not None
+        return claimant.agent_ids != (agent_id,) and connection.execute(pods).first() is not None
     query = select(api_keys.c.agent_ids).where(
         of_tenant(api_keys, tenant_id),
         api_keys.c.key_id == present,
@@ -237,7 +241,7 @@ def _holds(connection: Connection, tenant_id: str, present: str, taker: Taker, n
     # keys had agents is replaced by one for fewer, and can be locked out of no id.
     if row is None or row.agent_ids is None:
         return False
-    return tuple(orjson.loads(row.agent_ids)) != taker.agent_ids
+    return tuple(orjson.loads(row.agent_ids)) != claimant.agent_ids
 
 
 async def used_by(connection: AsyncConnection, tenant_id: str, owner: str) -> list[str]:

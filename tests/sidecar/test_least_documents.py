@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 
 from control_api.fleet.document_owners import KeyOwner, Owners
-from control_api.fleet.set_pages import Reader
-from control_api.fleet.set_pages import given as given_to
+from control_api.fleet.set_pages import Reader, visible_to
 from control_api.store.queries.documents import StoredDocument
 from policies.definitions.model import (
     AGENT_STATUSES,
@@ -115,7 +114,7 @@ class World:
         self.least = {
             name: body
             for name, body in self.all.items()
-            if given_to(StoredDocument(name, 1, "", body), reader, owners)
+            if visible_to(StoredDocument(name, 1, "", body), reader, owners)
         }
 
 

@@ -21,7 +21,7 @@ class StoredDocument(NamedTuple):
     body: bytes | None
 
 
-class ChangePage(NamedTuple):
+class DocumentPage(NamedTuple):
     """A page of consecutive changes to a policy set, in order of revision. `revision` is the
     tenant's revision when they were read; `more` is True if the page ends before it. A caller whose
     own revision is below `reset_below` has to reload the policy set."""
@@ -34,7 +34,7 @@ class ChangePage(NamedTuple):
 
 async def since(
     connection: AsyncConnection, tenant_id: str, revision: int, *, limit: int, max_bytes: int
-) -> ChangePage:
+) -> DocumentPage:
     """Return the changes after `revision`: at most `limit` documents, with bodies of at most
     `max_bytes` together unless the first alone has more. Raises `NotFound` if there is no such
     tenant."""
@@ -57,7 +57,7 @@ async def since(
             break
         last, room = changed, room - size
     if last == revision:
-        return ChangePage(present, [], False, reset_below)
+        return DocumentPage(present, [], False, reset_below)
     rows = await connection.execute(
         select(*documents.c["name", "revision", "digest", "body"])
         .where(
@@ -73,12 +73,12 @@ async def since(
     if not found:
         # All of them did. A page without documents would lead its reader nowhere: read again.
         return await since(connection, tenant_id, revision, limit=limit, max_bytes=max_bytes)
-    return ChangePage(present, found, last < present, reset_below)
+    return DocumentPage(present, found, last < present, reset_below)
 
 
 async def by_name(
     connection: AsyncConnection, tenant_id: str, names: Sequence[str], *, max_bytes: int
-) -> ChangePage:
+) -> DocumentPage:
     """Return the documents of these names, all at one revision. A missing document looks like a
     removed one. The bodies have at most `max_bytes` together unless the first alone has more; the
     page's `more` is True if names were left out. Raises `NotFound` if there is no such tenant."""
@@ -97,7 +97,7 @@ async def by_name(
         raise NotFound(f"no such tenant: `{tenant_id}`")
     stored = {row.name: StoredDocument(row.name, row.changed, row.digest, row.body) for row in rows}
     found = [stored.get(name, StoredDocument(name, 0, None, None)) for name in chosen]
-    return ChangePage(rows[0].revision, found, len(chosen) < len(wanted["names"]))
+    return DocumentPage(rows[0].revision, found, len(chosen) < len(wanted["names"]))
 
 
 async def bodies(

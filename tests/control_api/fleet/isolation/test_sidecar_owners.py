@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 
 from control_api.fleet import isolation
-from control_api.fleet.isolation import TRUSTED, SidecarOwners, Speaker
+from control_api.fleet.isolation import TRUSTED, KeyedCaller, SidecarOwners
 from control_api.registry import queries
 from control_api.store.queries import key_rows
 from control_api.store.queries.key_rows import StoredKey
@@ -25,7 +25,7 @@ class World:
         self.open, self.owners = store, SidecarOwners(store.store)
         self._made = 0
 
-    async def key(self, *agent_ids: str, tenant: str = TENANT, **changed: Any) -> Speaker:
+    async def key(self, *agent_ids: str, tenant: str = TENANT, **changed: Any) -> KeyedCaller:
         """The holder of a new key of scope `sidecar`."""
         self._made += 1
         row = StoredKey(
@@ -42,11 +42,11 @@ class World:
             await key_rows.add(tx.connection, tx.tenant_id, row)
 
         await self.open.store.write(tenant, work)
-        return speaker(row.published(), tenant)
+        return keyed_caller(row.published(), tenant)
 
-    async def revoke(self, speaker: Speaker) -> None:
+    async def revoke(self, keyed_caller: KeyedCaller) -> None:
         async def work(tx: Transaction) -> None:
-            await key_rows.revoke(tx.connection, tx.tenant_id, speaker.key.key_id, tx.now)
+            await key_rows.revoke(tx.connection, tx.tenant_id, keyed_caller.key.key_id, tx.now)
 
         await self.open.store.write(TENANT, work)
 
@@ -63,9 +63,9 @@ class World:
         return [tuple(row) for row in rows]
 
 
-def speaker(key: Any, tenant: str = TENANT, agent_id: str | None = None) -> Speaker:
+def keyed_caller(key: Any, tenant: str = TENANT, agent_id: str | None = None) -> KeyedCaller:
     state = SimpleNamespace(tenant_id=tenant, enrolled_agent=lambda _: agent_id)
-    return cast(Speaker, SimpleNamespace(tenant=state, key=key, digest=b"d"))
+    return cast(KeyedCaller, SimpleNamespace(tenant=state, key=key, digest=b"d"))
 
 
 @pytest.fixture
@@ -112,7 +112,7 @@ async def test_sidecars_of_a_replaced_key_are_still_admitted(world: World) -> No
 
 async def test_pods_and_a_key_of_the_same_agent_replace_each_other(world: World) -> None:
     by_hand, thief = await world.key("agt_a"), await world.key("agt_b")
-    pods = speaker(by_hand.key, agent_id="agt_a")
+    pods = keyed_caller(by_hand.key, agent_id="agt_a")
     await world.pods("agt_a", live=True)
     assert await world.owners.admits(by_hand, "pod-1")
     assert await world.owners.admits(pods, "pod-1")

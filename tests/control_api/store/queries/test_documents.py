@@ -13,7 +13,7 @@ from tests.control_api.store.interleaving import after_statement
 from tests.support.open_store import OTHER, TENANT, OpenStore, opened
 
 
-async def fetch(world: OpenStore, since: int, limit: int, max_bytes: int) -> documents.ChangePage:
+async def fetch(world: OpenStore, since: int, limit: int, max_bytes: int) -> documents.DocumentPage:
     async with world.store.reading(TENANT) as connection:
         return await documents.since(connection, TENANT, since, limit=limit, max_bytes=max_bytes)
 
@@ -53,7 +53,7 @@ async def test_following_page_by_page_gives_the_same_as_loading(world: OpenStore
     assert (await fetch(world, 0, 5, 10_000)).revision == revision
     for since in (revision, 10_000):
         newest = await fetch(world, since, 10, 100)
-        assert newest == documents.ChangePage(revision, [], more=False)
+        assert newest == documents.DocumentPage(revision, [], more=False)
 
 
 @pytest.mark.deep(stands_in="test_following_page_by_page_gives_the_same_as_loading")
@@ -81,8 +81,8 @@ async def test_a_document_larger_than_a_page_is_sent_alone(world: OpenStore) -> 
 @pytest.mark.deep(stands_in="test_following_page_by_page_gives_the_same_as_loading")
 async def test_with_nothing_newer_a_page_is_empty(world: OpenStore) -> None:
     await publish(world, {"a": b"1"})
-    assert await fetch(world, 1, 10, 100) == documents.ChangePage(1, [], more=False)
-    assert await fetch(world, 9, 10, 100) == documents.ChangePage(1, [], more=False)
+    assert await fetch(world, 1, 10, 100) == documents.DocumentPage(1, [], more=False)
+    assert await fetch(world, 9, 10, 100) == documents.DocumentPage(1, [], more=False)
 
 
 async def test_a_page_whose_documents_change_meanwhile_is_read_again(postgresql_url: str) -> None:
@@ -134,7 +134,9 @@ async def test_an_unknown_tenant_has_no_documents(world: OpenStore) -> None:
             await documents.since(connection, "ten_none", 0, limit=1, max_bytes=1)
 
 
-async def named(world: OpenStore, names: list[str], max_bytes: int = 1000) -> documents.ChangePage:
+async def named(
+    world: OpenStore, names: list[str], max_bytes: int = 1000
+) -> documents.DocumentPage:
     async with world.store.reading(TENANT) as connection:
         return await documents.by_name(connection, TENANT, names, max_bytes=max_bytes)
 
