@@ -33,7 +33,7 @@ from control_api.log.append import Log
 from control_api.log.checkpoints.loop import CheckpointLoop
 from control_api.log.tenant_change import publish_settings
 from control_api.metrics.metrics import ConnectionMetrics
-from control_api.policy.reload import PolicyFiles
+from control_api.policy.reload import PolicyDirectory
 from control_api.purge import PurgeParts, RetentionLoop
 from control_api.registry.key_expiry import KeyExpiry
 from control_api.routes import routes_of
@@ -182,7 +182,7 @@ async def _start_loops(
     )
     files = None
     if settings.policy_dir:
-        files = PolicyFiles(policies, settings.policy_dir, parts.stopping)
+        files = PolicyDirectory(policies, settings.policy_dir, parts.stopping)
     purging = PurgeParts(
         store,
         parts.ring,

@@ -91,7 +91,9 @@ class RequestPipeline:
         most = compiled.route.max_body
         # A large body is in memory until its request is answered, so these are few at a time.
         large = most > MAX_BODY
-        with self._large_bodies.one(getattr(caller, "tenant_id", None)) if large else _UNCOUNTED:
+        with (
+            self._large_bodies.counted(getattr(caller, "tenant_id", None)) if large else _UNCOUNTED
+        ):
             body = await read_body(request, most) if compiled.parse.has_body else b""
             content_type = request.headers.get("Content-Type")
             parsed = compiled.parse(ApiCall(found, query, content_type, body, request.headers))

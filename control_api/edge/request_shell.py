@@ -43,7 +43,7 @@ _WINDOWS = {"gzip": 31, "x-gzip": 31, "deflate": 15}
 
 MAX_LARGE = 6
 """The most requests with large bodies that are served at a time: each holds its body in memory."""
-MAX_OF_ONE = 3
+MAX_OF_TENANT = 3
 """The most requests with large bodies of one tenant that are served at a time, so that a tenant
 does not hold up the others."""
 
@@ -56,13 +56,13 @@ class LargeBodies:
         self._of: Counter[object] = Counter()
 
     @contextmanager
-    def one(self, tenant: object) -> Iterator[None]:
+    def counted(self, tenant: object) -> Iterator[None]:
         """Count one request of the tenant while the context lasts. Raise `Unavailable` if too many
         are being served already; the client may retry."""
-        if self._of[tenant] >= MAX_OF_ONE or self._of.total() >= MAX_LARGE:
+        if self._of[tenant] >= MAX_OF_TENANT or self._of.total() >= MAX_LARGE:
             raise Unavailable(
                 f"{self._of.total()} requests with large bodies are being served already "
-                f"(at most {MAX_OF_ONE} of a tenant): try again later"
+                f"(at most {MAX_OF_TENANT} of a tenant): try again later"
             )
         self._of[tenant] += 1
         try:

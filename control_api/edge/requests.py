@@ -271,7 +271,7 @@ def _tags(text: str) -> str:
 IfMatch = Annotated[str, AfterValidator(_tags)]
 
 
-def is_met(if_match: str | None, version: object) -> bool:
+def if_match_holds(if_match: str | None, version: object) -> bool:
     """Return whether the `If-Match` precondition holds for this version. A request without the
     header always passes."""
     # RFC 9110, section 13.1.1, asks for strong comparison: a weak tag never matches.

@@ -88,9 +88,10 @@ async def review_policies(
     job = Job("review", {}, (request.body, in_force, rules))
     if roles is None:
         return Document("application/json", await policies.analyses.answer(tenant_id, job))
-    tries = len(roles) * (1 + len(rows))
+    analyses_needed = len(roles) * (1 + len(rows))
     return Document(
-        "application/json", await questions.answer(policies.analyses, tenant_id, job, tries)
+        "application/json",
+        await questions.answer(policies.analyses, tenant_id, job, analyses_needed),
     )
 
 
@@ -109,7 +110,7 @@ async def _roles(connection: AsyncConnection, tenant_id: str, body: bytes) -> se
     if policy_set.ask is not None:
         roles.add(policy_set.ask.agent_role)
     # Each document that there is not costs a query of its own.
-    return roles if len(roles) <= questions.MAX_TRIES else None
+    return roles if len(roles) <= questions.MAX_SMALL_ANALYSES else None
 
 
 AGENT = "agent/"

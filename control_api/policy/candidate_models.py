@@ -210,7 +210,7 @@ def _named(complaint: str, policies: Any) -> str:
     return f"{place[0]} (`{name}`){complaint[place.end() :]}"
 
 
-class Prepared(NamedTuple):
+class PreparedCandidate(NamedTuple):
     """A request that publishes a candidate, decoded and validated. `policies` is the number of
     policies, `sha256` the hex digest over all of them, and `documents` holds the document of each
     role."""
@@ -246,9 +246,11 @@ def prepare(name: str, body: bytes, in_force: bytes) -> bytes:
     return b"\n".join((orjson.dumps(head), b"".join(documents.values())))
 
 
-def read_prepared(prepared: bytes) -> Prepared:
+def read_prepared(prepared: bytes) -> PreparedCandidate:
     """Decode what `prepare` encoded. The documents, which may be large, stay JSON bytes."""
     line, _, rest = prepared.partition(b"\n")
     policies, sha256, sizes = orjson.loads(line)
     bodies = io.BytesIO(rest)
-    return Prepared(policies, sha256, {role: bodies.read(size) for role, size in sizes.items()})
+    return PreparedCandidate(
+        policies, sha256, {role: bodies.read(size) for role, size in sizes.items()}
+    )

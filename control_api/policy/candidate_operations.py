@@ -8,7 +8,7 @@ import orjson
 from control_api.auth import Caller
 from control_api.current_request import ends_with_client
 from control_api.edge.answers import Document, Empty, Page, page_of
-from control_api.edge.requests import ListRequest, UndecodedRequest, is_met
+from control_api.edge.requests import ListRequest, UndecodedRequest, if_match_holds
 from control_api.log.tenant_change import stored
 from control_api.policy import candidates, guardrails, policy_change
 from control_api.policy.analyses import questions
@@ -22,7 +22,7 @@ from control_api.policy.candidate_models import (
     CandidateRequest,
     CandidateResponse,
     CandidateReview,
-    Prepared,
+    PreparedCandidate,
     PromotedCandidate,
     prepare,
     read_prepared,
@@ -92,7 +92,7 @@ async def promote_candidate(
     async def work(tx: Transaction) -> Promotion:
         found = candidates.held(await candidates.listed(tx), request.name)
         version = await candidates.version(tx.connection, tx.tenant_id, found)
-        if not is_met(request.if_match, version):
+        if not if_match_holds(request.if_match, version):
             raise PreconditionFailed(
                 f"candidate `{found.name}`, or the policies in force, changed since the review: "
                 "review it again, then retry"
@@ -165,7 +165,9 @@ async def publish_candidate(
     return CandidatePublished(name, done.revision, rfc3339(done.created_at), prepared.policies)
 
 
-async def _prepared(policies: Policies, caller: Caller, name: str, body: bytes) -> Prepared:
+async def _prepared(
+    policies: Policies, caller: Caller, name: str, body: bytes
+) -> PreparedCandidate:
     """Return the decoded and validated request. A large one is decoded in another process, so that
     it does not hold up the event loop."""
     async with policies.store.snapshot(caller.tenant_id) as connection:
@@ -211,7 +213,8 @@ async def review_candidate(
     after, before = bodies - in_force, in_force - bodies
     parts = (documents.json_array(after), documents.json_array(before), rules)
     job = Job("candidate_review", options, parts)
-    tries = (len(after) + len(before)) * (1 + len(rows))
+    analyses_needed = (len(after) + len(before)) * (1 + len(rows))
     return Document(
-        "application/json", await questions.answer(policies.analyses, tenant_id, job, tries)
+        "application/json",
+        await questions.answer(policies.analyses, tenant_id, job, analyses_needed),
     )

@@ -43,7 +43,7 @@ class ImpactRequest(PolicySetBody):
     until: EndOfEntries = None
 
 
-class Prepared(NamedTuple):
+class PreparedRun(NamedTuple):
     """A request that starts an impact run, decoded and validated: the bounds of the part of the
     log, and the policies as JSON, as a run stores and reads them."""
 
@@ -61,11 +61,11 @@ def prepare(body: bytes, in_force: bytes) -> bytes:
     return b"\n".join((orjson.dumps([request.first, request.until]), encode(policies)))
 
 
-def read_prepared(prepared: bytes) -> Prepared:
+def read_prepared(prepared: bytes) -> PreparedRun:
     """Decode what `prepare` encoded. The policies, which may be large, stay JSON bytes."""
     line, _, policies = prepared.partition(b"\n")
     first, until = orjson.loads(line)
-    return Prepared(first, until, policies)
+    return PreparedRun(first, until, policies)
 
 
 _NOW = "2026-01-31T12:00:00.000000Z"

@@ -19,7 +19,7 @@ from control_api.policy.impact_counts import (
     ImpactRequest,
     ImpactResponse,
     ImpactStarted,
-    Prepared,
+    PreparedRun,
     Renamed,
     Unreplayable,
     forget_ended,
@@ -132,7 +132,7 @@ async def start_impact(
     return ImpactStarted(impact_id)
 
 
-async def _prepared(policies: Policies, caller: Caller, body: bytes) -> Prepared:
+async def _prepared(policies: Policies, caller: Caller, body: bytes) -> PreparedRun:
     """Return the decoded and validated request. A large one is decoded in another process, so that
     it does not hold up the event loop."""
     async with policies.store.snapshot(caller.tenant_id) as connection:

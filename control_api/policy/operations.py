@@ -11,8 +11,14 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from control_api.auth import Caller
 from control_api.current_request import WRITTEN_REVISION
 from control_api.edge.answers import Empty, Page, SortKey, page_of, time_or_none
-from control_api.edge.field_descriptions import says
-from control_api.edge.requests import TAGS, EmptyRequest, Identifier, IfMatch, ListRequest, is_met
+from control_api.edge.requests import (
+    TAGS,
+    EmptyRequest,
+    Identifier,
+    IfMatch,
+    ListRequest,
+    if_match_holds,
+)
 from control_api.policy import policy_change
 from control_api.policy.bundle import Policies
 from control_api.policy.models import (
@@ -214,7 +220,7 @@ async def replace_policy(
 
     async def work(tx: Transaction) -> PolicyResponse:
         row = await active_policy(tx.connection, tx.tenant_id, request.policy_id)
-        if not is_met(request.if_match, row.version):
+        if not if_match_holds(request.if_match, row.version):
             raise PreconditionFailed(
                 f"policy `{row.policy_id}` is at version {row.version}: read it again, then retry"
             )

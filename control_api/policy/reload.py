@@ -268,7 +268,7 @@ Stamp = tuple[tuple[str, int, int, int], ...]
 each."""
 
 
-class PolicyFiles:
+class PolicyDirectory:
     """Loads the policy directory, and reloads it when it changes. `_loaded` is the stamp of each
     tenant's files when they were last loaded, and `_faulty` are the tenants whose files could not
     be loaded then."""

@@ -21,7 +21,7 @@ from policies.ground.errors import Forbidden, Unavailable
 _SHOWN = 200
 
 
-class Refusal(StrEnum):
+class SignInRefusal(StrEnum):
     """The reasons why a sign-in is refused."""
 
     state = "state"
@@ -35,7 +35,7 @@ class Refusal(StrEnum):
 class SignInRefused(Forbidden):
     """the sign-in is refused"""
 
-    def __init__(self, reason: Refusal, why: str, *, subject: str | None = None) -> None:
+    def __init__(self, reason: SignInRefusal, why: str, *, subject: str | None = None) -> None:
         self.reason = reason
         self.subject = subject
         super().__init__(f"not signed in: {why}")
@@ -102,13 +102,13 @@ def groups_of(claims: Mapping[str, Any], name: str) -> frozenset[str] | None:
         if isinstance(listed, list) and all(isinstance(each, str) for each in listed):
             return frozenset(listed)
         raise SignInRefused(
-            Refusal.groups, f"the provider's claim `{name}` is not a list of groups"
+            SignInRefusal.groups, f"the provider's claim `{name}` is not a list of groups"
         )
     # Entra ID leaves the claim out if a person has more than 200 groups, and says so like this.
     elsewhere = claims.get("_claim_names")
     if isinstance(elsewhere, dict) and name in elsewhere:
         raise SignInRefused(
-            Refusal.groups,
+            SignInRefusal.groups,
             f"you are in too many groups for the provider's claim `{name}`: have it list only the "
             "groups that are assigned to this application",
         )

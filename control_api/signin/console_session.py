@@ -337,13 +337,13 @@ async def _log_session(
     if tx.tenant_id == SUPERADMIN_REALM:
         # The superadmin belongs to no tenant, so there is no audit log for it.
         name, session_id = session.person, session.session_id
-        _log.info("%s: %s, session `%s`%s", what, name, session_id, _whence(session))
+        _log.info("%s: %s, session `%s`%s", what, name, session_id, _signed_in_by(session))
         return
     detail = {"method": session.method, "scope": session.scope, "person": session.person}
     await signin.changes.record(tx, what, session.session_id, by, detail, change)
 
 
-def _whence(session: ConsoleSession) -> str:
+def _signed_in_by(session: ConsoleSession) -> str:
     """Describe the provider and group by which a person signed in, for the log. Empty for a session
     that a key began."""
     if session.method != "oidc":

@@ -19,7 +19,7 @@ from control_api.signin.attempt import (
     Attempt,
     Person,
     ProviderUnavailable,
-    Refusal,
+    SignInRefusal,
     SignInRefused,
     shown,
 )
@@ -185,7 +185,7 @@ async def _offers(signin: SigningIn, person: Person) -> list[Offer]:
     if not offers:
         named = ", ".join(f"`{shown(each)}`" for each in sorted(person.groups)[:_SHOWN_GROUPS])
         raise SignInRefused(
-            Refusal.groups,
+            SignInRefusal.groups,
             f"the identity provider knows you as `{person.name}`, but none of your groups may use "
             f"this console. Ask its operator. Your groups: {named or 'none'}",
         )

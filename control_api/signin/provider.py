@@ -26,7 +26,7 @@ from control_api.signin.attempt import (
     Attempt,
     Person,
     ProviderUnavailable,
-    Refusal,
+    SignInRefusal,
     SignInRefused,
     groups_of,
     log_name,
@@ -124,7 +124,7 @@ RETRY_SECONDS = 5.0
 MAX_EXCHANGES = 16
 """The most codes that are exchanged for tokens at a time. It is limited because anyone may call the
 callback, and each call costs a request to the provider."""
-MAX_SPENT = 65_536
+MAX_USED_STATES = 65_536
 _MAX_CODE = 4096
 
 
@@ -169,7 +169,7 @@ class IdentityProvider:
         self._metadata = Cached(self._fetch_metadata, METADATA_SECONDS, clock)
         self._keys = Cached(self._fetch_keys, KEYS_SECONDS, clock)
         self._exchanges = asyncio.Semaphore(MAX_EXCHANGES)
-        self._spent: dict[str, float] = {}
+        self._used_states: dict[str, float] = {}
 
     async def authorization_url(self, attempt: Attempt) -> str:
         """Return the URL where the browser signs in at the provider. Raise `ProviderUnavailable` if
@@ -211,11 +211,11 @@ class IdentityProvider:
             answer.get("state", "").encode(), attempt.state.encode()
         ):
             raise SignInRefused(
-                Refusal.state,
+                SignInRefusal.state,
                 "this answer does not belong to a sign-in that this browser began in the last 10 "
                 "minutes",
             )
-        self._spend(attempt)
+        self._use_once(attempt)
         if self._exchanges.locked():
             raise ProviderUnavailable("too many people sign in at the moment; try again")
         async with self._exchanges:
@@ -223,17 +223,19 @@ class IdentityProvider:
             self._check_issuer(answer, metadata)
             return await self._exchange(_code(answer), attempt, metadata)
 
-    def _spend(self, attempt: Attempt) -> None:
+    def _use_once(self, attempt: Attempt) -> None:
         """Mark the attempt as answered, and raise `SignInRefused` if it was answered before.
         Another process may have handled the same answer, but the provider accepts each code only
         once."""
         now = self._clock.monotonic()
-        for state, since in tuple(islice(self._spent.items(), 2)):
-            if now - since > MAX_SECONDS or len(self._spent) > MAX_SPENT:
-                del self._spent[state]
-        if attempt.state in self._spent:
-            raise SignInRefused(Refusal.state, "this sign-in was answered already: begin it again")
-        self._spent[attempt.state] = now
+        for state, since in tuple(islice(self._used_states.items(), 2)):
+            if now - since > MAX_SECONDS or len(self._used_states) > MAX_USED_STATES:
+                del self._used_states[state]
+        if attempt.state in self._used_states:
+            raise SignInRefused(
+                SignInRefusal.state, "this sign-in was answered already: begin it again"
+            )
+        self._used_states[attempt.state] = now
 
     def _check_issuer(self, answer: Mapping[str, str], metadata: Metadata) -> None:
         issuer = answer.get("iss")
@@ -241,13 +243,13 @@ class IdentityProvider:
         if issuer is None and not metadata.names_issuer:
             return
         if issuer != self.settings.issuer:
-            raise SignInRefused(Refusal.issuer, f"the answer is from `{shown(issuer)}`")
+            raise SignInRefused(SignInRefusal.issuer, f"the answer is from `{shown(issuer)}`")
 
     async def _exchange(self, code: str, attempt: Attempt, metadata: Metadata) -> Person:
         tokens = await self._tokens(code, attempt, metadata)
         id_token, access_token = tokens.get("id_token"), tokens.get("access_token")
         if not isinstance(id_token, str):
-            raise SignInRefused(Refusal.id_token, "the identity provider gave no ID token")
+            raise SignInRefused(SignInRefusal.id_token, "the identity provider gave no ID token")
         access_token = access_token if isinstance(access_token, str) else None
         expected = Expected(
             self.settings.issuer, self.settings.client_id, attempt.nonce, access_token
@@ -278,7 +280,8 @@ class IdentityProvider:
         error = answer.body.get("error", f"status {answer.status}")
         if error == "invalid_grant":
             raise SignInRefused(
-                Refusal.code, "the identity provider does not accept the code: it may be used once"
+                SignInRefusal.code,
+                "the identity provider does not accept the code: it may be used once",
             )
         why = f"the exchange of the code was answered `{shown(error)}`"
         if description := answer.body.get("error_description"):
@@ -303,7 +306,9 @@ class IdentityProvider:
         found = await self._client.get(url, {"Authorization": f"Bearer {access_token}"})
         # OpenID Connect Core 1.0, section 5.3.2: it may be another person's.
         if found.get("sub") != claims["sub"]:
-            raise SignInRefused(Refusal.id_token, "the UserInfo endpoint answered for someone else")
+            raise SignInRefused(
+                SignInRefusal.id_token, "the UserInfo endpoint answered for someone else"
+            )
         return {**found, **claims}
 
     async def _fetch_metadata(self) -> Metadata:
@@ -322,8 +327,10 @@ def _code(answer: Mapping[str, str]) -> str:
     if error := answer.get("error"):
         description = answer.get("error_description")
         more = f": {shown(description)}" if description else ""
-        raise SignInRefused(Refusal.provider, f"the identity provider says `{shown(error)}`{more}")
+        raise SignInRefused(
+            SignInRefusal.provider, f"the identity provider says `{shown(error)}`{more}"
+        )
     code = answer.get("code", "")
     if not 0 < len(code) <= _MAX_CODE:
-        raise SignInRefused(Refusal.code, "the identity provider's answer has no code")
+        raise SignInRefused(SignInRefusal.code, "the identity provider's answer has no code")
     return code

@@ -16,7 +16,7 @@ from joserfc.errors import BadSignatureError, InvalidKeyIdError, JoseError, Secu
 from joserfc.jwk import JWKRegistry, Key, KeySet
 from joserfc.jws import JWSRegistry
 
-from control_api.signin.attempt import ProviderUnavailable, Refusal, SignInRefused, shown
+from control_api.signin.attempt import ProviderUnavailable, SignInRefusal, SignInRefused, shown
 from policies.ground.canonical import parse_object
 from policies.ground.errors import Malformed
 
@@ -182,7 +182,7 @@ def verify_id_token(token: str, keys: KeySet, expected: Expected, now: int) -> M
     except (InvalidKeyIdError, BadSignatureError):
         # A provider may give its next key the name of the one before, or no name.
         raise UnknownKey(
-            Refusal.id_token, "the ID token is not signed by a key of the identity provider"
+            SignInRefusal.id_token, "the ID token is not signed by a key of the identity provider"
         ) from None
     except (JoseError, ValueError, TypeError, RecursionError) as error:
         raise _refused(f"its ID token is not valid: {shown(error)}") from None
@@ -193,4 +193,4 @@ def verify_id_token(token: str, keys: KeySet, expected: Expected, now: int) -> M
 
 
 def _refused(why: str) -> SignInRefused:
-    return SignInRefused(Refusal.id_token, f"the identity provider answered, but {why}")
+    return SignInRefused(SignInRefusal.id_token, f"the identity provider answered, but {why}")

@@ -17,7 +17,7 @@ from control_api.policy.analyses.questions import QUESTIONS
 from policies.analysis.names import TooManyClasses
 from policies.ground.errors import SluiceError
 
-MAX_PATTERNS = 100
+MAX_DETAIL_LINES = 100
 """The most lines of details in an answer."""
 MAX_KEPT = 192 * 1024 * 1024
 """The most bytes of resident memory with which the process waits for another question. If it holds
@@ -80,7 +80,7 @@ def _answer(raw: bytes) -> Answer:
     except SluiceError as error:
         return Answer(error.status, b"", error.message, error.details)
     except TooManyClasses as error:
-        return Answer(422, b"", str(error), "\n".join(error.patterns[:MAX_PATTERNS]))
+        return Answer(422, b"", str(error), "\n".join(error.patterns[:MAX_DETAIL_LINES]))
 
 
 if __name__ == "__main__":

@@ -83,7 +83,7 @@ _TOO_LARGE = (
 )
 
 
-class EndedError(Exception):
+class AnalysisProcessDied(Exception):
     """The analysis process ended without an answer."""
 
     def __init__(self, code: int | None, errors: bytes) -> None:
@@ -130,14 +130,14 @@ class Child:
         return cls(process)
 
     async def ask(self, job: bytes) -> Answer:
-        """Send a job, as `write_job` encoded it, and return the answer. Raise `EndedError` if the
-        process ends without one. After an answer whose status is not 200, the process may have
-        ended too."""
+        """Send a job, as `write_job` encoded it, and return the answer. Raise `AnalysisProcessDied`
+        if the process ends without one. After an answer whose status is not 200, the process may
+        have ended too."""
         stdin, stdout = self._process.stdin, self._process.stdout
         assert stdin is not None
         assert stdout is not None
         if stdin.is_closing():
-            raise EndedError(self._process.returncode, b"")
+            raise AnalysisProcessDied(self._process.returncode, b"")
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # seen below
             stdin.write(job)
             await stdin.drain()
@@ -146,7 +146,7 @@ class Child:
             return read_answer(await stdout.readexactly(size))
         except asyncio.IncompleteReadError:
             _, errors = await self._process.communicate()
-            raise EndedError(self._process.returncode, errors) from None
+            raise AnalysisProcessDied(self._process.returncode, errors) from None
 
     async def end(self) -> None:
         """Kill the process, whatever it is doing."""
@@ -219,13 +219,13 @@ class Analyses:
         if child is not None:
             try:
                 return await self._ask_child(child, job)
-            except EndedError as ended:
+            except AnalysisProcessDied as ended:
                 # Else it ended while it waited, was killed, or had little memory left.
                 if ended.out_of_time:
                     return ended.answer()
         try:
             return await self._ask_child(await Child.start(), job)
-        except EndedError as ended:
+        except AnalysisProcessDied as ended:
             return ended.answer()
 
     async def _ask_child(self, child: Child, job: bytes) -> Answer:

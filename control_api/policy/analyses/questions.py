@@ -311,7 +311,7 @@ MAX_BYTES = 32 * 1024
 """The most bytes of documents in a small question, which is answered in the calling process."""
 MAX_STEPS_HERE = 4_000
 """The most steps of analysis that a small question may take for each role, about 2 ms."""
-MAX_TRIES = 20
+MAX_SMALL_ANALYSES = 20
 """The most analyses that a small question may consist of: one for each role, and one for each
 guardrail on it."""
 MAX_BODY = 8 * 1024
@@ -330,11 +330,11 @@ _SMALL: Mapping[str, Callable[[Job, int], bytes]] = {
 }
 
 
-async def answer(analyses: Analyses, tenant_id: str, job: Job, tries: int = 1) -> bytes:
+async def answer(analyses: Analyses, tenant_id: str, job: Job, analyses_needed: int = 1) -> bytes:
     """Return the JSON that answers the question: computed in this process if the question is small,
-    else in an analysis process. Raises as `Analyses.answer` does. `tries` is the number of analyses
-    that it consists of."""
-    if tries <= MAX_TRIES and _is_small(job.parts):
+    else in an analysis process. Raises as `Analyses.answer` does. `analyses_needed` is the number
+    of analyses that the question consists of."""
+    if analyses_needed <= MAX_SMALL_ANALYSES and _is_small(job.parts):
         try:
             return _SMALL[job.question](job, MAX_STEPS_HERE)
         except TooManyClasses:

@@ -34,7 +34,7 @@ def unwatched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     async def never(self: Any) -> None:
         await self._stopping.wait()
 
-    monkeypatch.setattr("control_api.policy.reload.PolicyFiles.watch", never)
+    monkeypatch.setattr("control_api.policy.reload.PolicyDirectory.watch", never)
     with running_control_api(tmp_path) as api:
         yield api
 

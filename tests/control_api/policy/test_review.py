@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from control_api.policy.analyses.questions import MAX_TRIES
+from control_api.policy.analyses.questions import MAX_SMALL_ANALYSES
 from tests.support.control_api import POLICY, ControlApi
 
 ROUTE = "/v1/policies/review"
@@ -120,7 +120,7 @@ def test_a_change_reviewed_by_its_roles_has_the_answer_of_the_whole_set(fresh: C
     api.admin("POST", "/v1/policies", NEW)
     kept = [POLICY, other | {"denied_sources": ["payroll*", "salaries"]}]
     # More guardrails than are tried within the service's own process, from the second round on.
-    for count in (3, MAX_TRIES):
+    for count in (3, MAX_SMALL_ANALYSES):
         for at in range(count):
             rule = {"roles": ["a*", "t*"], "sources": ["payroll*" if at else "salaries"]}
             named = {"name": f"rule-{count}-{at}", "never": rule}

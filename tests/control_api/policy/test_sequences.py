@@ -183,4 +183,4 @@ def _unwatched(monkeypatch: pytest.MonkeyPatch) -> None:
     async def never(self: Any) -> None:
         await self._stopping.wait()
 
-    monkeypatch.setattr("control_api.policy.reload.PolicyFiles.watch", never)
+    monkeypatch.setattr("control_api.policy.reload.PolicyDirectory.watch", never)

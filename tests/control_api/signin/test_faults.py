@@ -13,7 +13,7 @@ from aiohttp import web
 
 from control_api.signin import provider as provider_module
 from control_api.signin import provider_answers
-from control_api.signin.attempt import Person, ProviderUnavailable, Refusal, SignInRefused
+from control_api.signin.attempt import Person, ProviderUnavailable, SignInRefusal, SignInRefused
 from control_api.signin.provider import parse_metadata
 from tests.control_api.signin.hostile_provider import (
     DISCOVERY,
@@ -322,4 +322,4 @@ async def test_only_a_bounded_number_of_codes_is_exchanged_at_a_time(
     hold.set()
     for each in await asyncio.gather(*waiting, return_exceptions=True):
         assert isinstance(each, SignInRefused)
-        assert each.reason is Refusal.code
+        assert each.reason is SignInRefusal.code

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from control_api.signin.attempt import Attempt, ProviderUnavailable, Refusal, SignInRefused
+from control_api.signin.attempt import Attempt, ProviderUnavailable, SignInRefusal, SignInRefused
 from tests.control_api.signin.real_provider import CLIENT, RealProvider, new_keys
 from tests.control_api.signin.signing_in import REDIRECT, client_of
 from tests.support.certificates import authority
@@ -41,7 +41,7 @@ def test_nothing_of_the_provider_is_imported_without_its_settings() -> None:
     assert told.stdout.split() == ["False", "True"]
 
 
-def refused(reason: Refusal) -> pytest.RaisesExc[SignInRefused]:
+def refused(reason: SignInRefusal) -> pytest.RaisesExc[SignInRefused]:
     return pytest.RaisesExc(SignInRefused, check=lambda error: error.reason is reason)
 
 
@@ -69,10 +69,10 @@ async def test_an_answer_belongs_to_one_browser_and_one_attempt(provider: RealPr
     attempt, answer = await client.answered("ann")
     other = Attempt.new(lambda n: b"\1" * n)
     for wrong in (None, other):
-        with refused(Refusal.state):
+        with refused(SignInRefusal.state):
             await client.idp.person(answer, wrong)
     for state in ("", attempt.state[:-1], "é"):
-        with refused(Refusal.state):
+        with refused(SignInRefusal.state):
             await client.idp.person({**answer, "state": state}, attempt)
     # The right browser's answer is still good: nothing above has spent the code.
     assert (await client.idp.person(answer, attempt)).subject == "ann"
@@ -91,10 +91,10 @@ async def test_a_code_works_once(provider: RealProvider) -> None:
     client = client_of(provider.issuer)
     attempt, answer = await client.answered("ann")
     assert (await client.idp.person(answer, attempt)).subject == "ann"
-    with refused(Refusal.state):
+    with refused(SignInRefusal.state):
         await client.idp.person(answer, attempt)
     # Another process of ours does not know that, but the provider does.
-    with refused(Refusal.code):
+    with refused(SignInRefusal.code):
         await client_of(provider.issuer).idp.person(answer, attempt)
 
 
@@ -103,7 +103,7 @@ async def test_a_code_of_another_attempt_is_refused(provider: RealProvider) -> N
     client = client_of(provider.issuer)
     _, stolen = await client.answered("ann")
     attempt, _ = await client.begin()
-    with refused(Refusal.code):
+    with refused(SignInRefusal.code):
         await client.idp.person({**stolen, "state": attempt.state}, attempt)
 
 
@@ -115,7 +115,7 @@ async def test_an_answer_of_another_issuer_is_refused(provider: RealProvider) ->
     for issuer in ("https://evil.example.com", provider.issuer + "/", "", None):
         attempt, _ = await client.begin()
         changed = {"code": answer["code"], "state": attempt.state}
-        with refused(Refusal.issuer):
+        with refused(SignInRefusal.issuer):
             await client.idp.person(changed | ({} if issuer is None else {"iss": issuer}), attempt)
 
 
@@ -133,14 +133,14 @@ async def test_an_error_of_the_provider_is_shown(provider: RealProvider) -> None
     assert told.message.endswith("the identity provider says `access_denied`: <b>no</b> way")
     for code in (None, "", "a" * 5000):
         found = await answered(**({} if code is None else {"code": code}))
-        assert found.reason is Refusal.code
+        assert found.reason is SignInRefusal.code
 
 
 async def test_a_service_whose_clock_is_far_off_refuses_the_sign_in(provider: RealProvider) -> None:
     client = client_of(provider.issuer)
     for seconds in (-120, 7200):
         client.time.ahead = seconds
-        with refused(Refusal.id_token):
+        with refused(SignInRefusal.id_token):
             await client.signed_in("ann")
     client.time.ahead = 0
     assert (await client.signed_in("ann")).subject == "ann"
@@ -203,7 +203,7 @@ async def test_a_provider_that_signs_by_the_client_s_secret_is_refused(
     provider.add_client(REDIRECT, id_token_signed_response_alg="HS256")
     provider.restart()
     try:
-        with refused(Refusal.id_token):
+        with refused(SignInRefusal.id_token):
             await client_of(provider.issuer).signed_in("ann")
     finally:
         provider.add_client(REDIRECT)

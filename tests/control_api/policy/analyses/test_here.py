@@ -28,11 +28,11 @@ class Elsewhere:
         return b"{}"
 
 
-def goes_elsewhere(policies: list[Any], rules: list[Any], tries: int = 1) -> bool:
+def goes_elsewhere(policies: list[Any], rules: list[Any], analyses_needed: int = 1) -> bool:
     other: Any = Elsewhere()
     body = {"policies": policies, "keep_others": True}
     parts = [json.dumps(body).encode(), b"[]", json.dumps(rules).encode()]
-    asyncio.run(questions.answer(other, "t", Job("review", {}, parts), tries))
+    asyncio.run(questions.answer(other, "t", Job("review", {}, parts), analyses_needed))
     return bool(other.asked)
 
 
@@ -95,14 +95,16 @@ def test_a_small_question_needs_no_other_process() -> None:
 
 
 @pytest.mark.parametrize(
-    ("policies", "tries"),
+    ("policies", "analyses_needed"),
     [
         ([policy(*(f"*{number}?*?*x" for number in range(60)))], 1),  # wildcards
         ([policy(*(f"source-{number:040}" for number in range(800)))], 1),  # bytes
-        ([policy("handbook")], questions.MAX_TRIES + 1),
+        ([policy("handbook")], questions.MAX_SMALL_ANALYSES + 1),
         # Few and short, but each meets each of the others.
         ([policy(*("*".join(f"a{number}b" for _ in range(5)) for number in range(40)))], 1),
     ],
 )
-def test_a_large_question_needs_another_process(policies: list[Any], tries: int) -> None:
-    assert goes_elsewhere(policies, RULES, tries)
+def test_a_question_of_another_size_is_answered_elsewhere(
+    policies: list[Any], analyses_needed: int
+) -> None:
+    assert goes_elsewhere(policies, RULES, analyses_needed)

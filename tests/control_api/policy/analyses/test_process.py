@@ -26,9 +26,9 @@ from control_api.policy.analyses import process
 from control_api.policy.analyses.process import (
     SIZE,
     Analyses,
+    AnalysisProcessDied,
     Answer,
     Child,
-    EndedError,
     Job,
     read_answer,
     write_job,
@@ -289,7 +289,7 @@ def test_a_tenant_has_one_analysis_at_a_time_and_all_have_two(run: Run) -> None:
 class Scripted:
     """A process that answers as it is told, and keeps whether it was ended."""
 
-    def __init__(self, *answers: Answer | EndedError | None) -> None:
+    def __init__(self, *answers: Answer | AnalysisProcessDied | None) -> None:
         self._answers = list(answers)
         self.ended = False
 
@@ -298,7 +298,7 @@ class Scripted:
         if answer is None:
             await asyncio.sleep(60)
             raise AssertionError("it was waited for")
-        if isinstance(answer, EndedError):
+        if isinstance(answer, AnalysisProcessDied):
             raise answer
         return answer
 
@@ -313,9 +313,9 @@ async def test_a_process_is_reused_replaced_if_it_ended_and_stopped_if_too_slow(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     some = [
-        Scripted(FINE, FINE, EndedError(1, b"")),
-        Scripted(FINE, EndedError(-signal.SIGKILL, b"")),
-        Scripted(FINE, EndedError(-signal.SIGXCPU, b"")),
+        Scripted(FINE, FINE, AnalysisProcessDied(1, b"")),
+        Scripted(FINE, AnalysisProcessDied(-signal.SIGKILL, b"")),
+        Scripted(FINE, AnalysisProcessDied(-signal.SIGXCPU, b"")),
         Scripted(None),
     ]
     left = iter(some)
@@ -394,7 +394,7 @@ async def test_each_question_gets_computing_time_of_its_own_and_no_more(
     half = len(told) // 2
     assert told[:half] == told[half:]
     assert read_answer(told[SIZE:half]).status == 200
-    over = EndedError(-signal.SIGXCPU, b"")
+    over = AnalysisProcessDied(-signal.SIGXCPU, b"")
     assert over.out_of_time
     assert over.answer().status == 422
     # It is not computed again.
