@@ -43,7 +43,7 @@ class LogSnapshot(NamedTuple):
     counters: Sequence[Row[Any]]
 
 
-class Signed(NamedTuple):
+class SignedHistory(NamedTuple):
     """The signatures of the log from before this verification: the checkpoints `before` that its
     tree must pass through; the `finding`, if the log already contradicts them; and the latest
     note."""
@@ -53,14 +53,14 @@ class Signed(NamedTuple):
     note: str | None = None
 
 
-UNSIGNED = Signed()
+UNSIGNED = SignedHistory()
 
 
 async def verify(
     store: Store,
     tenant_id: str,
     publics: Collection[bytes] = (),
-    signed: Signed = UNSIGNED,
+    signed: SignedHistory = UNSIGNED,
     silences: Callable[[Silences], None] | None = None,
 ) -> dict[str, Any]:
     """Verify the log, and return the answer that `CONTRACT.md` describes (Verification and
@@ -92,7 +92,11 @@ async def _snapshot(store: Store, tenant_id: str) -> LogSnapshot:
 
 
 async def _verify(
-    store: Store, tenant_id: str, snapshot: LogSnapshot, publics: Collection[bytes], signed: Signed
+    store: Store,
+    tenant_id: str,
+    snapshot: LogSnapshot,
+    publics: Collection[bytes],
+    signed: SignedHistory,
 ) -> tuple[dict[str, Any], Silences]:
     log = "" if snapshot.head is None else snapshot.head.log
     head, fault = _parse_head(snapshot.head, snapshot.last_row)

@@ -15,7 +15,7 @@ from control_api.checkpoint_store.stored_note import CheckpointStore, cosigned
 from control_api.log.checkpoints.agreement import StoredNode, read_agreeing
 from control_api.log.checkpoints.expected import Diverged, Expected, read_expected
 from control_api.log.purge_plan import PurgeMismatch
-from control_api.log.verify import Signed
+from control_api.log.verify import SignedHistory
 from control_api.store.queries import checkpoints, tree_nodes
 from control_api.store.queries.checkpoints import StoredCheckpoint
 from control_api.store.store import Store
@@ -95,7 +95,7 @@ class CheckpointMaker:
             raise PurgeMismatch(f"the log of tenant `{tenant_id}` has fewer than {size} entries")
         return made
 
-    async def signed(self, tenant_id: str) -> Signed:
+    async def signed(self, tenant_id: str) -> SignedHistory:
         """Return the signed checkpoints of the log, for a verification to compare the log with.
         Raises `Unavailable`."""
         try:
@@ -104,8 +104,8 @@ class CheckpointMaker:
             note = error.note
             if note is not None:
                 note = await asyncio.to_thread(cosigned, self._notes, tenant_id, note)
-            return Signed((), error.finding, note)
-        return Signed(tuple(expected.before), None, expected.latest)
+            return SignedHistory((), error.finding, note)
+        return SignedHistory(tuple(expected.before), None, expected.latest)
 
     async def _expected(self, tenant_id: str) -> Expected:
         return await read_expected(self._store, self._ring, self._notes, tenant_id)

@@ -48,7 +48,7 @@ FUTURE_SECONDS = 300
 """Seconds that a witness's clock may be ahead of ours."""
 
 
-class Refusal(StrEnum):
+class WitnessRefusal(StrEnum):
     """The reasons for which a witness's cosignature is missing. The metric of answers has them as
     labels."""
 
@@ -67,13 +67,17 @@ class Refusal(StrEnum):
     """The answer does not follow the protocol, or its cosignature does not verify."""
 
 
-_BY_STATUS = {403: Refusal.unsigned, 404: Refusal.unknown, 422: Refusal.inconsistent}
+_BY_STATUS = {
+    403: WitnessRefusal.unsigned,
+    404: WitnessRefusal.unknown,
+    422: WitnessRefusal.inconsistent,
+}
 
 
 class NotCosigned(Exception):
     """the witness has not cosigned the checkpoint"""
 
-    def __init__(self, refusal: Refusal, message: str) -> None:
+    def __init__(self, refusal: WitnessRefusal, message: str) -> None:
         super().__init__(message)
         self.refusal = refusal
 
@@ -107,14 +111,16 @@ class WitnessClient:
                 while chunk := await answer.content.readany():
                     raw += chunk
                     if len(raw) > MAX_ANSWER:
-                        raise NotCosigned(Refusal.unusable, f"more than {MAX_ANSWER} bytes")
+                        raise NotCosigned(WitnessRefusal.unusable, f"more than {MAX_ANSWER} bytes")
                 return self._read(answer.status, raw, note, now)
         except TimeoutError:
             raise NotCosigned(
-                Refusal.unreachable, f"no answer within {TOTAL_SECONDS:g} s"
+                WitnessRefusal.unreachable, f"no answer within {TOTAL_SECONDS:g} s"
             ) from None
         except (ClientError, OSError) as error:
-            raise NotCosigned(Refusal.unreachable, str(error) or type(error).__name__) from error
+            raise NotCosigned(
+                WitnessRefusal.unreachable, str(error) or type(error).__name__
+            ) from error
 
     def _read(self, status: int, raw: bytes, note: str, now: int) -> Signature | OtherSize:
         if status == 200:
@@ -122,8 +128,8 @@ class WitnessClient:
         if status == 409:
             return _size(raw)
         if status >= 500:
-            raise NotCosigned(Refusal.unreachable, f"it answered {status}")
-        refusal = _BY_STATUS.get(status, Refusal.unusable)
+            raise NotCosigned(WitnessRefusal.unreachable, f"it answered {status}")
+        refusal = _BY_STATUS.get(status, WitnessRefusal.unusable)
         raise NotCosigned(refusal, f"it answered {status}: {_message(raw)}")
 
     def _verified(self, raw: bytes, note: str, now: int) -> Signature:
@@ -135,12 +141,13 @@ class WitnessClient:
                 raise BadNote("the answer is not made of signature lines")
             found = signed_note.verified_cosignatures(added, [self.key])
         except (BadNote, UnicodeDecodeError) as error:
-            raise NotCosigned(Refusal.unusable, str(error)) from error
+            raise NotCosigned(WitnessRefusal.unusable, str(error)) from error
         if not found:
-            raise NotCosigned(Refusal.unusable, f"no cosignature by `{self.key.name}`")
+            raise NotCosigned(WitnessRefusal.unusable, f"no cosignature by `{self.key.name}`")
         if not 0 < found[0].signed_at <= now + FUTURE_SECONDS:
             raise NotCosigned(
-                Refusal.unusable, f"the cosignature's time is {found[0].signed_at}, now it is {now}"
+                WitnessRefusal.unusable,
+                f"the cosignature's time is {found[0].signed_at}, now it is {now}",
             )
         lines = signed_note.matches(added, [self.key], self.key.type)
         return lines[-1][0]
@@ -161,7 +168,7 @@ def _size(raw: bytes) -> OtherSize:
     text = raw[:32].removesuffix(b"\n")
     size = int(text) if text.isdigit() else MAX_SIZE + 1
     if size > MAX_SIZE or str(size).encode() + b"\n" != raw:
-        raise NotCosigned(Refusal.unusable, f"it answered 409 without a size: {raw[:32]!r}")
+        raise NotCosigned(WitnessRefusal.unusable, f"it answered 409 without a size: {raw[:32]!r}")
     return OtherSize(size)
 
 
@@ -248,7 +255,7 @@ class WitnessQueue:
         heapq.heappush(self._turns, (when, next(self._order), tenant_id))
 
 
-TRIES = 3
+MAX_SUBMISSIONS = 3
 """The number of times that a checkpoint is submitted, each with a proof from another size, because
 another replica may submit to the same witness in between."""
 _log = logging.getLogger("sluice.witnesses")
@@ -273,7 +280,7 @@ class Cosigner:
         self._keys = tuple(each.key for each in addresses)
         self._queues = {each: WitnessQueue(store.clock.monotonic) for each in addresses}
         for address, queue in self._queues.items():
-            metrics.watch(address.key.name, (COSIGNED, FAILED, *Refusal), queue.waits)
+            metrics.watch(address.key.name, (COSIGNED, FAILED, *WitnessRefusal), queue.waits)
 
     def offer(self, tenant_id: str, made: StoredCheckpoint) -> None:
         for address, queue in self._queues.items():
@@ -293,7 +300,7 @@ class Cosigner:
         while True:
             tenant_id, made = await queue.next()
             try:
-                away = await self._ask(client, sizes, tenant_id, made)
+                away = await self._submit(client, sizes, tenant_id, made)
             except SluiceError as error:  # the database, or a tree that can't be proven
                 away = True
                 self._report(client.key, made, FAILED, str(error))
@@ -305,7 +312,7 @@ class Cosigner:
             else:
                 queue.done(tenant_id, made)
 
-    async def _ask(
+    async def _submit(
         self, client: WitnessClient, sizes: dict[str, int], tenant_id: str, made: StoredCheckpoint
     ) -> bool:
         """Ask for a cosignature of `made`, store it, and report the outcome. Returns whether to ask
@@ -316,7 +323,7 @@ class Cosigner:
             self._report(client.key, made, error.refusal, str(error))
             # The operator of the witness may still add the log: everything but a contradiction is
             # tried again.
-            return error.refusal not in (Refusal.inconsistent, Refusal.ahead)
+            return error.refusal not in (WitnessRefusal.inconsistent, WitnessRefusal.ahead)
         if line is not None:
             await self._store_line(tenant_id, made, line)
             sizes[made.origin] = made.size
@@ -328,7 +335,7 @@ class Cosigner:
     ) -> Signature | None:
         """Return the witness's cosignature of `made`; None if the witness has already cosigned a
         newer checkpoint for another replica."""
-        for _ in range(TRIES):
+        for _ in range(MAX_SUBMISSIONS):
             old = min(sizes.get(made.origin, 0), made.size)
             proof = await self._proof(tenant_id, old, made.size)
             answer = await client.submit(
@@ -343,8 +350,8 @@ class Cosigner:
                 if last is not None and last.origin == made.origin and last.size >= answer.size:
                     return None
                 text = f"it has cosigned {answer.size} entries, the log has {made.size}"
-                raise NotCosigned(Refusal.ahead, text)
-        raise NotCosigned(Refusal.unreachable, "it names another size each time")
+                raise NotCosigned(WitnessRefusal.ahead, text)
+        raise NotCosigned(WitnessRefusal.unreachable, "it names another size each time")
 
     async def _proof(self, tenant_id: str, old: int, size: int) -> list[bytes]:
         if old in (0, size):
@@ -372,7 +379,7 @@ class Cosigner:
         changed = self._metrics.answered(key.name, made.origin, outcome)
         if not changed:
             return
-        if outcome in (Refusal.inconsistent, Refusal.ahead):
+        if outcome in (WitnessRefusal.inconsistent, WitnessRefusal.ahead):
             _log.error(
                 "witness `%s` refuses `%s` at %d entries, as a log that was rewritten: %s",
                 key.name, made.origin, made.size, why,

@@ -38,7 +38,7 @@ class Verdict(NamedTuple):
     text: str
 
 
-class Signed(NamedTuple):
+class VerifiedCheckpoint(NamedTuple):
     """A checkpoint with the content of its note, its level according to its signatures, which are
     verified again, and the time of each witness's cosignature in microseconds. `signed_at` is None
     if only the note is known."""
@@ -58,13 +58,15 @@ def read_signed(
     witnesses: Collection[VerifierKey],
     quorum: int,
     signed_at: str | None = None,
-) -> Signed:
+) -> VerifiedCheckpoint:
     """Read a checkpoint's note and verify its signatures. Raises `BadNote` if the note can't be
     read."""
     found = checkpoint.unverified(note)
     level, _ = level_of(note, found.origin, publics, witnesses, quorum)
     by = cosigned(note, witnesses)
-    return Signed(found.origin, found.size, b64(found.root), note, level.value, by, signed_at)
+    return VerifiedCheckpoint(
+        found.origin, found.size, b64(found.root), note, level.value, by, signed_at
+    )
 
 
 def cosigned(note: str, witnesses: Collection[VerifierKey]) -> dict[VerifierKey, int]:
@@ -78,7 +80,10 @@ def cosigned(note: str, witnesses: Collection[VerifierKey]) -> dict[VerifierKey,
 
 
 def verdicts(
-    found: Verification | None, signed: Signed | None, unread: SluiceError | None, now: int
+    found: Verification | None,
+    signed: VerifiedCheckpoint | None,
+    unread: SluiceError | None,
+    now: int,
 ) -> list[Verdict]:
     """Return the statements that a person must see about the log, the worst first. `found` and
     `signed` are None if they could not be read, for the reason `unread`, or if there is no
@@ -115,7 +120,7 @@ def _verified(found: Verification, now: int) -> Verdict:
     return Verdict("good", "Valid when the service last verified it", text)
 
 
-def _compared(found: Verification, signed: Signed, now: int) -> list[Verdict]:
+def _compared(found: Verification, signed: VerifiedCheckpoint, now: int) -> list[Verdict]:
     rows = []
     if signed.level == "unsigned":
         text = f"No signature of the log's key fits the checkpoint of {signed.size:,} entries."
@@ -152,7 +157,7 @@ async def show_checkpoints(visit: Visit) -> Html:
 
 async def show_one_checkpoint(visit: Visit) -> Html:
     size = visit.required("size")
-    signed: Signed | None = None
+    signed: VerifiedCheckpoint | None = None
     problem: SluiceError | None = None
     try:
         signed = await _signed(visit, await visit.call(show_checkpoint, size=size))
@@ -172,7 +177,7 @@ async def download_checkpoint(visit: Visit) -> Document:
     return note
 
 
-async def latest(visit: Visit) -> Signed | None:
+async def latest(visit: Visit) -> VerifiedCheckpoint | None:
     """Return the latest checkpoint with what its signatures prove; None if there is no checkpoint
     yet."""
     page = await visit.call(list_checkpoints, limit="1")
@@ -182,7 +187,7 @@ async def latest(visit: Visit) -> Signed | None:
     return await _signed(visit, note, page.rows[0].signed_at)
 
 
-async def _signed(visit: Visit, note: Document, signed_at: str | None = None) -> Signed:
+async def _signed(visit: Visit, note: Document, signed_at: str | None = None) -> VerifiedCheckpoint:
     keys: LogKeys = await visit.call(show_log_keys)
     # A former key's signatures stay valid after a rotation.
     publics = {unb64(keys.log_key), *(unb64(each["from"]) for each in keys.log_key_history)}
@@ -230,7 +235,7 @@ async def show_audit(visit: Visit, problem: SluiceError | None = None) -> Html:
     the rest."""
     unread: SluiceError | None = None
     found: Verification | None = None
-    signed: Signed | None = None
+    signed: VerifiedCheckpoint | None = None
     key: str | None = None
     witnesses: list[WitnessResponse] = []
     try:
@@ -285,7 +290,7 @@ async def _broken(visit: Visit, found: Verification | None) -> dict[str, Any] | 
     return {"id": found.broken_at, "page": page}
 
 
-async def _witnesses(visit: Visit, signed: Signed) -> list[WitnessResponse]:
+async def _witnesses(visit: Visit, signed: VerifiedCheckpoint) -> list[WitnessResponse]:
     keys = [each.key for each in visit.console.audit.witnesses]
     newest = {key: (signed.size, at) for key, at in signed.cosigned.items()}
     if len(newest) < len(keys):
