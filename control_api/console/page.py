@@ -115,7 +115,7 @@ class Form(dict[str, str]):
         """Return the lines of the field that are not blank, unchanged."""
         return [line for line in self.get(name, "").split("\n") if line.strip()]
 
-    def require_sure(self) -> None:
+    def require_checked(self) -> None:
         """Raise `Invalid` unless the form's confirmation box (`sure`) is checked."""
         if self.get("sure") != "yes":
             raise invalid(["sure: check the box first"], "form")
@@ -177,7 +177,7 @@ class Visit:
         caller = self.signed_in.caller
         return 0 if isinstance(caller, Superadmin) else caller.tenant.policy_set.revision
 
-    def may(self, operation: Operation) -> bool:
+    def may_call(self, operation: Operation) -> bool:
         """Return whether the visitor's scope may call this operation, according to the API's
         routes."""
         scopes = route_of(operation).scopes
@@ -192,7 +192,7 @@ class Visit:
         and whatever the operation raises.
         """
         route = route_of(operation)
-        if not self.may(operation):
+        if not self.may_call(operation):
             needed = " or ".join(sorted(route.scopes or ()))
             raise Forbidden(f"this needs the scope {needed}")
         values: dict[str, Any] = {
@@ -244,7 +244,7 @@ def address(path: str, /, **query: str | int | None) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Html:
+class HtmlPage:
     """The answer of a view that shows a page: its template below `templates/`, and the values that
     the template shows. If there is a `problem`, the page shows it, and its status is that of the
     response unless `status` is given."""
@@ -257,7 +257,7 @@ class Html:
 
 
 @dataclass(frozen=True, slots=True)
-class See:
+class PageRedirect:
     """The answer of a view that sends the browser to another of our pages (303), as after an
     action."""
 
@@ -266,16 +266,16 @@ class See:
 
 
 @dataclass(frozen=True, slots=True)
-class Data:
+class JsonAnswer:
     """The answer of a view that sends JSON to one of our scripts."""
 
     value: Any
     status: int = 200
 
 
-Answer = Html | See | Data | Document | Stream
+Answer = HtmlPage | PageRedirect | JsonAnswer | Document | Stream
 View = Callable[[Visit], Awaitable[Answer]]
-Again = Callable[[Visit, SluiceError], Awaitable[Answer]]
+ShowAgain = Callable[[Visit, SluiceError], Awaitable[Answer]]
 """A function that shows a form again, with the reason for which it was refused."""
 
 Audience = Operation | Literal["anyone", "signed in"]
@@ -297,7 +297,7 @@ class Page:
     path: str
     operation: Audience
     view: View
-    again: Again | None = None
+    again: ShowAgain | None = None
     max_body: int = MAX_BODY
 
     @property
@@ -316,13 +316,17 @@ class Page:
         return f"console_{getattr(self.view, '__name__', 'page')}"
 
 
-def get(path: str, operation: Audience, view: View, again: Again | None = None) -> Page:
+def get(path: str, operation: Audience, view: View, again: ShowAgain | None = None) -> Page:
     """Return a page below `/console` that shows something."""
     return Page("GET", f"{ROOT}{path}", operation, view, again)
 
 
 def post(
-    path: str, operation: Audience, view: View, again: Again | None = None, max_body: int = MAX_BODY
+    path: str,
+    operation: Audience,
+    view: View,
+    again: ShowAgain | None = None,
+    max_body: int = MAX_BODY,
 ) -> Page:
     """Return an action below `/console`, which a form calls."""
     return Page("POST", f"{ROOT}{path}", operation, view, again, max_body)

@@ -23,11 +23,11 @@ from control_api.console.page import (
     ROOT,
     Answer,
     Console,
-    Data,
     Form,
-    Html,
+    HtmlPage,
+    JsonAnswer,
     Page,
-    See,
+    PageRedirect,
     SignedIn,
     Visit,
 )
@@ -264,19 +264,21 @@ class ConsolePipeline:
         )
 
     async def _reply(self, answer: Answer, visit: Visit) -> HttpReply:
-        if isinstance(answer, Html):
+        if isinstance(answer, HtmlPage):
             # Every page says so, whatever it shows: lists and counts depend on the log.
-            freeze = await visit.call(show_freeze) if visit.may(show_freeze) else None
-            check = await visit.call(show_verification) if visit.may(show_verification) else None
+            freeze = await visit.call(show_freeze) if visit.may_call(show_freeze) else None
+            check = (
+                await visit.call(show_verification) if visit.may_call(show_verification) else None
+            )
             common = {"problem": answer.problem, "freeze": freeze, "log_check": check}
             body = self._renderer.page(answer.template, {**answer.values, **common}, visit)
             implied = HTTPStatus.OK if answer.problem is None else answer.problem.status
             headers = {**_HEADERS, **answer.headers}
             return HttpReply(answer.status or implied, body, HTML, headers)
-        if isinstance(answer, See):
+        if isinstance(answer, PageRedirect):
             headers = {**_HEADERS, **answer.headers, "Location": answer.location}
             return HttpReply(HTTPStatus.SEE_OTHER, b"", "text/plain", headers)
-        if isinstance(answer, Data):
+        if isinstance(answer, JsonAnswer):
             return HttpReply(answer.status, orjson.dumps(answer.value), JSON, dict(_HEADERS))
         reply = render_result(answer, HTTPStatus.OK, visit.path)
         return reply._replace(headers={**_HEADERS, **reply.headers})

@@ -101,7 +101,7 @@ def areas(visit: Visit) -> list[Area]:
     return [
         area._replace(current=_belongs(visit.path, area.path))
         for area in AREAS
-        if visit.who is not None and visit.may(area.operation)
+        if visit.who is not None and visit.may_call(area.operation)
     ]
 
 

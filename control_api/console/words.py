@@ -160,7 +160,7 @@ any other field allows everything, and is shown as `any`."""
 _MOST_LISTED = 50
 
 
-class Rung(NamedTuple):
+class CheckInWords(NamedTuple):
     """One check of a decision as the page shows it: its outcome, with a tone, and the facts that
     were compared."""
 
@@ -170,7 +170,7 @@ class Rung(NamedTuple):
     facts: list[tuple[str, str]]
 
 
-class Fault(NamedTuple):
+class VerificationFault(NamedTuple):
     """A finding of the service's own verification at an entry. `of_log` is False if only deriving
     the decision again found it: the log around it may verify as a whole."""
 
@@ -179,10 +179,10 @@ class Fault(NamedTuple):
     of_log: bool
 
 
-def ladder(checks: Iterable[ExplainedCheck]) -> list[Rung]:
+def checks_in_words(checks: Iterable[ExplainedCheck]) -> list[CheckInWords]:
     """Return the ten checks in words, in their order."""
     return [
-        Rung(
+        CheckInWords(
             _CHECKS.get(each.check, each.check),
             *_OUTCOMES[each.outcome],
             [(name.replace("_", " "), _fact(name, value)) for name, value in each.facts.items()],
@@ -200,13 +200,13 @@ def detail(action: LineageAction) -> list[tuple[str, str]]:
     return [(names.get(name, name), _value(members[name])) for name in ordered]
 
 
-def fault(verification: Verification, event: AuditEvent) -> Fault | None:
+def verification_fault(verification: Verification, event: AuditEvent) -> VerificationFault | None:
     """Return the latest finding of the verification, if it is at this event's entry; otherwise
     None."""
     if verification.broken_at != event.event_id or verification.reason is None:
         return None
     code = Reason(verification.reason.partition(": ")[0])
-    return Fault(SENTENCES[code], verification.reason, code not in DERIVED)
+    return VerificationFault(SENTENCES[code], verification.reason, code not in DERIVED)
 
 
 def _fact(name: str, value: object) -> str:

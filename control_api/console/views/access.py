@@ -4,7 +4,7 @@ from typing import Any
 
 import orjson
 
-from control_api.console.page import Html, Visit, get
+from control_api.console.page import HtmlPage, Visit, get
 from control_api.console.words import in_words
 from control_api.policy.access_operations import show_access, show_access_matrix
 from control_api.policy.operations import list_policies
@@ -17,7 +17,7 @@ MAX_POLICIES = 200
 """The most policies of a role whose clauses are shown."""
 
 
-async def show_matrix(visit: Visit) -> Html:
+async def show_matrix(visit: Visit) -> HtmlPage:
     """Show a table of roles by sources. Each cell links to the reason for its answer."""
     given = visit.filled("agent_role", "source_id")
     values: dict[str, Any] = {"given": given, "matrix": None, "next": None}
@@ -25,11 +25,11 @@ async def show_matrix(visit: Visit) -> Html:
     try:
         found = await visit.call(show_access_matrix, limit="20", sources="10", **given, **page)
     except SluiceError as error:
-        return Html("access/matrix.html", values, error)
-    return Html("access/matrix.html", {**values, "matrix": found.response, "next": found.next})
+        return HtmlPage("access/matrix.html", values, error)
+    return HtmlPage("access/matrix.html", {**values, "matrix": found.response, "next": found.next})
 
 
-async def show_why(visit: Visit) -> Html:
+async def show_why(visit: Visit) -> HtmlPage:
     """Show the exact answer to a question about access, and the clauses that decide it."""
     given = visit.filled(*QUESTION)
     values: dict[str, Any] = {
@@ -48,7 +48,7 @@ async def show_why(visit: Visit) -> Html:
             values |= await _clauses(visit, given["agent_role"], given.get("source_id"))
     except SluiceError as error:
         problem = error
-    return Html("access/why.html", values, problem)
+    return HtmlPage("access/why.html", values, problem)
 
 
 async def _clauses(visit: Visit, role: str, source: str | None) -> dict[str, Any]:

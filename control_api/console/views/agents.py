@@ -13,7 +13,7 @@ from control_api.audit.change_operations import list_changes
 from control_api.audit.event_models import AuditEvent
 from control_api.audit.event_operations import list_events
 from control_api.console.charts import Series, bar_chart
-from control_api.console.page import NULL, Html, See, Visit, address, get, post
+from control_api.console.page import NULL, HtmlPage, PageRedirect, Visit, address, get, post
 from control_api.console.words import causes_of, covers, in_words, item_in_words
 from control_api.fleet.operations import list_sidecars
 from control_api.policy.access_operations import show_access
@@ -91,7 +91,7 @@ FIELDS = ("display_name", "description", "owner", "framework", "workload", "boun
 """The text fields of an agent's form, beside its id and role."""
 
 
-async def show_agents(visit: Visit) -> Html:
+async def show_agents(visit: Visit) -> HtmlPage:
     """Show the agents that wait for a decision or are unknown, then all agents, newest first."""
     given = visit.filled(*FILTERS)
     values: dict[str, Any] = {
@@ -100,7 +100,7 @@ async def show_agents(visit: Visit) -> Html:
         "queue": [],
         "more_wait": False,
         "unknown": [],
-        "may_register": visit.may(register_agent),
+        "may_register": visit.may_call(register_agent),
         "agents": None,
     }
     try:
@@ -111,8 +111,8 @@ async def show_agents(visit: Visit) -> Html:
             list_agents, limit="50", **given, **visit.filled("cursor")
         )
     except SluiceError as error:
-        return Html("agents/list.html", values, error)
-    return Html("agents/list.html", values)
+        return HtmlPage("agents/list.html", values, error)
+    return HtmlPage("agents/list.html", values)
 
 
 async def _waiting(visit: Visit) -> tuple[list[Any], bool]:
@@ -124,13 +124,13 @@ async def _waiting(visit: Visit) -> tuple[list[Any], bool]:
     return found, more
 
 
-async def new_agent(visit: Visit, problem: SluiceError | None = None) -> Html:
+async def new_agent(visit: Visit, problem: SluiceError | None = None) -> HtmlPage:
     """Show the form for a new agent. The query may prefill it with the id and role that an unknown
     agent states."""
     return _form(None, visit.form or visit.filled("agent_id", "agent_role"), problem)
 
 
-async def register(visit: Visit) -> See:
+async def register(visit: Visit) -> PageRedirect:
     agent = await visit.call(
         register_agent,
         agent_id=visit.form.text("agent_id"),
@@ -138,17 +138,17 @@ async def register(visit: Visit) -> See:
         permitted_roles=_roles(visit) or None,
         **{name: visit.form.text(name) for name in FIELDS},
     )
-    return See(address("/agent", id=agent.agent_id, done="registered"))
+    return PageRedirect(address("/agent", id=agent.agent_id, done="registered"))
 
 
 def _roles(visit: Visit) -> list[str]:
     return [line.strip() for line in visit.form.lines("permitted_roles")]
 
 
-def _form(agent_id: str | None, typed: Mapping[str, str], problem: SluiceError | None) -> Html:
+def _form(agent_id: str | None, typed: Mapping[str, str], problem: SluiceError | None) -> HtmlPage:
     action = address("/agents/register" if agent_id is None else "/agent/save")
     values = {"agent_id": agent_id, "typed": typed, "action": action}
-    return Html("agents/edit.html", values, problem)
+    return HtmlPage("agents/edit.html", values, problem)
 
 
 MAX_ROLES = 8
@@ -198,7 +198,7 @@ ACTIONS = {
 }
 
 
-async def show_agent(visit: Visit, problem: SluiceError | None = None) -> Html:
+async def show_agent(visit: Visit, problem: SluiceError | None = None) -> HtmlPage:
     """Show one agent: its registration, what it did in the last 7 days, and what it may read."""
     agent_id = visit.required("id")
     agent: AgentDetail = await visit.call(get_agent, agent_id=agent_id)
@@ -208,8 +208,8 @@ async def show_agent(visit: Visit, problem: SluiceError | None = None) -> Html:
         "agent": agent,
         "typed": visit.form,
         "done_text": DONE.get(visit.query.get("done", "")),
-        "actions": ACTIONS[agent.status] if visit.may(change_agent_status) else (),
-        "may_edit": visit.may(update_agent) and agent.status != "deprecated",
+        "actions": ACTIONS[agent.status] if visit.may_call(change_agent_status) else (),
+        "may_edit": visit.may_call(update_agent) and agent.status != "deprecated",
         "access": [in_words(each) for each in rows],
         "faults": faults,
         "more_roles": max(0, len(agent.permitted_roles) - MAX_ROLES),
@@ -218,7 +218,7 @@ async def show_agent(visit: Visit, problem: SluiceError | None = None) -> Html:
         "causes": causes_of(denials.rows, agent_id=agent_id),
         **await _runs_as(visit, agent),
     }
-    return Html("agents/one.html", values, problem)
+    return HtmlPage("agents/one.html", values, problem)
 
 
 async def _access(visit: Visit, agent: AgentDetail) -> tuple[list[Any], list[str]]:
@@ -281,15 +281,15 @@ async def _runs_as(visit: Visit, agent: AgentDetail) -> dict[str, Any]:
     return {"keys": keys, "sidecars": [each for each in sidecars.rows if each.agent_id == own]}
 
 
-async def show_history(visit: Visit) -> Html:
+async def show_history(visit: Visit) -> HtmlPage:
     agent_id = visit.required("id")
     changes = await visit.call(
         list_changes, object_type="agent", object_id=agent_id, limit="50", **visit.filled("cursor")
     )
-    return Html("agents/history.html", {"agent_id": agent_id, "changes": changes})
+    return HtmlPage("agents/history.html", {"agent_id": agent_id, "changes": changes})
 
 
-async def change_status(visit: Visit) -> See:
+async def change_status(visit: Visit) -> PageRedirect:
     agent_id, status = visit.required("id"), visit.form.get("status", "")
     reason = _reason(visit)
     agent = await visit.call(get_agent, agent_id=agent_id)
@@ -300,10 +300,10 @@ async def change_status(visit: Visit) -> See:
             change_agent_status, agent_id=agent_id, status="pending_approval", reason=reason
         )
     await visit.call(change_agent_status, agent_id=agent_id, status=status, reason=reason)
-    return See(address("/agent", id=agent_id, done=status))
+    return PageRedirect(address("/agent", id=agent_id, done=status))
 
 
-async def edit_agent(visit: Visit, problem: SluiceError | None = None) -> Html:
+async def edit_agent(visit: Visit, problem: SluiceError | None = None) -> HtmlPage:
     agent_id = visit.required("id")
     if problem is not None:
         return _form(agent_id, visit.form, problem)
@@ -313,7 +313,7 @@ async def edit_agent(visit: Visit, problem: SluiceError | None = None) -> Html:
     return _form(agent.agent_id, typed, None)
 
 
-async def save_agent(visit: Visit) -> See:
+async def save_agent(visit: Visit) -> PageRedirect:
     agent_id = visit.required("id")
     # A field that was emptied clears what was there.
     await visit.call(
@@ -324,7 +324,7 @@ async def save_agent(visit: Visit) -> See:
         permitted_roles=_roles(visit) or NULL,
         **{name: visit.form.text(name) or NULL for name in FIELDS},
     )
-    return See(address("/agent", id=agent_id, done="edited"))
+    return PageRedirect(address("/agent", id=agent_id, done="edited"))
 
 
 def _reason(visit: Visit) -> str:

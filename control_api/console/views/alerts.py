@@ -19,7 +19,7 @@ from control_api.alerts.operations import (
     update_alert_rule,
 )
 from control_api.audit.change_operations import list_changes
-from control_api.console.page import NULL, Html, See, Visit, address, get, post
+from control_api.console.page import NULL, HtmlPage, PageRedirect, Visit, address, get, post
 from control_api.edge.requests import Repeated
 from control_api.tenants.operations import freeze_tenant, lift_freeze, show_freeze
 from policies.ground.canonical import micros, rfc3339
@@ -41,7 +41,7 @@ _NEW = {
 }
 
 
-async def show_alerts(visit: Visit) -> Html:
+async def show_alerts(visit: Visit) -> HtmlPage:
     page = await visit.call(list_fired_alerts, limit="50", **visit.filled("cursor"))
     values = {
         "alerts": [
@@ -50,28 +50,28 @@ async def show_alerts(visit: Visit) -> Html:
         ],
         "next": page.next,
     }
-    return Html("alerts/fired.html", values)
+    return HtmlPage("alerts/fired.html", values)
 
 
-async def show_rules(visit: Visit) -> Html:
+async def show_rules(visit: Visit) -> HtmlPage:
     page = await visit.call(list_alert_rules, limit="50", **visit.filled("cursor"))
     values = {
         "rules": page,
-        "may_create": visit.may(create_alert_rule),
+        "may_create": visit.may_call(create_alert_rule),
         "done_text": DONE.get(visit.query.get("done", "")),
     }
-    return Html("alerts/rules.html", values)
+    return HtmlPage("alerts/rules.html", values)
 
 
-async def show_new_rule(visit: Visit, problem: SluiceError | None = None) -> Html:
+async def show_new_rule(visit: Visit, problem: SluiceError | None = None) -> HtmlPage:
     values = {
         "given": visit.form or _NEW,
         "idempotency_key": visit.console.signin.entropy(16).hex(),
     }
-    return Html("alerts/new.html", values, problem)
+    return HtmlPage("alerts/new.html", values, problem)
 
 
-async def create_rule(visit: Visit) -> Html | See:
+async def create_rule(visit: Visit) -> HtmlPage | PageRedirect:
     try:
         made = await visit.call(
             create_alert_rule,
@@ -80,23 +80,25 @@ async def create_rule(visit: Visit) -> Html | See:
             **_fields(visit),
         )
     except Repeated as error:
-        return Html("alerts/created_already.html", {"rule_id": error.created}, status=error.status)
+        return HtmlPage(
+            "alerts/created_already.html", {"rule_id": error.created}, status=error.status
+        )
     return _made(made, "created", 201)
 
 
-async def show_rule(visit: Visit, problem: SluiceError | None = None) -> Html:
+async def show_rule(visit: Visit, problem: SluiceError | None = None) -> HtmlPage:
     rule = await visit.call(get_alert_rule, rule_id=visit.required("id"))
     is_change = problem is not None and "name" in visit.form
     values = {
         "rule": rule,
         "given": visit.form if is_change else _form_of(rule),
-        "may_change": visit.may(update_alert_rule),
+        "may_change": visit.may_call(update_alert_rule),
         "done_text": DONE.get(visit.query.get("done", "")),
     }
-    return Html("alerts/rule.html", values, problem)
+    return HtmlPage("alerts/rule.html", values, problem)
 
 
-async def change_rule(visit: Visit) -> Html | See:
+async def change_rule(visit: Visit) -> HtmlPage | PageRedirect:
     rule = await _seen_rule(visit)
     made = await visit.call(
         update_alert_rule, rule_id=rule.rule_id, rule_type=rule.rule_type, **_fields(visit)
@@ -104,28 +106,28 @@ async def change_rule(visit: Visit) -> Html | See:
     return _made(made, "changed", 200)
 
 
-async def make_secret(visit: Visit) -> Html | See:
+async def make_secret(visit: Visit) -> HtmlPage | PageRedirect:
     rule = await _seen_rule(visit)
-    visit.form.require_sure()
+    visit.form.require_checked()
     made = await visit.call(
         update_alert_rule, rule_id=rule.rule_id, rule_type=rule.rule_type, webhook_secret=NULL
     )
     return _made(made, "changed", 200)
 
 
-async def delete_rule(visit: Visit) -> See:
+async def delete_rule(visit: Visit) -> PageRedirect:
     """Delete the rule. Alerts that it has fired already are still delivered."""
-    visit.form.require_sure()
+    visit.form.require_checked()
     await visit.call(delete_alert_rule, rule_id=visit.required("id"))
-    return See(address("/alerts/rules", done="deleted"))
+    return PageRedirect(address("/alerts/rules", done="deleted"))
 
 
-def _made(rule: AlertRule, done: str, status: int) -> Html | See:
+def _made(rule: AlertRule, done: str, status: int) -> HtmlPage | PageRedirect:
     if isinstance(rule, AlertRuleWithSecret):
-        return Html(
+        return HtmlPage(
             "alerts/secret.html", {"rule": rule, "is_new": done == "created"}, status=status
         )
-    return See(address("/alert/rule", id=rule.rule_id, done=done))
+    return PageRedirect(address("/alert/rule", id=rule.rule_id, done=done))
 
 
 def _fields(visit: Visit) -> dict[str, Any]:
@@ -163,16 +165,16 @@ FREEZE_DONE = {
 _SECOND = 1_000_000  # microseconds
 
 
-async def show_freeze_page(visit: Visit, problem: SluiceError | None = None) -> Html:
+async def show_freeze_page(visit: Visit, problem: SluiceError | None = None) -> HtmlPage:
     state = await visit.call(show_freeze)
     values = {
         "state": state,
         "by": None if state.frozen_at is None else await _who_froze(visit, state.frozen_at),
         "reason": visit.form.get("reason", ""),
-        "may_freeze": visit.may(freeze_tenant),
+        "may_freeze": visit.may_call(freeze_tenant),
         "done_text": FREEZE_DONE.get(visit.query.get("done", "")),
     }
-    return Html("alerts/freeze.html", values, problem)
+    return HtmlPage("alerts/freeze.html", values, problem)
 
 
 async def _who_froze(visit: Visit, frozen_at: str) -> str | None:
@@ -187,18 +189,18 @@ async def _who_froze(visit: Visit, frozen_at: str) -> str | None:
     return found.rows[0].actor if found.rows else None
 
 
-async def freeze(visit: Visit) -> See:
+async def freeze(visit: Visit) -> PageRedirect:
     reason = visit.form.text("reason")
     if reason is None:
         raise invalid(["reason: say why, for those who will ask"], "form")
     await visit.call(freeze_tenant, reason=reason)
-    return See(address("/alerts/freeze", done="frozen"))
+    return PageRedirect(address("/alerts/freeze", done="frozen"))
 
 
-async def lift(visit: Visit) -> See:
-    visit.form.require_sure()
+async def lift(visit: Visit) -> PageRedirect:
+    visit.form.require_checked()
     await visit.call(lift_freeze)
-    return See(address("/alerts/freeze", done="lifted"))
+    return PageRedirect(address("/alerts/freeze", done="lifted"))
 
 
 PAGES = (

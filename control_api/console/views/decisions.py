@@ -19,8 +19,8 @@ from control_api.audit.export_operations import export_log
 from control_api.audit.proof_models import LogKeys, Verification
 from control_api.audit.proof_operations import prove_consistency, prove_event, show_log_keys
 from control_api.audit.verification_operations import show_verification
-from control_api.console.page import Data, Html, See, Visit, address, get
-from control_api.console.words import detail, fault, ladder
+from control_api.console.page import HtmlPage, JsonAnswer, PageRedirect, Visit, address, get
+from control_api.console.words import checks_in_words, detail, verification_fault
 from control_api.decisions.models import Simulated
 from control_api.decisions.operations import simulate_context
 from control_api.edge.answers import Document, Stream, write_cursor
@@ -48,21 +48,21 @@ FORMS = {
 _HOUR, _DAY = 3_600_000_000, 86_400_000_000  # microseconds
 
 
-async def show_decisions(visit: Visit) -> Html | See:
+async def show_decisions(visit: Visit) -> HtmlPage | PageRedirect:
     """Show the events that match the query, newest first. If the query has an event's id, lead to
     that event's page."""
     if event_id := visit.query.get("event_id", "").strip():
-        return See(address("/decision", id=event_id))
+        return PageRedirect(address("/decision", id=event_id))
     given = visit.filled(*VALUES, *TIMES)
     fields = visit.filled(*VALUES, "cursor")
     try:
         found = await visit.call(list_events, limit="50", **fields, **visit.times(*TIMES))
     except SluiceError as error:
-        return Html("decisions/list.html", _list_values(visit, given), error)
+        return HtmlPage("decisions/list.html", _list_values(visit, given), error)
     # What is recorded from here on is for the tail: it neither misses an entry nor repeats one.
     after = found.rows[0].seq + 1 if found.rows else 0
     live = address("/decisions/live", **given, after=after)
-    return Html(
+    return HtmlPage(
         "decisions/list.html", {**_list_values(visit, given), "events": found, "live": live}
     )
 
@@ -113,7 +113,7 @@ def _preset(*, since: int, **values: str) -> str:
     return address("/decisions", **values, **{"from": rfc3339(since // 60_000_000 * 60_000_000)})
 
 
-async def show_decision(visit: Visit) -> Html:
+async def show_decision(visit: Visit) -> HtmlPage:
     """Show the decision, its checks in their order, and the data that the reader's browser
     verifies."""
     event_id = visit.required("id")
@@ -130,11 +130,11 @@ async def show_decision(visit: Visit) -> Html:
             raise
         # Stored rows were damaged: this is what the page is for, not a fault of the service.
         problem = Conflict(f"FAILED: event `{event_id}`: {error.message}")
-        return Html("problem.html", {"phrase": "Damaged log"}, problem)
+        return HtmlPage("problem.html", {"phrase": "Damaged log"}, problem)
     values = {
         "event": event,
-        "fault": fault(verification, event),
-        "ladder": ladder(found.explain.checks) if found.explain else [],
+        "fault": verification_fault(verification, event),
+        "checks": checks_in_words(found.explain.checks) if found.explain else [],
         "unexplained": found.unexplained,
         "suggestion": found.suggestion,
         "miss": found.explain.nearest_miss if found.explain else None,
@@ -149,16 +149,16 @@ async def show_decision(visit: Visit) -> Html:
         "evidence": address("/decision/evidence.json", id=event_id),
         "growth": address("/decision/growth"),
     }
-    return Html("decision.html", values)
+    return HtmlPage("decision.html", values)
 
 
-async def send_proof(visit: Visit) -> Data:
+async def send_proof(visit: Visit) -> JsonAnswer:
     """Send the proof, the openings that are still stored and the log's keys to the browser."""
     event_id = visit.required("id")
     text: Document = await visit.call(prove_event, event_id=event_id)
     proven = await visit.call(prove_event, event_id=event_id, accept="application/json")
     keys: LogKeys = await visit.call(show_log_keys)
-    return Data(
+    return JsonAnswer(
         {
             "proof": text.body.decode(),
             "openings": proven.openings,
@@ -170,11 +170,11 @@ async def send_proof(visit: Visit) -> Data:
     )
 
 
-async def send_growth(visit: Visit) -> Data:
+async def send_growth(visit: Visit) -> JsonAnswer:
     """Send the proof that the log only grew between two checkpoints."""
     given = visit.filled("from", "to")
     proven = await visit.call(prove_consistency, **given)
-    return Data(proven.to_wire())
+    return JsonAnswer(proven.to_wire())
 
 
 async def download_proof(visit: Visit) -> Document:

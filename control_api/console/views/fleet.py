@@ -3,7 +3,7 @@
 from typing import Any, NamedTuple
 
 from control_api.audit.change_operations import show_acknowledgements
-from control_api.console.page import Html, Visit, get
+from control_api.console.page import HtmlPage, Visit, get
 from control_api.console.static import span
 from control_api.console.views.overview import LATE_MS, STALE_MS
 from control_api.console.words import number_of
@@ -27,7 +27,7 @@ class Trouble(NamedTuple):
     text: str
 
 
-class Row(NamedTuple):
+class SidecarRow(NamedTuple):
     sidecar: SidecarResponse
     troubles: list[Trouble]
     behind: int
@@ -36,7 +36,7 @@ class Row(NamedTuple):
     is none."""
 
 
-async def show_fleet(visit: Visit) -> Html:
+async def show_fleet(visit: Visit) -> HtmlPage:
     """Show each sidecar with its problems, and say which do not have the newest change in force
     yet."""
     page = await visit.call(list_sidecars, limit=str(READ), **visit.filled("cursor"))
@@ -45,7 +45,7 @@ async def show_fleet(visit: Visit) -> Html:
     stated = await visit.call(list_sources, limit="1")
     applied = {each.sidecar_id: each for each in acknowledged.applied}
     rows = [
-        Row(
+        SidecarRow(
             each,
             troubles(each, visit.revision, levels=bool(stated.rows)),
             max(0, visit.revision - each.revision),
@@ -69,7 +69,7 @@ async def show_fleet(visit: Visit) -> Html:
         "missing": acknowledged.missing,
         "applied": acknowledged.applied,
     }
-    return Html("fleet.html", values)
+    return HtmlPage("fleet.html", values)
 
 
 def troubles(sidecar: SidecarResponse, revision: int, *, levels: bool = False) -> list[Trouble]:

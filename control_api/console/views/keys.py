@@ -6,7 +6,7 @@ random text (`Idempotency-Key`), so a page that is loaded again creates no secon
 
 from typing import Any
 
-from control_api.console.page import NULL, Html, See, Visit, address, get, post
+from control_api.console.page import NULL, HtmlPage, PageRedirect, Visit, address, get, post
 from control_api.edge.requests import Repeated
 from control_api.registry.key_operations import (
     bind_key,
@@ -25,7 +25,7 @@ SCOPES = ("evaluate", "sidecar", "read", "admin")
 _SOON = 14 * 86_400_000_000  # microseconds
 
 
-async def show_keys(visit: Visit) -> Html:
+async def show_keys(visit: Visit) -> HtmlPage:
     """Show the keys that are not revoked, newest first; with `of=pods`, the keys of enrolled pods
     instead."""
     enrolled = visit.query.get("of") == "pods"
@@ -35,30 +35,30 @@ async def show_keys(visit: Visit) -> Html:
         "rows": [(key, state_of(key, visit.console.clock.now())) for key in page.rows],
         "next": page.next,
         "enrolled": enrolled,
-        "may_create": visit.may(create_key),
+        "may_create": visit.may_call(create_key),
         "done_text": DONE.get(visit.query.get("done", "")),
     }
-    return Html("keys/list.html", values)
+    return HtmlPage("keys/list.html", values)
 
 
-async def show_new_key(visit: Visit, problem: SluiceError | None = None) -> Html:
+async def show_new_key(visit: Visit, problem: SluiceError | None = None) -> HtmlPage:
     values = {
         "given": visit.form or {"expires_days": str(DEFAULT_DAYS), "scope": SCOPES[0]},
         "scopes": SCOPES,
         "idempotency_key": new_idempotency_key(visit),
     }
-    return Html("keys/new.html", values, problem)
+    return HtmlPage("keys/new.html", values, problem)
 
 
-async def create_new_key(visit: Visit) -> Html:
+async def create_new_key(visit: Visit) -> HtmlPage:
     try:
         made = await visit.call(create_key, **key_fields(visit))
     except Repeated as error:
-        return Html("keys/created_already.html", {"key_id": error.created}, status=error.status)
-    return Html("keys/created.html", {"made": made, "replaced": None}, status=201)
+        return HtmlPage("keys/created_already.html", {"key_id": error.created}, status=error.status)
+    return HtmlPage("keys/created.html", {"made": made, "replaced": None}, status=201)
 
 
-async def show_key(visit: Visit, problem: SluiceError | None = None) -> Html:
+async def show_key(visit: Visit, problem: SluiceError | None = None) -> HtmlPage:
     key = await visit.call(get_key, key_id=visit.required("id"))
     given = visit.form if problem is not None and "roles" in visit.form else None
     values = {
@@ -72,14 +72,14 @@ async def show_key(visit: Visit, problem: SluiceError | None = None) -> Html:
         "sidecar_ids": "\n".join(key.sidecar_ids or ())
         if given is None
         else given.get("sidecar_ids", ""),
-        "may_change": visit.may(bind_key),
+        "may_change": visit.may_call(bind_key),
         "is_own": key.key_id == visit.signed_in.name,
         "done_text": DONE.get(visit.query.get("done", "")),
     }
-    return Html("keys/key.html", values, problem)
+    return HtmlPage("keys/key.html", values, problem)
 
 
-async def change_binding(visit: Visit) -> See:
+async def change_binding(visit: Visit) -> PageRedirect:
     key_id = visit.required("id")
     agent_id = visit.form.text("agent_id") or NULL
     roles = lines(visit.form.get("roles", ""))
@@ -92,24 +92,24 @@ async def change_binding(visit: Visit) -> See:
     await visit.call(
         bind_key, key_id=key_id, bound_agent_id=agent_id, permitted_roles=roles, **speaking
     )
-    return See(address("/key", id=key_id, done="bound"))
+    return PageRedirect(address("/key", id=key_id, done="bound"))
 
 
-async def rotate(visit: Visit) -> Html:
+async def rotate(visit: Visit) -> HtmlPage:
     key_id = visit.required("id")
     try:
-        visit.form.require_sure()
+        visit.form.require_checked()
         made = await visit.call(rotate_key, key_id=key_id)
     except Conflict as error:
         # Loaded again: the key is revoked, or has expired.
-        return Html("keys/rotated_already.html", problem=error)
-    return Html("keys/created.html", {"made": made, "replaced": key_id}, status=201)
+        return HtmlPage("keys/rotated_already.html", problem=error)
+    return HtmlPage("keys/created.html", {"made": made, "replaced": key_id}, status=201)
 
 
-async def revoke(visit: Visit) -> See:
-    visit.form.require_sure()
+async def revoke(visit: Visit) -> PageRedirect:
+    visit.form.require_checked()
     await visit.call(revoke_key, key_id=visit.required("id"))
-    return See(address("/keys", done="revoked"))
+    return PageRedirect(address("/keys", done="revoked"))
 
 
 def state_of(key: ListedKey, now: int) -> tuple[str, str]:

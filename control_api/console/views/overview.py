@@ -10,7 +10,7 @@ from control_api.audit.proof_models import Verification
 from control_api.audit.proof_operations import list_checkpoints
 from control_api.audit.verification_operations import show_verification
 from control_api.console.charts import Series, bar_chart, line_chart
-from control_api.console.page import ROOT, SIGNED_IN, Html, See, Visit, address, get
+from control_api.console.page import ROOT, SIGNED_IN, HtmlPage, PageRedirect, Visit, address, get
 from control_api.console.words import Cause, causes_of, number_of
 from control_api.edge.answers import Page
 from control_api.fleet.models import SidecarResponse
@@ -41,11 +41,11 @@ because its effect is known well enough."""
 _TONES = ("bad", "warn", "info")
 
 
-async def show_overview(visit: Visit) -> Html | See:
+async def show_overview(visit: Visit) -> HtmlPage | PageRedirect:
     """Show the tenant's activity and needs. The superadmin, who belongs to no tenant, is led to the
     list of tenants."""
     if visit.signed_in.tenant_id is None:
-        return See(f"{ROOT}/tenants")
+        return PageRedirect(f"{ROOT}/tenants")
     window = visit.query.get("window", "day")
     if window not in WINDOWS:
         window = "day"
@@ -66,7 +66,7 @@ async def show_overview(visit: Visit) -> Html | See:
         "verified": verification,
         "needs": await needs_of(visit, sidecars, verification),
     }
-    return Html("overview.html", values)
+    return HtmlPage("overview.html", values)
 
 
 def _charts(over_time: OverTime) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from typing import Any
 
 from control_api.audit.event_operations import show_session_trail
-from control_api.console.page import Html, See, Visit, address, get, post
+from control_api.console.page import HtmlPage, PageRedirect, Visit, address, get, post
 from control_api.sessions.operations import (
     get_session,
     list_sessions,
@@ -19,12 +19,12 @@ WHOSE = ("agent_role", "agent_id", "user_id")
 DONE = {"revoked": "Revoked. Every further call in it is denied."}
 
 
-async def show_sessions(visit: Visit, problem: SluiceError | None = None) -> Html:
+async def show_sessions(visit: Visit, problem: SluiceError | None = None) -> HtmlPage:
     given = visit.filled(*FILTERS)
     values: dict[str, Any] = {
         "given": given,
         "sessions": None,
-        "may_revoke": visit.may(revoke_sessions),
+        "may_revoke": visit.may_call(revoke_sessions),
         "typed": visit.form,
         "done_text": _done(visit),
     }
@@ -34,7 +34,7 @@ async def show_sessions(visit: Visit, problem: SluiceError | None = None) -> Htm
         )
     except SluiceError as error:
         problem = error
-    return Html("sessions/list.html", values, problem)
+    return HtmlPage("sessions/list.html", values, problem)
 
 
 def _done(visit: Visit) -> str | None:
@@ -44,7 +44,7 @@ def _done(visit: Visit) -> str | None:
     return DONE.get(done)
 
 
-async def show_session(visit: Visit, problem: SluiceError | None = None) -> Html:
+async def show_session(visit: Visit, problem: SluiceError | None = None) -> HtmlPage:
     """Show a session: its owner, its state, and the decisions made in it, in order."""
     session_id = visit.required("id")
     session = await visit.call(get_session, session_id=session_id)
@@ -55,20 +55,20 @@ async def show_session(visit: Visit, problem: SluiceError | None = None) -> Html
         "session": session,
         "trail": trail,
         "levels": SENSITIVITIES,
-        "may_revoke": visit.may(revoke_session),
+        "may_revoke": visit.may_call(revoke_session),
         "typed": visit.form,
         "done_text": _done(visit),
     }
-    return Html("sessions/one.html", values, problem)
+    return HtmlPage("sessions/one.html", values, problem)
 
 
-async def revoke_one(visit: Visit) -> See:
+async def revoke_one(visit: Visit) -> PageRedirect:
     session_id = visit.required("id")
     await visit.call(revoke_session, session_id=session_id, reason=_reason(visit))
-    return See(address("/session", id=session_id, done="revoked"))
+    return PageRedirect(address("/session", id=session_id, done="revoked"))
 
 
-async def preview_revocation(visit: Visit, problem: SluiceError | None = None) -> Html:
+async def preview_revocation(visit: Visit, problem: SluiceError | None = None) -> HtmlPage:
     """Show how many sessions would be revoked, and the form that revokes them."""
     given = {name: visit.form.get(name) or visit.query.get(name) or "" for name in WHOSE}
     wanted = {name: value for name, value in given.items() if value}
@@ -80,13 +80,13 @@ async def preview_revocation(visit: Visit, problem: SluiceError | None = None) -
         except SluiceError as error:
             problem = error
     values = {"given": given, "wanted": wanted, "count": count, "typed": visit.form}
-    return Html("sessions/revoke.html", values, problem)
+    return HtmlPage("sessions/revoke.html", values, problem)
 
 
-async def revoke_many(visit: Visit) -> See:
+async def revoke_many(visit: Visit) -> PageRedirect:
     wanted = {name: visit.form.text(name) for name in WHOSE}
     done = await visit.call(revoke_sessions, **wanted, reason=_reason(visit))
-    return See(address("/sessions", done=str(done.revoked)))
+    return PageRedirect(address("/sessions", done=str(done.revoked)))
 
 
 def _reason(visit: Visit) -> str:

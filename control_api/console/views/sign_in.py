@@ -3,7 +3,17 @@ account and sessions."""
 
 import re
 
-from control_api.console.page import ANYONE, ROOT, SIGNED_IN, Html, See, Visit, address, get, post
+from control_api.console.page import (
+    ANYONE,
+    ROOT,
+    SIGNED_IN,
+    HtmlPage,
+    PageRedirect,
+    Visit,
+    address,
+    get,
+    post,
+)
 from control_api.console.sessions import (
     ATTEMPT,
     attempt_cookie,
@@ -25,7 +35,7 @@ from policies.ground.errors import SluiceError
 DONE = {"ended": "The session has ended."}
 
 
-async def show_account(visit: Visit, problem: SluiceError | None = None) -> Html:
+async def show_account(visit: Visit, problem: SluiceError | None = None) -> HtmlPage:
     page = await visit.call(list_console_sessions, limit="50", **visit.filled("cursor"))
     who = visit.signed_in
     values = {
@@ -35,16 +45,16 @@ async def show_account(visit: Visit, problem: SluiceError | None = None) -> Html
         "may_end_all": who.caller.scope != "read",
         "done_text": DONE.get(visit.query.get("done", "")),
     }
-    return Html("account.html", values, problem)
+    return HtmlPage("account.html", values, problem)
 
 
-async def end_session(visit: Visit) -> See:
+async def end_session(visit: Visit) -> PageRedirect:
     """End a session of the console: the visitor's own or another one."""
     session_id = visit.form.get("session_id", "")
     await visit.call(revoke_console_session, session_id=session_id)
     if session_id == visit.signed_in.session_id:
-        return See(f"{ROOT}/sign-in", {"Set-Cookie": no_cookie(secure=visit.secure)})
-    return See(address("/account", done="ended"))
+        return PageRedirect(f"{ROOT}/sign-in", {"Set-Cookie": no_cookie(secure=visit.secure)})
+    return PageRedirect(address("/account", done="ended"))
 
 
 SMALL = 16 * 1024
@@ -52,15 +62,15 @@ SMALL = 16 * 1024
 _PAGE = re.compile(rf"{ROOT}(/[a-z][a-z0-9.-]*)*\Z")
 
 
-async def show_sign_in(visit: Visit) -> Html | See:
+async def show_sign_in(visit: Visit) -> HtmlPage | PageRedirect:
     """Show the form for a key. A visitor who is signed in already is sent on to the page in
     `to`."""
     if visit.who is not None and visit.query.get("to"):
-        return See(own_page(visit.query["to"]))
+        return PageRedirect(own_page(visit.query["to"]))
     return _form(visit)
 
 
-async def sign_in(visit: Visit) -> Html | See:
+async def sign_in(visit: Visit) -> HtmlPage | PageRedirect:
     assert visit.sessions is not None
     key = visit.form.get("key", "").strip()
     try:
@@ -70,7 +80,7 @@ async def sign_in(visit: Visit) -> Html | See:
     return await enter(visit, cookie)
 
 
-async def sign_in_by_link(visit: Visit) -> Html | See:
+async def sign_in_by_link(visit: Visit) -> HtmlPage | PageRedirect:
     assert visit.sessions is not None
     code = visit.form.get("code", "")
     try:
@@ -80,21 +90,23 @@ async def sign_in_by_link(visit: Visit) -> Html | See:
     return await enter(visit, cookie)
 
 
-async def sign_out(visit: Visit) -> See:
+async def sign_out(visit: Visit) -> PageRedirect:
     assert visit.sessions is not None
     await visit.sessions.end(visit.signed_in)
     left = "1" if visit.signed_in.visitor.session.method == "oidc" else None
-    return See(address("/sign-in", left=left), {"Set-Cookie": no_cookie(secure=visit.secure)})
+    return PageRedirect(
+        address("/sign-in", left=left), {"Set-Cookie": no_cookie(secure=visit.secure)}
+    )
 
 
-async def enter(visit: Visit, cookie: str) -> See:
+async def enter(visit: Visit, cookie: str) -> PageRedirect:
     """Give a visitor who has just signed in the session's cookie, and lead them to the page that
     they asked for. A session that the browser had before is ended, since the person who set it may
     know its secret."""
     if visit.who is not None and visit.sessions is not None:
         await visit.sessions.end(visit.who)
     headers = {"Set-Cookie": session_cookie(cookie, secure=visit.secure)}
-    return See(own_page(visit.form.get("to", "")), headers)
+    return PageRedirect(own_page(visit.form.get("to", "")), headers)
 
 
 def own_page(to: str) -> str:
@@ -108,32 +120,32 @@ def own_page(to: str) -> str:
     return to if _PAGE.match(path) and plain and not signs else ROOT
 
 
-def _form(visit: Visit, problem: SluiceError | None = None, *, by_link: bool = False) -> Html:
+def _form(visit: Visit, problem: SluiceError | None = None, *, by_link: bool = False) -> HtmlPage:
     to = visit.query.get("to") or visit.form.get("to", "")
     values = {"to": to, "by_link": by_link}
-    return Html("sign_in.html", values, problem)
+    return HtmlPage("sign_in.html", values, problem)
 
 
 _FOREIGN = ("cross-site", "same-site")
 
 
-async def begin_single_sign_on(visit: Visit) -> Html | See:
+async def begin_single_sign_on(visit: Visit) -> HtmlPage | PageRedirect:
     """Begin an attempt to sign in by OpenID Connect: send the browser to the identity provider,
     with a cookie that holds the attempt."""
     to = own_page(visit.query.get("to", ""))
     if visit.headers.get("Sec-Fetch-Site") in _FOREIGN:
         # A link on another site must not change who, or in which tenant, the visitor is.
-        return See(address("/sign-in", to=to))
+        return PageRedirect(address("/sign-in", to=to))
     attempt = Attempt.new(visit.console.signin.entropy, to, visit.query.get("realm", ""))
     try:
         location = await begin_at_provider(visit.console.signin, attempt)
     except SluiceError as error:
         return _choice_form(to, error)
     cookie = attempt_cookie(attempt.to_cookie(), MAX_SECONDS, secure=visit.secure)
-    return See(location, {"Set-Cookie": cookie})
+    return PageRedirect(location, {"Set-Cookie": cookie})
 
 
-async def end_single_sign_on(visit: Visit) -> Html:
+async def end_single_sign_on(visit: Visit) -> HtmlPage:
     """Begin the session of the person whom the identity provider sent back.
 
     Answers with a page that goes on by itself, not with a redirect: after a redirect that another
@@ -147,18 +159,18 @@ async def end_single_sign_on(visit: Visit) -> Html:
         spent = attempt_cookie("", 0, secure=visit.secure)
         return _choice_form(to, error, {"Set-Cookie": spent})
     if isinstance(began, list):
-        return Html("choose_tenant.html", {"offers": [_choice(each, to) for each in began]})
+        return HtmlPage("choose_tenant.html", {"offers": [_choice(each, to) for each in began]})
     if visit.who is not None and visit.sessions is not None:
         # Where the provider is of our own site, the session before comes along.
         await visit.sessions.end(visit.who)
     headers = {"Set-Cookie": session_cookie(began.token.write(), secure=visit.secure)}
-    return Html("enter.html", {"to": to}, headers=headers)
+    return HtmlPage("enter.html", {"to": to}, headers=headers)
 
 
-async def sign_out_at_provider(visit: Visit) -> See:
+async def sign_out_at_provider(visit: Visit) -> PageRedirect:
     """End the browser's session at the identity provider too, if it has a page for that; otherwise
     lead to the sign-in page."""
-    return See(await sign_out_address(visit.console.signin) or f"{ROOT}/sign-in")
+    return PageRedirect(await sign_out_address(visit.console.signin) or f"{ROOT}/sign-in")
 
 
 def _choice(offer: Offer, to: str) -> dict[str, str]:
@@ -171,9 +183,9 @@ def _choice(offer: Offer, to: str) -> dict[str, str]:
     }
 
 
-def _choice_form(to: str, problem: SluiceError, headers: dict[str, str] | None = None) -> Html:
+def _choice_form(to: str, problem: SluiceError, headers: dict[str, str] | None = None) -> HtmlPage:
     values = {"to": to, "by_link": False}
-    return Html("sign_in.html", values, problem, headers=headers or {})
+    return HtmlPage("sign_in.html", values, problem, headers=headers or {})
 
 
 PAGES = (

@@ -5,7 +5,7 @@ page that is loaded again creates nothing: a tenant's name is unique, and the fo
 a random text (`Idempotency-Key`).
 """
 
-from control_api.console.page import Html, See, Visit, address, get, post
+from control_api.console.page import HtmlPage, PageRedirect, Visit, address, get, post
 from control_api.console.views.keys import key_fields, new_idempotency_key
 from control_api.edge.requests import Repeated
 from control_api.registry.key_operations import provision_key
@@ -28,23 +28,23 @@ DONE = {
 SETTINGS = ("require_agent_id", "pii_masking")
 
 
-async def show_tenants(visit: Visit) -> Html:
+async def show_tenants(visit: Visit) -> HtmlPage:
     page = await visit.call(list_tenants, limit="50", **visit.filled("cursor"))
-    return Html("tenants/list.html", {"tenants": page})
+    return HtmlPage("tenants/list.html", {"tenants": page})
 
 
-async def show_new_tenant(visit: Visit, problem: SluiceError | None = None) -> Html:
-    return Html("tenants/new.html", {"given": visit.form}, problem)
+async def show_new_tenant(visit: Visit, problem: SluiceError | None = None) -> HtmlPage:
+    return HtmlPage("tenants/new.html", {"given": visit.form}, problem)
 
 
-async def create_new_tenant(visit: Visit) -> Html:
+async def create_new_tenant(visit: Visit) -> HtmlPage:
     name = visit.form.get("name", "")
     made = await visit.call(create_tenant, name=name)
     values = {"tenant_id": made.tenant_id, "name": name, "secret_value": made.admin_key}
-    return Html("tenants/created.html", {**values, "key": None}, status=201)
+    return HtmlPage("tenants/created.html", {**values, "key": None}, status=201)
 
 
-async def show_tenant(visit: Visit, problem: SluiceError | None = None) -> Html:
+async def show_tenant(visit: Visit, problem: SluiceError | None = None) -> HtmlPage:
     tenant = await visit.call(get_tenant, tenant_id=visit.required("id"))
     values = {
         "tenant": tenant,
@@ -56,42 +56,42 @@ async def show_tenant(visit: Visit, problem: SluiceError | None = None) -> Html:
         "idempotency_key": new_idempotency_key(visit),
         "done_text": DONE.get(visit.query.get("done", "")),
     }
-    return Html("tenants/tenant.html", values, problem)
+    return HtmlPage("tenants/tenant.html", values, problem)
 
 
-async def change_settings(visit: Visit) -> See:
+async def change_settings(visit: Visit) -> PageRedirect:
     settings = {name: visit.form.get(name) == "yes" for name in SETTINGS}
     tenant_id = visit.required("id")
     await visit.call(change_tenant_settings, tenant_id=tenant_id, **settings)
-    return See(address("/tenant", id=tenant_id, done="settings"))
+    return PageRedirect(address("/tenant", id=tenant_id, done="settings"))
 
 
-async def create_key_for(visit: Visit) -> Html:
+async def create_key_for(visit: Visit) -> HtmlPage:
     tenant_id = visit.required("id")
     try:
         tenant = await visit.call(get_tenant, tenant_id=tenant_id)
         made = await visit.call(provision_key, tenant_id=tenant_id, **key_fields(visit))
     except Repeated as error:
         values = {"key_id": error.created, "tenant_id": tenant_id}
-        return Html("tenants/created_already.html", values, status=error.status)
+        return HtmlPage("tenants/created_already.html", values, status=error.status)
     values = {"tenant_id": tenant_id, "name": tenant.name, "secret_value": made.key, "key": made}
-    return Html("tenants/created.html", values, status=201)
+    return HtmlPage("tenants/created.html", values, status=201)
 
 
-async def deactivate(visit: Visit) -> See:
+async def deactivate(visit: Visit) -> PageRedirect:
     """Deactivate the tenant. The form must contain the tenant's name, typed as a confirmation."""
     tenant_id = visit.required("id")
     tenant = await visit.call(get_tenant, tenant_id=tenant_id)
     if visit.form.get("confirm") != tenant.name:
         raise invalid(["confirm: type the name exactly as it is"], "form")
     await visit.call(deactivate_tenant, tenant_id=tenant_id)
-    return See(address("/tenant", id=tenant_id, done="deactivated"))
+    return PageRedirect(address("/tenant", id=tenant_id, done="deactivated"))
 
 
-async def reactivate(visit: Visit) -> See:
+async def reactivate(visit: Visit) -> PageRedirect:
     tenant_id = visit.required("id")
     await visit.call(reactivate_tenant, tenant_id=tenant_id)
-    return See(address("/tenant", id=tenant_id, done="reactivated"))
+    return PageRedirect(address("/tenant", id=tenant_id, done="reactivated"))
 
 
 PAGES = (

@@ -1,4 +1,4 @@
-"""One decision's page: its ladder, what is around it, and what a browser is given to prove it."""
+"""One decision's page: its checks, what is around it, and what a browser is given to prove it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support.control_api import ControlApi
 from tests.support.waiting import until
 
 
-def test_a_denial_shows_its_ladder_and_what_would_have_allowed_it(
+def test_a_denial_shows_its_checks_and_what_would_have_allowed_it(
     api: ControlApi, console: Visitor
 ) -> None:
     denied = api.evaluate(source_id="payroll")
@@ -38,7 +38,7 @@ def test_a_denial_shows_its_ladder_and_what_would_have_allowed_it(
     assert "What would have allowed it" in shown.text
 
 
-def test_the_ladder_is_that_of_the_policies_that_decided(tenant: ControlApi) -> None:
+def test_the_checks_are_those_of_the_policies_that_decided(tenant: ControlApi) -> None:
     allowed = tenant.evaluate(user_id="ann")
     body = {
         "name": "support-forbids",
@@ -87,8 +87,8 @@ def test_actions_after_a_decision_are_described_in_words(tenant: ControlApi) -> 
     assert summary[1:] == ["failed", 'channel: email to: {"team":["a","b"]}']
 
 
-@pytest.mark.deep(stands_in="test_the_ladder_is_that_of_the_policies_that_decided")
-def test_a_decision_is_shown_beside_the_one_of_today_s_policies(tenant: ControlApi) -> None:
+@pytest.mark.deep(stands_in="test_the_checks_are_those_of_the_policies_that_decided")
+def test_what_today_s_policies_say_stands_beside_it(tenant: ControlApi) -> None:
     console = Visitor(tenant).sign_in(tenant.admin_key)
     allowed = tenant.evaluate(user_id="ann")
     where = f"/console/decision?id={allowed['event_id']}"

@@ -9,7 +9,7 @@ import pytest
 
 from control_api.audit.event_models import AuditEvent, ExplainedCheck, LineageAction
 from control_api.audit.proof_models import Verification
-from control_api.console.words import detail, fault, ladder
+from control_api.console.words import checks_in_words, detail, verification_fault
 from policies.trail.findings import SENTENCES, Reason
 
 EVENT = AuditEvent(**AuditEvent.example)
@@ -19,7 +19,7 @@ SOUND = Verification(**Verification.example)
 @pytest.mark.parametrize("reason", list(Reason))
 def test_a_fault_at_the_entry_is_described_by_its_own_sentence(reason: Reason) -> None:
     found = replace(SOUND, state="damaged", broken_at=EVENT.event_id, reason=f"{reason}: seq 3")
-    told = fault(found, EVENT)
+    told = verification_fault(found, EVENT)
     assert told is not None
     assert (told.sentence, told.reason) == (SENTENCES[reason], f"{reason}: seq 3")
     derived = {
@@ -29,11 +29,11 @@ def test_a_fault_at_the_entry_is_described_by_its_own_sentence(reason: Reason) -
         Reason.DOCUMENT_MISSING,
     }
     assert told.of_log == (reason not in derived)
-    assert fault(replace(found, broken_at="another"), EVENT) is None
+    assert verification_fault(replace(found, broken_at="another"), EVENT) is None
 
 
 def test_a_sound_log_has_no_fault_at_the_entry() -> None:
-    assert fault(SOUND, EVENT) is None
+    assert verification_fault(SOUND, EVENT) is None
 
 
 @pytest.mark.parametrize(
@@ -46,9 +46,9 @@ def test_a_sound_log_has_no_fault_at_the_entry() -> None:
         ("allowed_sources", ["a"] * 52, f"{', '.join(['a'] * 50)} and 2 more"),
     ],
 )
-def test_a_list_that_a_check_compared_is_shown(name: str, value: list[str], told: str) -> None:
-    (rung,) = ladder([ExplainedCheck("source", "passed", {name: value})])
-    assert rung.facts == [(name.replace("_", " "), told)]
+def test_a_list_that_a_check_compared_is_told(name: str, value: list[str], told: str) -> None:
+    (check,) = checks_in_words([ExplainedCheck("source", "passed", {name: value})])
+    assert check.facts == [(name.replace("_", " "), told)]
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from control_api.audit.change_operations import (
     list_changes,
     list_rejected_records,
 )
-from control_api.console.page import Html, Visit, get
+from control_api.console.page import HtmlPage, Visit, get
 from control_api.registry.key_operations import list_keys
 from policies.ground.errors import SluiceError
 
@@ -35,16 +35,16 @@ class ChangeRow(NamedTuple):
     members: list[Member]
 
 
-async def show_changes(visit: Visit) -> Html:
+async def show_changes(visit: Visit) -> HtmlPage:
     given = visit.filled(*VALUES, *TIMES)
     fields = visit.filled(*VALUES, "cursor")
     values: dict[str, Any] = {"given": given, "changes": [], "next": None}
     try:
         page = await visit.call(list_changes, limit="50", **fields, **visit.times(*TIMES))
     except SluiceError as error:
-        return Html("audit/changes.html", values, error)
+        return HtmlPage("audit/changes.html", values, error)
     rows = [ChangeRow(each, members(each)) for each in page.rows]
-    return Html("audit/changes.html", {**values, "changes": rows, "next": page.next})
+    return HtmlPage("audit/changes.html", {**values, "changes": rows, "next": page.next})
 
 
 def members(change: ChangeResponse) -> list[Member]:
@@ -85,7 +85,7 @@ _MOST_REFUSED = 4000
 """The most characters of a refused record that are shown."""
 
 
-class Row(NamedTuple):
+class RefusedRow(NamedTuple):
     """A refused record as a row of the page. `person` is the name of the key that delivered it,
     None if that is not a key in use; `words` says why it was refused; `text` is its content, None
     if that was not kept. `decision` is the decision that it claims, None if it claims none;
@@ -99,26 +99,26 @@ class Row(NamedTuple):
     event_id: str | None
 
 
-async def show_refused(visit: Visit) -> Html:
+async def show_refused(visit: Visit) -> HtmlPage:
     values: dict[str, Any] = {"rows": [], "next": None}
     try:
         page = await visit.call(list_rejected_records, limit="50", **visit.filled("cursor"))
         keys = await visit.call(list_keys, limit="1000")
     except SluiceError as error:
-        return Html("audit/refused.html", values, error)
+        return HtmlPage("audit/refused.html", values, error)
     names = {each.key_id: each.name for each in keys.rows}
     rows = [_row(each, names.get(each.key_id)) for each in page.rows]
-    return Html("audit/refused.html", {**values, "rows": rows, "next": page.next})
+    return HtmlPage("audit/refused.html", {**values, "rows": rows, "next": page.next})
 
 
-def _row(refused: RejectedRecord, person: str | None) -> Row:
+def _row(refused: RejectedRecord, person: str | None) -> RefusedRow:
     record, words = refused.record, WORDS.get(refused.reason, refused.reason)
     taken = record is not None and refused.reason == _TAKEN
     event_id = str(record["eid"]) if record is not None and taken else None
     text = None
     if record is not None:
         text = _cut(orjson.dumps(record, option=orjson.OPT_INDENT_2).decode(), _MOST_REFUSED)
-    return Row(refused, person, words, text, _decision(record), event_id)
+    return RefusedRow(refused, person, words, text, _decision(record), event_id)
 
 
 def _decision(record: dict[str, Any] | None) -> str | None:

@@ -11,7 +11,7 @@ from control_api.audit.event_operations import show_event
 from control_api.audit.proof_models import KeptCheckpoint, LogKeys, Verification
 from control_api.audit.proof_operations import list_checkpoints, show_checkpoint, show_log_keys
 from control_api.audit.verification_operations import show_verification, start_verification
-from control_api.console.page import Data, Html, See, Visit, address, get, post
+from control_api.console.page import HtmlPage, JsonAnswer, PageRedirect, Visit, address, get, post
 from control_api.edge.answers import Document, Page
 from control_api.log.checkpoints.agreement import level_of
 from policies.ground.canonical import b64, micros, unb64
@@ -144,7 +144,7 @@ def _compared(found: Verification, signed: VerifiedCheckpoint, now: int) -> list
     return rows
 
 
-async def show_checkpoints(visit: Visit) -> Html:
+async def show_checkpoints(visit: Visit) -> HtmlPage:
     problem: SluiceError | None = None
     page: Page[KeptCheckpoint] = Page([])
     try:
@@ -152,10 +152,10 @@ async def show_checkpoints(visit: Visit) -> Html:
     except SluiceError as error:
         problem = error
     values = {"checkpoints": page.rows, "next": page.next}
-    return Html("audit/checkpoints.html", values, problem)
+    return HtmlPage("audit/checkpoints.html", values, problem)
 
 
-async def show_one_checkpoint(visit: Visit) -> Html:
+async def show_one_checkpoint(visit: Visit) -> HtmlPage:
     size = visit.required("size")
     signed: VerifiedCheckpoint | None = None
     problem: SluiceError | None = None
@@ -169,7 +169,7 @@ async def show_one_checkpoint(visit: Visit) -> Html:
         "witnesses": [each.key for each in visit.console.audit.witnesses],
         "growth": address("/decision/growth", **{"from": size}),
     }
-    return Html("audit/checkpoint.html", values, problem)
+    return HtmlPage("audit/checkpoint.html", values, problem)
 
 
 async def download_checkpoint(visit: Visit) -> Document:
@@ -230,7 +230,7 @@ class WitnessResponse(NamedTuple):
     log_size: int
 
 
-async def show_audit(visit: Visit, problem: SluiceError | None = None) -> Html:
+async def show_audit(visit: Visit, problem: SluiceError | None = None) -> HtmlPage:
     """Show the state of the log. If a part of it can't be read, the page says so and still shows
     the rest."""
     unread: SluiceError | None = None
@@ -255,7 +255,7 @@ async def show_audit(visit: Visit, problem: SluiceError | None = None) -> Html:
         "witnesses": witnesses,
         "quorum": visit.console.audit.witness_quorum,
         "key": key,
-        "may_verify": visit.may(start_verification),
+        "may_verify": visit.may_call(start_verification),
         "tenant": visit.signed_in.tenant_id,
     }
     refused = problem or unread
@@ -263,16 +263,16 @@ async def show_audit(visit: Visit, problem: SluiceError | None = None) -> Html:
     status = None if refused is None else refused.status
     if status == HTTPStatus.INTERNAL_SERVER_ERROR:
         status = HTTPStatus.CONFLICT
-    return Html("audit/state.html", values, problem, status)
+    return HtmlPage("audit/state.html", values, problem, status)
 
 
-async def send_progress(visit: Visit) -> Data:
-    return Data(await visit.call(show_verification))
+async def send_progress(visit: Visit) -> JsonAnswer:
+    return JsonAnswer(await visit.call(show_verification))
 
 
-async def verify(visit: Visit) -> See:
+async def verify(visit: Visit) -> PageRedirect:
     await visit.call(start_verification)
-    return See(address("/audit", done="begun"))
+    return PageRedirect(address("/audit", done="begun"))
 
 
 async def _broken(visit: Visit, found: Verification | None) -> dict[str, Any] | None:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from control_api.audit.event_operations import list_events, show_lineage, show_session_trail
 from control_api.audit.export_operations import export_log
-from control_api.console.page import Answer, Html, Visit, get
+from control_api.console.page import Answer, HtmlPage, Visit, get
 from control_api.console.views.audit.checkpoints import installing, key_text, latest
 from control_api.console.views.decisions import FORMS, VALUES
 from control_api.edge.answers import Stream
@@ -30,7 +30,7 @@ FIELDS = (*PLACES, *TIMES, *REST)
 """The query fields of a download: those of the export, each once."""
 
 
-async def show_downloads(visit: Visit, problem: SluiceError | None = None) -> Html:
+async def show_downloads(visit: Visit, problem: SluiceError | None = None) -> HtmlPage:
     key = None
     try:
         signed = await latest(visit)
@@ -44,7 +44,7 @@ async def show_downloads(visit: Visit, problem: SluiceError | None = None) -> Ht
         "forms": list(FORMS.items()),
         "names": VALUES[1:],
     }
-    return Html("audit/downloads.html", values, problem)
+    return HtmlPage("audit/downloads.html", values, problem)
 
 
 async def download_log(visit: Visit) -> Answer:
@@ -163,7 +163,7 @@ MAX_ENTRIES = 50_000
 """The most entries of the log that a report is made from."""
 
 
-async def show_evidence(visit: Visit, problem: SluiceError | None = None) -> Html:
+async def show_evidence(visit: Visit, problem: SluiceError | None = None) -> HtmlPage:
     values = {
         **installing(),
         "kinds": list(KINDS.items()),
@@ -171,7 +171,7 @@ async def show_evidence(visit: Visit, problem: SluiceError | None = None) -> Htm
         "id": visit.query.get("id", ""),
         "most": MAX_ENTRIES,
     }
-    return Html("audit/evidence.html", values, problem)
+    return HtmlPage("audit/evidence.html", values, problem)
 
 
 async def download_report(visit: Visit) -> Answer:

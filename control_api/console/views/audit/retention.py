@@ -18,14 +18,14 @@ from control_api.audit.retention_operations import (
     show_retention,
     show_retention_settings,
 )
-from control_api.console.page import Html, See, Visit, address, get, post
+from control_api.console.page import HtmlPage, PageRedirect, Visit, address, get, post
 from control_api.edge.answers import Page
 from policies.ground.errors import Invalid, SluiceError
 
 DONE = {"changed": "Changed. The next purge, within an hour, applies it."}
 
 
-async def show_retention_page(visit: Visit, problem: SluiceError | None = None) -> Html:
+async def show_retention_page(visit: Visit, problem: SluiceError | None = None) -> HtmlPage:
     found: Retention | None = None
     settings: RetentionSettings | None = None
     try:
@@ -38,20 +38,20 @@ async def show_retention_page(visit: Visit, problem: SluiceError | None = None) 
         "found": found,
         "settings": settings,
         "done_text": DONE.get(visit.query.get("done", "")),
-        "may_change": visit.may(change_retention_settings),
+        "may_change": visit.may_call(change_retention_settings),
         "growth": purged and address("/decision/growth", **{"from": purged}),
         "typed": visit.form,
     }
-    return Html("audit/retention.html", values, problem)
+    return HtmlPage("audit/retention.html", values, problem)
 
 
-async def change(visit: Visit) -> See:
+async def change(visit: Visit) -> PageRedirect:
     await visit.call(
         change_retention_settings,
         retention_days=_days(visit, "retention_days"),
         session_retention_days=_days(visit, "session_retention_days"),
     )
-    return See(address("/audit/retention", done="changed"))
+    return PageRedirect(address("/audit/retention", done="changed"))
 
 
 def _days(visit: Visit, name: str) -> int:
@@ -73,7 +73,7 @@ ERASURES_DONE = {
 }
 
 
-async def show_erasures(visit: Visit, problem: SluiceError | None = None) -> Html:
+async def show_erasures(visit: Visit, problem: SluiceError | None = None) -> HtmlPage:
     page: Page[RedactionResponse] = Page([])
     try:
         page = await visit.call(list_redactions, limit="50", **visit.filled("cursor"))
@@ -85,18 +85,18 @@ async def show_erasures(visit: Visit, problem: SluiceError | None = None) -> Htm
         "next": page.next,
         "done_text": ERASURES_DONE.get(done),
         "is_partial": done == "more",
-        "may_erase": visit.may(redact_events),
+        "may_erase": visit.may_call(redact_events),
         "kinds": ERASURE_KINDS,
         "typed": visit.form,
     }
-    return Html("audit/erasures.html", values, problem)
+    return HtmlPage("audit/erasures.html", values, problem)
 
 
-async def erase(visit: Visit) -> See:
+async def erase(visit: Visit) -> PageRedirect:
     done = await visit.call(redact_events, **_erasure(visit))
     if not done.redacted and not done.sessions:
-        return See(address("/audit/erasures", done="nothing"))
-    return See(address("/audit/erasures", done="more" if done.more else "erased"))
+        return PageRedirect(address("/audit/erasures", done="nothing"))
+    return PageRedirect(address("/audit/erasures", done="more" if done.more else "erased"))
 
 
 def _erasure(visit: Visit) -> dict[str, Any]:
@@ -117,7 +117,7 @@ HOLDS_DONE = {
 }
 
 
-async def show_holds(visit: Visit, problem: SluiceError | None = None) -> Html:
+async def show_holds(visit: Visit, problem: SluiceError | None = None) -> HtmlPage:
     is_all = visit.query.get("all") == "yes"
     page: Page[HoldResponse] = Page([])
     try:
@@ -130,14 +130,14 @@ async def show_holds(visit: Visit, problem: SluiceError | None = None) -> Html:
         "next": page.next,
         "is_all": is_all,
         "done_text": HOLDS_DONE.get(visit.query.get("done", "")),
-        "may_place": visit.may(place_hold),
+        "may_place": visit.may_call(place_hold),
         "kinds": HOLD_KINDS,
         "typed": visit.form,
     }
-    return Html("audit/holds.html", values, problem)
+    return HtmlPage("audit/holds.html", values, problem)
 
 
-async def place(visit: Visit) -> See:
+async def place(visit: Visit) -> PageRedirect:
     form = visit.form
     await visit.call(
         place_hold,
@@ -145,13 +145,13 @@ async def place(visit: Visit) -> See:
         object_id=form.text("object_id"),
         reason=form.text("reason"),
     )
-    return See(address("/audit/holds", done="placed"))
+    return PageRedirect(address("/audit/holds", done="placed"))
 
 
-async def release(visit: Visit) -> See:
+async def release(visit: Visit) -> PageRedirect:
     form = visit.form
     await visit.call(release_hold, hold_id=form.get("hold_id"), reason=form.text("why"))
-    return See(address("/audit/holds", done="released"))
+    return PageRedirect(address("/audit/holds", done="released"))
 
 
 PAGES = (

@@ -5,7 +5,7 @@ from typing import Any
 
 import orjson
 
-from control_api.console.page import Data, Html, See, Visit, address, get, post
+from control_api.console.page import HtmlPage, JsonAnswer, PageRedirect, Visit, address, get, post
 from control_api.console.views.policies.editor import broken_guardrail
 from control_api.console.views.policies.policy_text import MAX_FORM, read_policies, whole_or_part
 from control_api.policy.access_operations import review_policies
@@ -33,20 +33,20 @@ DONE = {
 }
 
 
-async def show_candidate(visit: Visit, problem: SluiceError | None = None) -> Html:
+async def show_candidate(visit: Visit, problem: SluiceError | None = None) -> HtmlPage:
     found = await visit.call(get_candidate, name=visit.required("id"))
     most = len(found.groups) if visit.query.get("groups") == "all" else GROUPS
     values = {
         "candidate": found,
         "groups": found.groups[:most],
         "more": len(found.groups) > most,
-        "may_change": visit.may(promote_candidate),
+        "may_change": visit.may_call(promote_candidate),
         "done_text": DONE.get(visit.query.get("done", "")),
     }
-    return Html("policies/candidate.html", values, problem)
+    return HtmlPage("policies/candidate.html", values, problem)
 
 
-async def review(visit: Visit, problem: SluiceError | None = None) -> Html:
+async def review(visit: Visit, problem: SluiceError | None = None) -> HtmlPage:
     """Show exactly what a candidate would change, if it were promoted now."""
     name = visit.required("id")
     answer = await visit.call(review_candidate, name=name)
@@ -55,7 +55,7 @@ async def review(visit: Visit, problem: SluiceError | None = None) -> Html:
         "name": name,
         "reviewed": found["version"],
         "broken": found["broken_guardrails"],
-        "may_promote": visit.may(promote_candidate),
+        "may_promote": visit.may_call(promote_candidate),
         "refused_by": broken_guardrail(problem),
         "changed_since": found["changed_since"],
     }
@@ -67,23 +67,23 @@ async def review(visit: Visit, problem: SluiceError | None = None) -> Html:
         for title, kind in (("Added", "added"), ("Changed", "updated"), ("Removed", "removed"))
         if found[kind]
     ]
-    return Html("policies/review_candidate.html", values, problem)
+    return HtmlPage("policies/review_candidate.html", values, problem)
 
 
-async def promote(visit: Visit) -> See:
+async def promote(visit: Visit) -> PageRedirect:
     """Put a candidate's policies in force, in the version that was reviewed."""
     name = visit.required("id")
     visit.form.require_confirmed("that you have read what it changes")
     reviewed = visit.required("reviewed")
     await visit.call(promote_candidate, name=name, if_match=f'"{reviewed}"')
-    return See(address("/policies/candidates", done="promoted"))
+    return PageRedirect(address("/policies/candidates", done="promoted"))
 
 
-async def discard(visit: Visit) -> See:
+async def discard(visit: Visit) -> PageRedirect:
     name = visit.required("id")
     visit.form.require_confirmed("that the candidate and its counts may go")
     await visit.call(drop_candidate, name=name)
-    return See(address("/policies/candidates", done="discarded"))
+    return PageRedirect(address("/policies/candidates", done="discarded"))
 
 
 CANDIDATES_DONE = {
@@ -92,24 +92,24 @@ CANDIDATES_DONE = {
 }
 
 
-async def show_candidates(visit: Visit) -> Html:
+async def show_candidates(visit: Visit) -> HtmlPage:
     found = await visit.call(list_candidates)
     values = {
         "candidates": found.rows,
-        "may_create": visit.may(publish_candidate),
+        "may_create": visit.may_call(publish_candidate),
         "most": MAX_CANDIDATES,
         "done_text": CANDIDATES_DONE.get(visit.query.get("done", "")),
     }
-    return Html("policies/candidates.html", values)
+    return HtmlPage("policies/candidates.html", values)
 
 
-async def show_new_candidate(visit: Visit, problem: SluiceError | None = None) -> Html:
+async def show_new_candidate(visit: Visit, problem: SluiceError | None = None) -> HtmlPage:
     given = visit.form or visit.filled("name")
     taken = isinstance(problem, Conflict) and bool(given.get("name"))
-    return Html("policies/new_candidate.html", {"given": given, "taken": taken}, problem)
+    return HtmlPage("policies/new_candidate.html", {"given": given, "taken": taken}, problem)
 
 
-async def create_candidate(visit: Visit) -> Html | See:
+async def create_candidate(visit: Visit) -> HtmlPage | PageRedirect:
     """Create a candidate. If the form has no name yet, show it again with the text in it."""
     form = visit.form
     name = form.text("name")
@@ -119,7 +119,7 @@ async def create_candidate(visit: Visit) -> Html | See:
     if not form.get("replace"):
         await _require_free(visit, name)
     await visit.call(publish_candidate, name=name, policies=policies, **whole_or_part(form))
-    return See(address("/policies/candidate", id=name, done="created"))
+    return PageRedirect(address("/policies/candidate", id=name, done="created"))
 
 
 async def _require_free(visit: Visit, name: str) -> None:
@@ -139,7 +139,7 @@ IMPACT_DONE = {
 }
 
 
-async def show_impact_page(visit: Visit, problem: SluiceError | None = None) -> Html:
+async def show_impact_page(visit: Visit, problem: SluiceError | None = None) -> HtmlPage:
     """Show an impact run with its result so far, and the form that starts another."""
     impact_id = visit.query.get("id") or visit.form.get("id")
     run = await visit.call(show_impact, impact_id=impact_id) if impact_id else None
@@ -147,19 +147,19 @@ async def show_impact_page(visit: Visit, problem: SluiceError | None = None) -> 
         "run": run,
         "given": visit.form,
         "periods": [(name, title) for name, (title, _) in SINCE.items()],
-        "may_start": visit.may(start_impact),
+        "may_start": visit.may_call(start_impact),
         "done_text": IMPACT_DONE.get(visit.query.get("done", "")),
         **(_result(visit, run) if run is not None else {}),
     }
-    return Html("policies/impact.html", values, problem)
+    return HtmlPage("policies/impact.html", values, problem)
 
 
-async def show_progress(visit: Visit) -> Data:
+async def show_progress(visit: Visit) -> JsonAnswer:
     run = await visit.call(show_impact, impact_id=visit.required("id"))
-    return Data({"running": run.state == "running", "progress": run.progress})
+    return JsonAnswer({"running": run.state == "running", "progress": run.progress})
 
 
-async def start(visit: Visit) -> See:
+async def start(visit: Visit) -> PageRedirect:
     form = visit.form
     fields: dict[str, Any] = whole_or_part(form)
     fields["policies"] = await read_policies(form.get("policies", ""))
@@ -167,13 +167,13 @@ async def start(visit: Visit) -> See:
     if span is not None:
         fields["from"] = rfc3339(visit.console.clock.now() - span)
     started = await visit.call(start_impact, **fields)
-    return See(address("/policies/impact", id=started.impact_id, done="started"))
+    return PageRedirect(address("/policies/impact", id=started.impact_id, done="started"))
 
 
-async def cancel(visit: Visit) -> See:
+async def cancel(visit: Visit) -> PageRedirect:
     impact_id = visit.required("id")
     await visit.call(cancel_impact, impact_id=impact_id)
-    return See(address("/policies/impact", id=impact_id, done="cancelled"))
+    return PageRedirect(address("/policies/impact", id=impact_id, done="cancelled"))
 
 
 def _result(visit: Visit, run: Any) -> dict[str, Any]:
@@ -190,11 +190,11 @@ FAILURES = 100
 """The most failed cases that are shown."""
 
 
-async def show_tests(visit: Visit, problem: SluiceError | None = None) -> Html:
+async def show_tests(visit: Visit, problem: SluiceError | None = None) -> HtmlPage:
     return _tests(visit, None, problem)
 
 
-async def run_tests(visit: Visit) -> Html:
+async def run_tests(visit: Visit) -> HtmlPage:
     """Run the cases of a test file against the policies in force, or against a change of them."""
     fields = whole_or_part(visit.form)
     text = visit.form.text("policies")
@@ -205,9 +205,9 @@ async def run_tests(visit: Visit) -> Html:
     return _tests(visit, orjson.loads(answer.body)["tests"], None)
 
 
-def _tests(visit: Visit, result: dict[str, object] | None, problem: SluiceError | None) -> Html:
+def _tests(visit: Visit, result: dict[str, object] | None, problem: SluiceError | None) -> HtmlPage:
     values = {"given": visit.form, "result": result, "shown_failures": FAILURES}
-    return Html("policies/tests.html", values, problem)
+    return HtmlPage("policies/tests.html", values, problem)
 
 
 PAGES = (

@@ -10,7 +10,7 @@ from typing import Any
 
 import orjson
 
-from control_api.console.page import Data, Html, See, Visit, address, get, post
+from control_api.console.page import HtmlPage, JsonAnswer, PageRedirect, Visit, address, get, post
 from control_api.console.views.policies.one import (
     FieldChange,
     body_of,
@@ -88,29 +88,29 @@ class Reviewed:
     """The answer of the operation that reviews the draft."""
 
 
-async def show_new(_: Visit) -> Html:
+async def show_new(_: Visit) -> HtmlPage:
     return _editor(Draft(NEW))
 
 
-async def show_editor(visit: Visit) -> Html:
+async def show_editor(visit: Visit) -> HtmlPage:
     policy = await visit.call(get_policy, policy_id=visit.required("id"))
     draft = Draft(written(body_of(policy)), policy.policy_id, policy.version)
     return _editor(draft, name=policy.name)
 
 
-async def review(visit: Visit) -> Html | Data:
+async def review(visit: Visit) -> HtmlPage | JsonAnswer:
     """Show what a draft would do. With `as=faults`, send only the faults of its text, for the
     editor's script."""
     draft = Draft.of(visit)
     body, faults = read(draft.text)
     if visit.form.get("as") == "faults":
-        return Data({"faults": [each._asdict() for each in faults]})
+        return JsonAnswer({"faults": [each._asdict() for each in faults]})
     if body is None:
         return _editor(draft, faults)
     return await _review(visit, Reviewed(draft, body))
 
 
-async def save(visit: Visit) -> Html | See:
+async def save(visit: Visit) -> HtmlPage | PageRedirect:
     """Save a draft, if the version that it was reviewed against is still in force."""
     draft = Draft.of(visit)
     body, faults = read(draft.text)
@@ -119,7 +119,7 @@ async def save(visit: Visit) -> Html | See:
     try:
         if not draft.policy_id:
             made = await visit.call(create_policy, **body)
-            return See(address("/policy", id=made.policy_id, done="created"))
+            return PageRedirect(address("/policy", id=made.policy_id, done="created"))
         expected = f'"{draft.version}"'
         made = await visit.call(
             replace_policy, policy_id=draft.policy_id, if_match=expected, **body
@@ -127,10 +127,10 @@ async def save(visit: Visit) -> Html | See:
     except SluiceError as error:
         return await _review(visit, Reviewed(draft, body), error)
     done = "saved" if made.version > draft.version else "unchanged"
-    return See(address("/policy", id=made.policy_id, done=done))
+    return PageRedirect(address("/policy", id=made.policy_id, done=done))
 
 
-async def _review(visit: Visit, reviewed: Reviewed, problem: SluiceError | None = None) -> Html:
+async def _review(visit: Visit, reviewed: Reviewed, problem: SluiceError | None = None) -> HtmlPage:
     """Show the review, with the reason for which the draft was not saved, if any. If it can't be
     reviewed, show the editor."""
     try:
@@ -139,7 +139,7 @@ async def _review(visit: Visit, reviewed: Reviewed, problem: SluiceError | None 
         return _editor(reviewed.draft, problem=problem or error)
     if reviewed.base is not None:
         problem = PreconditionFailed("the policy was changed while you wrote")
-    return Html("policies/review.html", _review_values(visit, reviewed), problem)
+    return HtmlPage("policies/review.html", _review_values(visit, reviewed), problem)
 
 
 async def _find_out(visit: Visit, reviewed: Reviewed) -> None:
@@ -191,9 +191,9 @@ def _review_values(visit: Visit, reviewed: Reviewed) -> dict[str, Any]:
         "left_out": reviewed.left_out,
         **shortened(found),
         "failures": [] if tests is None else tests["failures"][:FAILURES],
-        "may_save": visit.may(replace_policy if draft.policy_id else create_policy),
-        "may_try": visit.may(publish_candidate),
-        "may_run": visit.may(start_impact),
+        "may_save": visit.may_call(replace_policy if draft.policy_id else create_policy),
+        "may_try": visit.may_call(publish_candidate),
+        "may_run": visit.may_call(start_impact),
     }
 
 
@@ -202,7 +202,7 @@ def _editor(
     faults: list[DefinitionFault] | None = None,
     problem: SluiceError | None = None,
     name: str = "",
-) -> Html:
+) -> HtmlPage:
     """Return the editor's page, with the faults of the text at their lines."""
     at_line: dict[int, list[DefinitionFault]] = {}
     for each in faults or ():
@@ -214,14 +214,14 @@ def _editor(
         "faults": faults or [],
         "lines": [(line, at_line.get(number, [])) for number, line in enumerate(lines, 1)],
     }
-    return Html("policies/edit.html", values, problem, 422 if faults else None)
+    return HtmlPage("policies/edit.html", values, problem, 422 if faults else None)
 
 
 def _form(draft: Draft) -> dict[str, Any]:
     return {"draft": draft, "schema": SCHEMA, "faults": []}
 
 
-async def review_restore(visit: Visit, problem: SluiceError | None = None) -> Html:
+async def review_restore(visit: Visit, problem: SluiceError | None = None) -> HtmlPage:
     policy_id = visit.required("id")
     filed = body_of(await visit.call(show_policy_file, policy_id=policy_id))
     try:
@@ -243,13 +243,13 @@ async def review_restore(visit: Visit, problem: SluiceError | None = None) -> Ht
         "changed_lines": line_changes("" if current is None else written(current), written(filed)),
         **shortened(orjson.loads(answer.body)),
     }
-    return Html("policies/restore.html", values, problem)
+    return HtmlPage("policies/restore.html", values, problem)
 
 
-async def restore(visit: Visit) -> See:
+async def restore(visit: Visit) -> PageRedirect:
     policy_id = visit.required("id")
     await visit.call(restore_policy, policy_id=policy_id)
-    return See(address("/policy", id=policy_id, done="restored"))
+    return PageRedirect(address("/policy", id=policy_id, done="restored"))
 
 
 def broken_guardrail(error: SluiceError | None) -> dict[str, Any] | None:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from control_api.console.page import Form, Html, See, Visit, address, get, post
+from control_api.console.page import Form, HtmlPage, PageRedirect, Visit, address, get, post
 from control_api.console.views.policies.editor import broken_guardrail
 from control_api.policy.guardrail_operations import (
     create_guardrail,
@@ -24,42 +24,42 @@ DONE = {
 }
 
 
-async def show_guardrails(visit: Visit) -> Html:
+async def show_guardrails(visit: Visit) -> HtmlPage:
     found = await visit.call(list_guardrails, limit="50", **visit.filled("cursor"))
     values = {
         "guardrails": found.rows,
         "next": found.next,
-        "may_create": visit.may(create_guardrail),
+        "may_create": visit.may_call(create_guardrail),
         "done_text": DONE.get(visit.query.get("done", "")),
     }
-    return Html("policies/guardrails.html", values)
+    return HtmlPage("policies/guardrails.html", values)
 
 
-async def show_guardrail(visit: Visit, problem: SluiceError | None = None) -> Html:
+async def show_guardrail(visit: Visit, problem: SluiceError | None = None) -> HtmlPage:
     found = await visit.call(get_guardrail, name=visit.required("id"))
     given = visit.form if visit.form.get("kind") else _given(found)
-    may_change = visit.may(replace_guardrail) and found.source == "api"
+    may_change = visit.may_call(replace_guardrail) and found.source == "api"
     return _page(given, problem, guardrail=found, may_change=may_change)
 
 
-async def show_new_guardrail(visit: Visit, problem: SluiceError | None = None) -> Html:
+async def show_new_guardrail(visit: Visit, problem: SluiceError | None = None) -> HtmlPage:
     return _page(visit.form or {"name": visit.query.get("name", "")}, problem)
 
 
-async def create(visit: Visit) -> See:
+async def create(visit: Visit) -> PageRedirect:
     await visit.call(create_guardrail, name=visit.required("name"), **_rule(visit.form))
-    return See(address("/policies/guardrails", done="created"))
+    return PageRedirect(address("/policies/guardrails", done="created"))
 
 
-async def replace(visit: Visit) -> See:
+async def replace(visit: Visit) -> PageRedirect:
     await visit.call(replace_guardrail, name=visit.required("id"), **_rule(visit.form))
-    return See(address("/policies/guardrails", done="replaced"))
+    return PageRedirect(address("/policies/guardrails", done="replaced"))
 
 
-async def delete(visit: Visit) -> See:
+async def delete(visit: Visit) -> PageRedirect:
     visit.form.require_confirmed("that policies may do what the guardrail forbids")
     await visit.call(delete_guardrail, name=visit.required("id"))
-    return See(address("/policies/guardrails", done="deleted"))
+    return PageRedirect(address("/policies/guardrails", done="deleted"))
 
 
 def _rule(form: Form) -> dict[str, Any]:
@@ -81,7 +81,7 @@ def _given(guardrail: Any) -> dict[str, Any]:
     return {"kind": kind, "levels": about.levels or (), **lists}
 
 
-def _page(given: Any, problem: SluiceError | None, **values: Any) -> Html:
+def _page(given: Any, problem: SluiceError | None, **values: Any) -> HtmlPage:
     levels = given.all("levels") if isinstance(given, Form) else given.get("levels", ())
     common = {
         "given": given,
@@ -90,7 +90,7 @@ def _page(given: Any, problem: SluiceError | None, **values: Any) -> Html:
         "guardrail": None,
         "may_change": True,
     }
-    return Html("policies/guardrail.html", {**common, **values}, problem)
+    return HtmlPage("policies/guardrail.html", {**common, **values}, problem)
 
 
 PAGES = (

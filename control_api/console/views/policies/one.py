@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from control_api.console.page import Html, See, Visit, address, get, post
+from control_api.console.page import HtmlPage, PageRedirect, Visit, address, get, post
 from control_api.console.views.policies.policy_text import written
 from control_api.edge.answers import write_cursor
 from control_api.policy.access_operations import diff_policies, review_policies
@@ -33,7 +33,7 @@ SOURCES = 4
 """The most sources of a policy that the list names."""
 
 
-async def show_policies(visit: Visit, problem: SluiceError | None = None) -> Html:
+async def show_policies(visit: Visit, problem: SluiceError | None = None) -> HtmlPage:
     given = visit.filled(*FILTERS)
     found = None
     try:
@@ -44,16 +44,16 @@ async def show_policies(visit: Visit, problem: SluiceError | None = None) -> Htm
         "policies": found,
         "given": given,
         "shown_sources": SOURCES,
-        "may_create": visit.may(create_policy),
-        "may_reload": visit.may(reload_policies),
+        "may_create": visit.may_call(create_policy),
+        "may_reload": visit.may_call(reload_policies),
         "reloaded": visit.query.get("reloaded") == "yes",
     }
-    return Html("policies/list.html", values, problem)
+    return HtmlPage("policies/list.html", values, problem)
 
 
-async def reload_files(visit: Visit) -> See:
+async def reload_files(visit: Visit) -> PageRedirect:
     await visit.call(reload_policies)
-    return See(address("/policies", reloaded="yes"))
+    return PageRedirect(address("/policies", reloaded="yes"))
 
 
 def body_of(policy: PolicyResponse | PolicyFields) -> dict[str, Any]:
@@ -142,18 +142,18 @@ DONE = {
 }
 
 
-async def show_policy(visit: Visit) -> Html:
+async def show_policy(visit: Visit) -> HtmlPage:
     policy = await visit.call(get_policy, policy_id=visit.required("id"))
     values = {
         "policy": policy,
         "escapes": await _escapes(visit, policy),
         "lines": [(line, ()) for line in written(body_of(policy)).splitlines()],
-        "may_change": visit.may(replace_policy),
-        "may_delete": visit.may(delete_policy),
-        "may_restore": visit.may(restore_policy),
+        "may_change": visit.may_call(replace_policy),
+        "may_delete": visit.may_call(delete_policy),
+        "may_restore": visit.may_call(restore_policy),
         "done_text": DONE.get(visit.query.get("done", "")),
     }
-    return Html("policies/one.html", values)
+    return HtmlPage("policies/one.html", values)
 
 
 async def _escapes(visit: Visit, policy: PolicyResponse) -> list[Escape]:
@@ -165,17 +165,17 @@ async def _escapes(visit: Visit, policy: PolicyResponse) -> list[Escape]:
     return [each for each in escapes(beside) if each.policy.policy_id == policy.policy_id]
 
 
-async def review_deletion(visit: Visit, problem: SluiceError | None = None) -> Html:
+async def review_deletion(visit: Visit, problem: SluiceError | None = None) -> HtmlPage:
     policy = await visit.call(get_policy, policy_id=visit.required("id"))
     answer = await visit.call(review_policies, policies=[], keep_others=True, without=[policy.name])
     values = {"policy": policy, **shortened(orjson.loads(answer.body))}
-    return Html("policies/delete.html", values, problem)
+    return HtmlPage("policies/delete.html", values, problem)
 
 
-async def delete(visit: Visit) -> See:
+async def delete(visit: Visit) -> PageRedirect:
     policy_id = visit.required("id")
     await visit.call(delete_policy, policy_id=policy_id)
-    return See(address("/policy/history", id=policy_id, done="deleted"))
+    return PageRedirect(address("/policy/history", id=policy_id, done="deleted"))
 
 
 VERSIONS = 25
@@ -185,7 +185,7 @@ HISTORY_DONE = {
 }
 
 
-async def show_history(visit: Visit) -> Html:
+async def show_history(visit: Visit) -> HtmlPage:
     """Show a policy's versions, newest first, each with what it changed."""
     policy_id = visit.required("id")
     page = await visit.call(
@@ -204,13 +204,13 @@ async def show_history(visit: Visit) -> Html:
             for row, before in zip(rows, [*rows[1:], last], strict=True)
         ],
         "texts": {row.version: written(body_of(row.policy)) for row in rows},
-        "may_restore": visit.may(replace_policy),
+        "may_restore": visit.may_call(replace_policy),
         "done_text": HISTORY_DONE.get(visit.query.get("done", "")),
     }
-    return Html("policies/history.html", values)
+    return HtmlPage("policies/history.html", values)
 
 
-async def compare(visit: Visit) -> Html:
+async def compare(visit: Visit) -> HtmlPage:
     """Show the differences between two versions of a policy: in their text, and exactly in the
     access that each allows."""
     policy_id = visit.required("id")
@@ -227,7 +227,7 @@ async def compare(visit: Visit) -> Html:
         "changed_lines": line_changes(written(before), written(after)),
         **shortened(orjson.loads(answer.body)),
     }
-    return Html("policies/compare.html", values)
+    return HtmlPage("policies/compare.html", values)
 
 
 async def _current(visit: Visit, policy_id: str) -> int | None:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from control_api.console.page import Html, See, Visit, address, get, post
+from control_api.console.page import HtmlPage, PageRedirect, Visit, address, get, post
 from control_api.policy.source_operations import MAX_LEVELS, delete_source, list_sources, put_source
 from policies.definitions.model import SENSITIVITIES
 from policies.ground.errors import NotFound, SluiceError
@@ -14,24 +14,24 @@ DONE = {
 }
 
 
-async def show_sources(visit: Visit) -> Html:
+async def show_sources(visit: Visit) -> HtmlPage:
     found = await visit.call(list_sources, limit="50", **visit.filled("cursor"))
     values = {
         "sources": found.rows,
         "next": found.next,
-        "may_change": visit.may(put_source),
+        "may_change": visit.may_call(put_source),
         "done_text": DONE.get(visit.query.get("done", "")),
     }
-    return Html("policies/sources.html", values)
+    return HtmlPage("policies/sources.html", values)
 
 
-async def show_new_source(visit: Visit, problem: SluiceError | None = None) -> Html:
+async def show_new_source(visit: Visit, problem: SluiceError | None = None) -> HtmlPage:
     if visit.form.get("id"):
         return await show_source(visit, problem)
     return _page(visit.form or {"source_pattern": visit.query.get("source", "")}, problem)
 
 
-async def show_source(visit: Visit, problem: SluiceError | None = None) -> Html:
+async def show_source(visit: Visit, problem: SluiceError | None = None) -> HtmlPage:
     pattern = visit.required("id")
     page = await visit.call(list_sources, limit=str(MAX_LEVELS))
     found = next((each for each in page.rows if each.source_pattern == pattern), None)
@@ -42,24 +42,24 @@ async def show_source(visit: Visit, problem: SluiceError | None = None) -> Html:
     return _page(given, problem, source=found)
 
 
-async def put(visit: Visit) -> See:
+async def put(visit: Visit) -> PageRedirect:
     """Set the sensitivity level of a source pattern, whether the pattern is new or has a level
     already."""
     pattern = visit.form.get("id") or visit.required("source_pattern")
     level = visit.required("sensitivity_level")
     await visit.call(put_source, source_pattern=pattern, sensitivity_level=level)
-    return See(address(LIST, done="put"))
+    return PageRedirect(address(LIST, done="put"))
 
 
-async def delete(visit: Visit) -> See:
+async def delete(visit: Visit) -> PageRedirect:
     visit.form.require_confirmed("that requests and sidecars may state a lower level")
     await visit.call(delete_source, source_pattern=visit.required("id"))
-    return See(address(LIST, done="deleted"))
+    return PageRedirect(address(LIST, done="deleted"))
 
 
-def _page(given: Any, problem: SluiceError | None, **values: Any) -> Html:
+def _page(given: Any, problem: SluiceError | None, **values: Any) -> HtmlPage:
     common = {"given": given, "levels": SENSITIVITIES, "source": None}
-    return Html("policies/source.html", {**common, **values}, problem)
+    return HtmlPage("policies/source.html", {**common, **values}, problem)
 
 
 PAGES = (
