@@ -9,7 +9,7 @@ policies, so they decide alike under every candidate.
 
 INVARIANT: a candidate never changes an answer. `differences` takes the decision as it is, returns
 something else, and raises nothing. Knows nothing of counting
-(`control_api.store.counters.queries`).
+(`control_api.store.counters.candidates`).
 """
 
 from collections.abc import Mapping

@@ -3,7 +3,7 @@
 INVARIANT: the list of candidates changes together in three places, in one transaction: the tenant's
 row, its document in the policy set, and the head of its log. The record of the change moves the
 log's head, so a process that still has an older list of candidates can't append behind it
-(`control_api.store.counters.queries`).
+(`control_api.store.counters.candidates`).
 """
 
 from collections.abc import Iterable, Mapping

@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 import orjson
 from sqlalchemy import Connection, Dialect, Table, bindparam, exists, insert, select, update
 
+from control_api.store.counters.candidates import BatchCandidates
 from control_api.store.counters.counters import BatchCounts
-from control_api.store.counters.queries import BatchCandidates
 from control_api.store.errors import UnknownState
 from control_api.store.log import index as log_index
 from control_api.store.log import postgresql_batch

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, Table
 
-from control_api.store.counters.queries import ON_CONFLICT
+from control_api.store.counters.candidates import ON_CONFLICT
 from control_api.store.schema.log import (
     candidate_counts,
     first_accesses,

@@ -25,7 +25,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from control_api.store.counters.queries import DECIDED, MAX_EXAMPLES
+from control_api.store.counters.candidates import DECIDED, MAX_EXAMPLES
 from control_api.store.schema.log import candidate_counts
 from control_api.store.schema.statements import (
     Position,
