@@ -138,7 +138,7 @@ tallies = table(
     sqlite_with_rowid=False,
 )
 
-# What the entries say of a candidate at a revision (`control_api.store.counters.queries`): how
+# What the entries say of a candidate at a revision (`control_api.store.counters.candidates`): how
 # many decided it, in the row whose `group_digest` is empty, and those that differ, by group.
 # `group_digest` is the SHA-256 of `outcome` to `policy_name_after`, too long for an index.
 # `examples` are ids of events, separated by spaces. No foreign key: a writer that has locked a head
@@ -166,9 +166,10 @@ first_accesses = table(
 )
 
 
-# The checkpoints that were stored outside and then published, in that order (`number`). `frontier`
-# is the tree's at `size`: with it, consistency can be proven from this size after the entries below
-# were purged. `note` grows by the witnesses' cosignatures; `witnesses` counts them.
+# The checkpoints that were put into the checkpoint store and then published, in that order
+# (`number`). `frontier` is the tree's at `size`: with it, consistency can be proven from this size
+# after the entries below were purged. `note` grows by the witnesses' cosignatures; `witnesses`
+# counts them.
 checkpoints = table(
     "checkpoints",
     *integers("number"),
