@@ -167,8 +167,8 @@ class RejectedRecord:
 
 
 class ChangesRequest(ListRequest):
-    """Every filter is an exact match; a change must match all that are given. `from` is inclusive,
-    `to` exclusive."""
+    """The changes to list: those that match every given filter, each by a whole value. `from` is
+    inclusive, `to` exclusive."""
 
     object_type: Annotated[Identifier | None, OBJECT_TYPE] = None
     object_id: Annotated[Identifier | None, OBJECT_ID] = None

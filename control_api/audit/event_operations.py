@@ -88,8 +88,8 @@ class SpanCount:
 
 @dataclass(frozen=True, slots=True)
 class OverTime:
-    """Decisions over a window of time: of each span of `span_minutes`, oldest first; the last one
-    has not ended yet."""
+    """The numbers of allowed and denied decisions in each span of a window of time, oldest first. A
+    span lasts `span_minutes`; the last one has not ended yet."""
 
     span_minutes: Annotated[int, says("How many minutes each span lasts.")]
     spans: Annotated[
@@ -140,7 +140,7 @@ are no more spans than a chart can show."""
 
 
 class StatsRequest(RequestModel):
-    """By default, without the counts over time."""
+    """The counts to show: those of all time, and with `window` also those over time."""
 
     window: Annotated[
         Literal["hour", "day", "week"] | None,

@@ -167,8 +167,9 @@ ProvenCheckpoint = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class InclusionProof:
-    """That an entry is in the log: the entry, its number, the openings that are still stored, the
-    hashes from the leaf's sibling up, and the checkpoint that they lead to (RFC 9162)."""
+    """The proof that an entry is in the log: the entry, its number, the openings that are still
+    stored, the hashes from the leaf's sibling up, and the checkpoint that they lead to
+    (RFC 9162)."""
 
     entry: Annotated[Json, says("The entry, byte for byte as it was hashed.")]
     index: Annotated[int, says("The entry's number in the log, from 0: its `seq`.")]
@@ -204,8 +205,8 @@ class InclusionProof:
 
 @dataclass(frozen=True, slots=True)
 class ConsistencyProof:
-    """That the log's first `from` entries are the beginning of its `to` entries, those of the
-    checkpoint (RFC 9162, section 2.1.4)."""
+    """The proof that the log's first `from` entries are the beginning of its first `to` entries,
+    which `checkpoint` signs (RFC 9162, section 2.1.4)."""
 
     from_: Annotated[int, Field(alias="from", description="The size from which growth is proven.")]
     to: Annotated[int, says("The size of the checkpoint.")]
@@ -232,8 +233,8 @@ class ConsistencyProof:
 
 @dataclass(frozen=True, slots=True)
 class AcceptedIncarnation:
-    """An operator's word that a log goes on although it is behind a checkpoint of its own: since
-    then its checkpoints have the name `origin`. The entry `event_id` cites the last one before."""
+    """An operator's decision that a log goes on although it contradicts one of its checkpoints. The
+    later checkpoints have the name `origin`; the entry `event_id` cites the last one before."""
 
     number: Annotated[int, says("Its place among the log's incarnations; the first is 0.")]
     origin: Annotated[str, says("The name under which checkpoints are signed since then.")]

@@ -191,8 +191,7 @@ KEPT_REASON = says("Why. The log keeps it forever: nothing personal.")
 
 
 class ListRequest(RequestModel):
-    """A request for one page of a list. `limit` is the most rows of the page, and `cursor` says
-    where it begins."""
+    """The page of the list to show, selected by `limit` and `cursor`."""
 
     limit: QueryInt = Field(100, ge=1, le=1000, description="The most rows to return.")
     cursor: str | None = Field(

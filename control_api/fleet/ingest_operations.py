@@ -71,7 +71,8 @@ async def claim_session(fleet: Fleet, caller: Caller, request: NewSession) -> Cl
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """A record that was refused, by its number in the spool. It is in the log as what it is."""
+    """A refused record: its number in the spool, and why it was refused. The log holds it as an
+    entry of kind `rejected_record`."""
 
     n: SpoolNumber
     reason: RefusalWord

@@ -155,7 +155,8 @@ class AccessOfRole:
 
 @dataclass(frozen=True, slots=True)
 class AccessMatrix:
-    """Roles by sources. `next_source` continues the columns; null on the last page of them."""
+    """The access that policies allow, with a row for each role and a column for each source. Pass
+    `next_source` as `source_after` to get the next columns; null if there are none."""
 
     sources: Annotated[list[str], says("The columns: sources and patterns, as policies name them.")]
     next_source: Annotated[

@@ -84,8 +84,8 @@ async def get_policy(policies: Policies, caller: Caller, request: PolicyRequest)
 
 
 class PoliciesRequest(ListRequest):
-    """A policy must match all filters that are given. Those of names and sources find parts of
-    them, the others are exact."""
+    """The policies to list: those that match every given filter. `name` and `source` match a part
+    of the policy's name or of one of its sources; the other filters match a whole value."""
 
     name: Annotated[Identifier | None, says("Part of a policy's name, in any case.")] = None
     source: Annotated[
@@ -141,7 +141,7 @@ def _position(policy: StoredPolicy) -> SortKey:
 
 
 class PolicyVersionsRequest(ListRequest):
-    """A deleted policy keeps its history."""
+    """The policy whose versions to list. A deleted policy keeps its versions."""
 
     policy_id: Identifier
 

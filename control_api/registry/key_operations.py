@@ -211,7 +211,8 @@ async def _unrevoked(connection: AsyncConnection, tenant_id: str, key_id: str) -
 
 
 class KeysRequest(ListRequest):
-    """By default, the keys that were created; enrolled pods' keys are as many as there are pods."""
+    """The keys to list: those that were created, or with `enrolled` those that pods enrolled for,
+    which are as many as there are pods."""
 
     enrolled: Annotated[
         Flag, says("List the keys that pods enrolled for, instead of the others.")
