@@ -173,7 +173,7 @@ async def _start_loops(
     clock, new_id, jobs = parts.clock, parts.changes.new_id, parts.instruments.jobs
     metrics, maker = parts.instruments.checkpoints, parts.checkpoints
     metrics.diverged.set_function(lambda: len(maker.diverged))
-    metrics.stores_differ.set_function(lambda: maker.is_apart)
+    metrics.stores_differ.set_function(lambda: maker.store_is_split)
     policies = features.policies
     jobs.refused_files.set_function(lambda: len(policies.refused_files))
     offer = parts.cosigner.offer

@@ -169,7 +169,7 @@ class Log:
         answers, ends = await self._store.run(
             lane,
             lambda connection, again: _append(connection, batch, clock, again),
-            again=attempted.unsure,
+            again=attempted.may_be_written,
         )
         for tenant_id, end in ends.items():
             self.heads.remember(tenant_id, end)

@@ -45,7 +45,7 @@ from policies.trail.findings import Finding, Reason
 
 RECOUNTED_ROWS = 100
 """Entries counted between two turns of the event loop, in one or two milliseconds."""
-TAIL = 500
+MAX_LEFT = 500
 """The most entries that are left to be counted in the final snapshot."""
 
 
@@ -95,7 +95,7 @@ class Recount:
         while rows := await self._page(_BACKWARD, before):
             await self._count(rows)
             before = self._first = rows[-1].seq
-        while await self._left() > TAIL:
+        while await self._left() > MAX_LEFT:
             rows = await self._page(_FORWARD, self._size)
             if not rows:
                 return  # They were removed: what is stored won't fit, and `close` sees it.

@@ -29,7 +29,7 @@ from policies.ground.clock import Clock
 from policies.ground.errors import Conflict
 from policies.trail.removal import redact_record
 
-FEWEST, FIRST, MOST = 8, 64, 512
+MIN_STEP, FIRST_STEP, MAX_STEP = 8, 64, 512
 """The minimum, the initial and the maximum number of entries erased in one step. On SQLite
 evaluations wait for a step, so it has as many entries as `STEP_SECONDS` allow, and a pause of twice
 its duration follows."""
@@ -79,7 +79,7 @@ class Erasure:
         self._tenant_id = request.tenant_id
         self._target = request.target
         self._new_id = new_id
-        self._limit = FIRST
+        self._limit = FIRST_STEP
         self.done = Erased()
 
     async def run(self) -> Erased:
@@ -96,7 +96,7 @@ class Erasure:
             seconds = await self._erase(step)
             await asyncio.sleep(2 * seconds)
             factor = min(2.0, STEP_SECONDS / max(seconds, 1e-6))
-            self._limit = max(FEWEST, min(MOST, int(self._limit * factor)))
+            self._limit = max(MIN_STEP, min(MAX_STEP, int(self._limit * factor)))
         return self.done
 
     async def _steps(self, size: int) -> AsyncIterator[_Step]:
@@ -184,9 +184,9 @@ class Erasure:
         left, sessions = range(size), _Sessions(target)
         while left:
             async with self._store.reading(tenant_id) as connection:
-                page = await redactions.entries_of(connection, tenant_id, target, left, MOST)
+                page = await redactions.entries_of(connection, tenant_id, target, left, MAX_STEP)
                 sessions.seen(page)
-                left = range(page[-1].seq + 1, size) if len(page) == MOST else range(0)
+                left = range(page[-1].seq + 1, size) if len(page) == MAX_STEP else range(0)
                 rows = [] if left else await sessions.rows(connection, tenant_id)
             covering += _holds_over(held, _Step(page, (), rows))
         if covering:

@@ -29,10 +29,10 @@ Answers = list[Appended | SluiceError]
 
 class Attempted(NamedTuple):
     """The result of trying to append a batch behind a cached end. `answers` is None unless the
-    batch is known to be written; `unsure` says that it may have been."""
+    batch is known to be written; `may_be_written` says that it may have been."""
 
     answers: Answers | None
-    unsure: bool = False
+    may_be_written: bool = False
 
 
 class _OpenBatch(NamedTuple):
@@ -107,7 +107,7 @@ class LogHeadCache:
         chain, answers, now = batch.chain, batch.answers, self._store.clock.now()
         answers += [try_add(chain, record, now) for record in records[len(answers) :]]
         written = await self.commit(chain)
-        return Attempted(answers if written else None, unsure=written is None)
+        return Attempted(answers if written else None, may_be_written=written is None)
 
     async def commit(self, chain: LogChain) -> bool | None:
         """Write a batch behind a cached end: in one statement, unless blocks of the index are due.

@@ -137,7 +137,7 @@ _DECIDED = (
 )
 
 
-FEWEST, FIRST, MOST = 8, 64, 512
+MIN_STEP, FIRST_STEP, MAX_STEP = 8, 64, 512
 """The minimum, the initial and the maximum number of entries removed in one step. On SQLite
 evaluations wait for a step, so it has as many entries as `STEP_SECONDS` allow, and a pause of twice
 its duration follows."""
@@ -282,7 +282,7 @@ class Purge:
         )
 
     async def _remove(self, tenant_id: str, anchor: Anchor) -> int:
-        removed, limit, last = 0, FIRST, False
+        removed, limit, last = 0, FIRST_STEP, False
         while not last:
             async with self._store.reading(tenant_id) as connection:
                 step = await purges.plan(connection, tenant_id, anchor, limit)
@@ -297,7 +297,7 @@ class Purge:
             removed, last = removed + step.entries, step.last
             await asyncio.sleep(2 * seconds)
             factor = min(2.0, STEP_SECONDS / max(seconds, 1e-6))
-            limit = max(FEWEST, min(MOST, int(limit * factor)))
+            limit = max(MIN_STEP, min(MAX_STEP, int(limit * factor)))
         return removed
 
     async def _remove_step(self, tenant_id: str, anchor: Anchor, step: RemovalStep) -> float:
@@ -316,7 +316,7 @@ class Purge:
 
         def work(connection: Connection, _: bool) -> bool:
             purges.lock(connection, tenant_id)
-            return drop_expired(connection, tenant_id, now, MOST)
+            return drop_expired(connection, tenant_id, now, MAX_STEP)
 
         left = True
         while left:

@@ -46,7 +46,7 @@ VALUES = 50_000
 """The approximate number of counts that are in memory at a time."""
 BATCH = 200
 """Counts changed in one transaction, which takes some milliseconds."""
-TRIES = 10
+MAX_TRIES_DURING_PURGES = 10
 """The number of times that the entries are counted if a purge comes between. Purges run hourly."""
 PAUSE = 5.0
 """Seconds to wait before the entries are counted again."""
@@ -79,7 +79,7 @@ async def rebuild_counts(
 async def _wrong(store: Store, tenant_id: str, part: int, parts: int) -> list[tuple[Any, ...]]:
     """Return the corrections to the counts of a part of the values. Each has the count's key, the
     allowed and denied decisions to add, and the last time."""
-    for left in reversed(range(TRIES)):
+    for left in reversed(range(MAX_TRIES_DURING_PURGES)):
         try:
             return await _differences(store, tenant_id, part, parts)
         except EntriesMoved:

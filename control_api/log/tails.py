@@ -26,7 +26,7 @@ from policies.ground.errors import SluiceError, Unavailable
 TURN_SECONDS = 1.0
 """Seconds that a new decision may wait before it is shown. Each turn is one write to each tail,
 which is most of a tail's cost."""
-BURST, RATE = 20, 10.0
+EVENTS_AT_ONCE, EVENTS_PER_SECOND = 20, 10.0
 """The most events that a tail shows at once, and per second: more than anyone reads. The others are
 only counted."""
 MAX_TAILS = 500
@@ -37,8 +37,8 @@ _log = logging.getLogger("sluice.follow")
 
 
 class Tail:
-    """The new events that wait for one follower: the newest, at most `BURST`. A slow follower gets
-    only the number of the others."""
+    """The new events that wait for one follower: the newest, at most `EVENTS_AT_ONCE`. A slow
+    follower gets only the number of the others."""
 
     def __init__(self, reader: "_Reader", begin: int) -> None:
         self.begin = begin
@@ -63,7 +63,7 @@ class Tail:
     def offer(self, part: Part) -> None:
         if (old := self._waiting) is not None:
             events = old.events + part.events
-            passed = max(0, len(events) - BURST)
+            passed = max(0, len(events) - EVENTS_AT_ONCE)
             left_out = old.left_out + part.left_out + passed
             part = Part(part.until, events[passed:], left_out, old.unread + part.unread)
         self._waiting = part
@@ -92,11 +92,11 @@ class Tail:
 class _Group:
     def __init__(self, now: float) -> None:
         self.tails: set[Tail] = set()
-        self._left = float(BURST)
+        self._left = float(EVENTS_AT_ONCE)
         self._at = now
 
     def allowed(self, now: float) -> int:
-        self._left = min(BURST, self._left + (now - self._at) * RATE)
+        self._left = min(EVENTS_AT_ONCE, self._left + (now - self._at) * EVENTS_PER_SECOND)
         self._at = now
         return int(self._left)
 

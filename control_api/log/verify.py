@@ -24,7 +24,7 @@ from policies.trail.findings import Finding, Reason
 from policies.trail.removal import Anchor
 from policies.trail.walk.gaps import Silences
 
-TRIES = 5
+MAX_TRIES_DURING_PURGES = 5
 """The number of times that a log is verified if a purge interferes. Purges run hourly; a
 verification that meets one in every try reports its last result."""
 
@@ -68,12 +68,12 @@ async def verify(
     can't verify. `silences` is called with the log's silences, which the answer has no place for.
     Raises `ReadFault` if the database does not answer."""
     snapshot = await _snapshot(store, tenant_id)
-    tries = TRIES
+    tries_left = MAX_TRIES_DURING_PURGES
     while True:
         answer, found = await _verify(store, tenant_id, snapshot, publics, signed)
-        before, snapshot, tries = snapshot, await _snapshot(store, tenant_id), tries - 1
+        before, snapshot, tries_left = snapshot, await _snapshot(store, tenant_id), tries_left - 1
         # A fault while the anchor moved proves nothing: a purge removed entries during the scan.
-        if answer["valid"] or snapshot.anchor == before.anchor or not tries:
+        if answer["valid"] or snapshot.anchor == before.anchor or not tries_left:
             if silences is not None:
                 silences(found)
             return answer

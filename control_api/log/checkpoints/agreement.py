@@ -198,7 +198,7 @@ _PAGE: Select[Any] = (
 )
 
 
-TRIES = 5
+MAX_TRIES_DURING_PURGES = 5
 """The number of times that a log is read back if a purge interferes. Purges run hourly, so after
 this many tries the check gives up with `Unavailable`."""
 
@@ -213,7 +213,7 @@ async def read_agreeing(store: Store, tenant_id: str, expected: Expected) -> lis
         if isinstance(found, ReadBack):
             return found.nodes
     # There is no base, or it does not lead to the head: what was changed may be below it.
-    for _ in range(TRIES):
+    for _ in range(MAX_TRIES_DURING_PURGES):
         anchor = await _anchor(store, tenant_id, expected)
         start = Frontier() if anchor is None else anchor.purged.tree()
         found = await _read(store, tenant_id, expected, start)

@@ -26,14 +26,14 @@ from policies.trail import checkpoint
 from policies.trail.findings import Finding
 from policies.trail.proofs import signed_note
 
-TRIES = 10
+MAX_PUTS = 10
 """The number of times that a new note is made and put into the checkpoint store. Each time, another
 replica may put its note there first."""
 REREAD_SECONDS = 600.0
 """Seconds until the rows of a log that contradicted its checkpoints are read again."""
-APART_SECONDS = 7200.0
-"""Seconds for which `is_apart` stays true after the store lacked a published checkpoint. Every log
-is compared once an hour, so it does not lapse between two comparisons."""
+SPLIT_SECONDS = 7200.0
+"""Seconds for which `store_is_split` stays true after the store lacked a published checkpoint.
+Every log is compared once an hour, so it does not lapse between two comparisons."""
 _log = logging.getLogger("sluice.checkpoints")
 
 
@@ -56,13 +56,13 @@ class CheckpointMaker:
         self._contradictions: dict[str, _Contradiction] = {}
         self.diverged: dict[str, Finding] = {}
         """The logs that this process refuses to sign, by tenant."""
-        self._apart_until = 0.0
+        self._split_until = 0.0
 
     @property
-    def is_apart(self) -> bool:
+    def store_is_split(self) -> bool:
         """True if another process publishes checkpoints that this process's checkpoint store does
         not get. All replicas must share one store."""
-        return self._store.clock.monotonic() < self._apart_until
+        return self._store.clock.monotonic() < self._split_until
 
     async def make(self, tenant_id: str) -> StoredCheckpoint | None:
         """Return the latest checkpoint of the log; sign a new one first if the log has grown. None
@@ -123,7 +123,7 @@ class CheckpointMaker:
             )
 
     async def _make(self, tenant_id: str) -> StoredCheckpoint | None:
-        for _ in range(TRIES):
+        for _ in range(MAX_PUTS):
             expected = await self._expected(tenant_id)
             state, stored = expected.state, expected.stored
             if not state.size:
@@ -135,12 +135,12 @@ class CheckpointMaker:
                 number = 1 if stored is None else stored.number + 1
                 if not await asyncio.to_thread(self._notes.put, tenant_id, number, note):
                     continue  # another replica was first: look again
-                self._say_if_apart(tenant_id, expected)
+                self._log_if_split(tenant_id, expected)
             # The store has the note. If we die here, the next run finds it and publishes it.
             return await self._publish(tenant_id, expected, note, nodes)
         raise Unavailable(f"other processes are signing the log of tenant `{tenant_id}`")
 
-    def _say_if_apart(self, tenant_id: str, expected: Expected) -> None:
+    def _log_if_split(self, tenant_id: str, expected: Expected) -> None:
         """Log an error if the database has a published checkpoint that the checkpoint store lacks.
         Every replica that shares the store puts a checkpoint there before it publishes it, so the
         store has lost it or a replica uses another store."""
@@ -154,7 +154,7 @@ class CheckpointMaker:
                 published.size,
             )
         elif outside is not None and inside is not None and outside.size < inside.size:
-            if not self._apart_until:
+            if not self._split_until:
                 _log.error(
                     "the checkpoint store lacks checkpoints of tenant `%s` that were published: it "
                     "has %d entries signed, the database %d. Another replica uses another store, or"
@@ -163,7 +163,7 @@ class CheckpointMaker:
                     outside.size,
                     inside.size,
                 )
-            self._apart_until = self._store.clock.monotonic() + APART_SECONDS
+            self._split_until = self._store.clock.monotonic() + SPLIT_SECONDS
 
     async def _read_back(self, tenant_id: str, expected: Expected) -> list[StoredNode]:
         """Return the nodes of the log's tree that are new. Raises `Diverged` unless the log's rows

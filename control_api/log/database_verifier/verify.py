@@ -44,7 +44,7 @@ from policies.trail.verdict.trusted_keys import TrustedKeys, witnessed
 from policies.trail.walk.gaps import Silences
 
 NOTES_PAGE = 5000
-TRIES = 5
+MAX_TRIES_DURING_PURGES = 5
 """The number of times that entries are read if a purge interferes. Purges run hourly, so after this
 many tries the reading gives up."""
 
@@ -104,10 +104,10 @@ async def roots_at(store: Store, tenant: str, sizes: Collection[int], end: int) 
     there must have been verified, since only the hashes stored beside them are read."""
     wanted = sorted(size for size in sizes if size <= end)
     roots: dict[int, bytes] | None = None
-    tries = TRIES
+    tries_left = MAX_TRIES_DURING_PURGES
     # A purge that removes entries while they are read leaves a gap: read again from its anchor.
-    while wanted and roots is None and tries:
-        roots, tries = await _roots_at(store, tenant, wanted), tries - 1
+    while wanted and roots is None and tries_left:
+        roots, tries_left = await _roots_at(store, tenant, wanted), tries_left - 1
     return {size: root for size, root in (roots or {}).items() if size in sizes}
 
 

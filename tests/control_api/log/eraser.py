@@ -24,7 +24,7 @@ STEP = 5
 
 
 async def main(url: str, user: str, step: str, moment: str) -> None:
-    erase_module.FIRST = erase_module.MOST = erase_module.FEWEST = STEP
+    erase_module.FIRST_STEP = erase_module.MAX_STEP = erase_module.MIN_STEP = STEP
     async with opened(url) as world:
         write, left = world.store.write, int(step)
 

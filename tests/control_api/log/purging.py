@@ -34,8 +34,8 @@ def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Makes cuts divide blocks of the index, and removals take many steps."""
     monkeypatch.setattr(log_index, "BLOCK", 32)
     monkeypatch.setattr(log_index, "STEP", 4)
-    monkeypatch.setattr(purge_module, "FIRST", 7)
-    monkeypatch.setattr(purge_module, "MOST", 16)
+    monkeypatch.setattr(purge_module, "FIRST_STEP", 7)
+    monkeypatch.setattr(purge_module, "MAX_STEP", 16)
 
 
 @functools.cache

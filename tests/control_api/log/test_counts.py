@@ -29,7 +29,7 @@ from tests.support.open_store import TENANT, OpenStore, Spool, decision, event_i
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch, small_steps: None) -> None:
     monkeypatch.setattr(counts, "RECOUNTED_ROWS", 7)
-    monkeypatch.setattr(counts, "TAIL", 3)
+    monkeypatch.setattr(counts, "MAX_LEFT", 3)
 
 
 async def compared(world: OpenStore) -> Finding | None:

@@ -31,9 +31,9 @@ OUTSIDE: dict[str, dict[str, bytes]] = {
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch, small_steps: None) -> None:
     """Steps of a few entries, and an index that holds most of a small log."""
-    monkeypatch.setattr(erase_module, "FIRST", 5)
-    monkeypatch.setattr(erase_module, "MOST", 5)
-    monkeypatch.setattr(erase_module, "FEWEST", 5)
+    monkeypatch.setattr(erase_module, "FIRST_STEP", 5)
+    monkeypatch.setattr(erase_module, "MAX_STEP", 5)
+    monkeypatch.setattr(erase_module, "MIN_STEP", 5)
 
 
 async def seeded(world: OpenStore) -> list[str]:

@@ -113,8 +113,8 @@ async def test_tails_are_bounded_and_one_that_returns_misses_nothing(
             tails.require_room("another")
         tails.require_room("me")
     assert len(tails) == 0
-    monkeypatch.setattr(follow, "BURST", 3)
-    monkeypatch.setattr(follow, "RATE", 0)
+    monkeypatch.setattr(follow, "EVENTS_AT_ONCE", 3)
+    monkeypatch.setattr(follow, "EVENTS_PER_SECOND", 0)
     async with tails.follow(TENANT, "me", EVERY_EVENT, None) as tail:
         for many in (2, 4):
             await asyncio.gather(*(world.log.append(TENANT, decision()) for _ in range(many)))
@@ -126,8 +126,8 @@ async def test_tails_are_bounded_and_one_that_returns_misses_nothing(
 async def test_a_burst_is_bounded_and_counted(
     world: OpenStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(follow, "BURST", 3)
-    monkeypatch.setattr(follow, "RATE", 0)
+    monkeypatch.setattr(follow, "EVENTS_AT_ONCE", 3)
+    monkeypatch.setattr(follow, "EVENTS_PER_SECOND", 0)
     stopping = asyncio.Event()
     tails = EventTails(world.store, stopping)
     async with tails.follow(TENANT, "me", EVERY_EVENT, None) as tail:
@@ -158,8 +158,8 @@ async def test_a_follower_that_returns_misses_nothing(world: OpenStore) -> None:
 async def test_a_slow_follower_gets_the_newest_and_the_number_of_the_others(
     world: OpenStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(follow, "BURST", 1)
-    monkeypatch.setattr(follow, "RATE", 1e6)
+    monkeypatch.setattr(follow, "EVENTS_AT_ONCE", 1)
+    monkeypatch.setattr(follow, "EVENTS_PER_SECOND", 1e6)
     stopping = asyncio.Event()
     tails = EventTails(world.store, stopping)
     async with (

@@ -113,7 +113,7 @@ def upgrade() -> None:
     index("tenants", "name")
     registry()
     fleet()
-    decided_by()
+    policy_tables()
     log()
     counts()
     alerts()
@@ -190,7 +190,7 @@ def fleet() -> None:
     )
 
 
-def decided_by() -> None:
+def policy_tables() -> None:
     """Create the tables of policies, their history, the documents published from them, and the
     Merkle map over these documents."""
     table(

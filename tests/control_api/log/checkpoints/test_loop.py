@@ -164,6 +164,6 @@ async def test_replicas_with_separate_stores_report_it_and_sign_within_the_hour(
         assert await busy.maker.make(TENANT)
         await quiet.once()
         assert latest(notes.with_name("own")).size == (1, 3)[each]
-    assert (busy.maker.is_apart, quiet.maker.is_apart) == (False, True)
+    assert (busy.maker.store_is_split, quiet.maker.store_is_split) == (False, True)
     [said] = [each for each in caplog.records if each.levelno == logging.ERROR]
     assert "Another replica uses another store" in said.getMessage()
