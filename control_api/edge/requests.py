@@ -191,7 +191,8 @@ KEPT_REASON = says("Why. The log keeps it forever: nothing personal.")
 
 
 class ListRequest(RequestModel):
-    """The page of the list to show, selected by `limit` and `cursor`."""
+    """A request for one page of a list. `limit` is the most rows of the page, and `cursor` says
+    where it begins."""
 
     limit: QueryInt = Field(100, ge=1, le=1000, description="The most rows to return.")
     cursor: str | None = Field(

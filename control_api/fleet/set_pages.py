@@ -209,7 +209,8 @@ class _Changes(NamedTuple):
 
 
 class AgentPages:
-    """Reads pages for enrolled sidecars, with the documents of one agent only."""
+    """Makes the pages of the policy set for enrolled sidecars. Each page has only the documents
+    that the sidecars of one agent may read."""
 
     def __init__(self, store: Store) -> None:
         self._store = store

@@ -11,6 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from control_api.auth import Caller
 from control_api.current_request import WRITTEN_REVISION
 from control_api.edge.answers import Empty, Page, SortKey, page_of, time_or_none
+from control_api.edge.field_descriptions import says
 from control_api.edge.requests import (
     TAGS,
     EmptyRequest,

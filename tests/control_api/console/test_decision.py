@@ -88,7 +88,7 @@ def test_actions_after_a_decision_are_described_in_words(tenant: ControlApi) -> 
 
 
 @pytest.mark.deep(stands_in="test_the_checks_are_those_of_the_policies_that_decided")
-def test_what_today_s_policies_say_stands_beside_it(tenant: ControlApi) -> None:
+def test_a_decision_is_shown_beside_the_one_of_today_s_policies(tenant: ControlApi) -> None:
     console = Visitor(tenant).sign_in(tenant.admin_key)
     allowed = tenant.evaluate(user_id="ann")
     where = f"/console/decision?id={allowed['event_id']}"

@@ -46,7 +46,7 @@ def test_a_sound_log_has_no_fault_at_the_entry() -> None:
         ("allowed_sources", ["a"] * 52, f"{', '.join(['a'] * 50)} and 2 more"),
     ],
 )
-def test_a_list_that_a_check_compared_is_told(name: str, value: list[str], told: str) -> None:
+def test_a_list_that_a_check_compared_is_shown(name: str, value: list[str], told: str) -> None:
     (check,) = checks_in_words([ExplainedCheck("source", "passed", {name: value})])
     assert check.facts == [(name.replace("_", " "), told)]
 

@@ -104,7 +104,5 @@ def test_a_small_question_needs_no_other_process() -> None:
         ([policy(*("*".join(f"a{number}b" for _ in range(5)) for number in range(40)))], 1),
     ],
 )
-def test_a_question_of_another_size_is_answered_elsewhere(
-    policies: list[Any], analyses_needed: int
-) -> None:
+def test_a_large_question_needs_another_process(policies: list[Any], analyses_needed: int) -> None:
     assert goes_elsewhere(policies, RULES, analyses_needed)
