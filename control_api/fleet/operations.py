@@ -395,7 +395,6 @@ async def look_up_documents(fleet: Fleet, caller: Caller, request: AskedDocument
         found = await fleet.agent_pages.named(caller.tenant_id, agent_id, request.names)
         return policy_set_page(fleet, caller, found, reset=False)
     async with fleet.store.reading(caller.tenant_id) as connection:
-        page = await documents.by_name(
-            connection, caller.tenant_id, request.names, max_bytes=MAX_PAGE_BYTES
-        )
+        names, most = request.names, MAX_PAGE_BYTES
+        page = await documents.by_name(connection, caller.tenant_id, names, max_bytes=most)
     return policy_set_page(fleet, caller, encoded(page), reset=False)
