@@ -19,7 +19,7 @@ from policies.ground.canonical import rfc3339
 from policies.retrieval import Retrieval
 from policies.sets.policy_set import PolicySet
 from policies.sets.role import Clause, Role
-from policies.sets.source_levels import raised
+from policies.sets.source_levels import at_effective_level
 
 _FAILED = CheckOutcome.failed
 _BEFORE_CLAUSES = len(CALL)
@@ -77,7 +77,7 @@ def admitted(retrieval: Retrieval, facts: Facts) -> bool:
 def evaluate(retrieval: Retrieval, facts: Facts) -> Decision:
     """Return the decision on `retrieval` given `facts`. Never raises on any parsed retrieval."""
     # INVARIANT: the highest level that is stated decides.
-    retrieval = raised(retrieval, facts.sources)
+    retrieval = at_effective_level(retrieval, facts.sources)
     # INVARIANT: a freeze comes before all checks and is not one of them: nothing is evaluated.
     if facts.settings.frozen_at is not None:
         return refuse(TENANT_FROZEN, _frozen(facts.settings.frozen_at))

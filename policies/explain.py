@@ -17,7 +17,7 @@ from policies.evaluate import Decision, evaluate
 from policies.nearest_miss import steps_to_allow, suggest
 from policies.retrieval import Retrieval
 from policies.sets.role import Clause
-from policies.sets.source_levels import raised
+from policies.sets.source_levels import at_effective_level
 from policies.trail.recompute.facts import difference, read_facts, read_role
 from policies.trail.record import REPORT_PREFIX, response_of
 
@@ -40,7 +40,7 @@ def explain(retrieval: Retrieval, facts: Facts | None, decision: Decision) -> di
     level of the source, there is also a member `levels`: who states which level, and which one
     holds."""
     if facts is not None:
-        retrieval = raised(retrieval, facts.sources)
+        retrieval = at_effective_level(retrieval, facts.sources)
     found: dict[str, Any] = {
         "checks": [
             {

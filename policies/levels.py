@@ -20,14 +20,14 @@ class Levels(NamedTuple):
     tenant: Sensitivity | None = None
 
     @property
-    def held(self) -> Sensitivity:
+    def effective(self) -> Sensitivity:
         """The highest of the stated levels, by which the retrieval is decided."""
-        held = highest(highest(self.request, self.sidecar), self.tenant)
-        assert held is not None  # one is stated
-        return held
+        effective = highest(highest(self.request, self.sidecar), self.tenant)
+        assert effective is not None  # one is stated
+        return effective
 
     @property
-    def by(self) -> Holder:
+    def stated_by(self) -> Holder:
         """The party whose level is the highest. If several state the same level, the request comes
         first, then the sidecar."""
         stated = self.stated()
@@ -45,7 +45,7 @@ class Levels(NamedTuple):
     def explained(self) -> dict[str, Any]:
         """Return the levels as an explanation shows them: `{request, sidecar, tenant, held,
         by}`."""
-        return {**self._asdict(), "held": self.held, "by": self.by}
+        return {**self._asdict(), "held": self.effective, "by": self.stated_by}
 
 
 class LevelLookup:

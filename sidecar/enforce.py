@@ -29,7 +29,7 @@ from policies.definitions.model import Key
 from policies.evaluate import evaluate, refuse
 from policies.ground.masking import MaskingTurns
 from policies.retrieval import Retrieval
-from policies.sets.source_levels import raised
+from policies.sets.source_levels import at_effective_level
 from policies.trail.masked_ahead import masked_ahead
 from sidecar.metrics.metrics import Metrics
 from sidecar.outlook import Outlook
@@ -300,7 +300,7 @@ class Enforcer:
         try:
             facts = outlook.facts(retrieval, key)
             foreign = not outlook.speaks_for(retrieval.agent_id)
-            retrieval = raised(retrieval, facts.sources)
+            retrieval = at_effective_level(retrieval, facts.sources)
             decision = evaluate(retrieval, facts)
         except MissingDocument:
             raise

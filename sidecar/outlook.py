@@ -123,7 +123,7 @@ class Outlook:
         if configured is None:
             return retrieval
         levels = Levels(retrieval.sensitivity_level, configured)
-        return retrieval._replace(sensitivity_level=levels.held, levels=levels)
+        return retrieval._replace(sensitivity_level=levels.effective, levels=levels)
 
     def facts(self, retrieval: Retrieval, key: Key) -> Facts:
         """Return what the policy set and the sessions say about the caller. Raises

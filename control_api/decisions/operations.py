@@ -50,7 +50,7 @@ from policies.ground.errors import Forbidden
 from policies.ground.masking import MaskingTurns
 from policies.retrieval import Retrieval
 from policies.sets.policy_set import TENANT
-from policies.sets.source_levels import raised
+from policies.sets.source_levels import at_effective_level
 from policies.trail.lineage import ReportedAction, lineage_record, masked_texts
 from policies.trail.masked_ahead import masked_ahead, recorded_user
 from policies.trail.record import decision_record
@@ -125,7 +125,7 @@ async def decide_and_record(
     if facts is not None:
         if known is not None and _denied_before_session(decision):
             facts = facts._replace(session=None)
-        retrieval = raised(retrieval, facts.sources)
+        retrieval = at_effective_level(retrieval, facts.sources)
         differing = differences(tenant.policy_set, retrieval, facts, decision)
     event_id = decisions.changes.new_id()
     record = decision_record(

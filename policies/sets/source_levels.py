@@ -51,7 +51,7 @@ def stated_levels(body: bytes | None) -> dict[str, Sensitivity]:
     return found
 
 
-def raised(retrieval: Retrieval, sources: SourceLevels | None) -> Retrieval:
+def at_effective_level(retrieval: Retrieval, sources: SourceLevels | None) -> Retrieval:
     """Return the retrieval at the sensitivity level that holds: the highest of its own and the one
     that the tenant states. If that is its level already, return the same object."""
     levels = retrieval.levels
@@ -63,9 +63,9 @@ def raised(retrieval: Retrieval, sources: SourceLevels | None) -> Retrieval:
             levels = levels._replace(tenant=tenant)
     if levels is None:
         return retrieval
-    if levels is retrieval.levels and levels.held == retrieval.sensitivity_level:
+    if levels is retrieval.levels and levels.effective == retrieval.sensitivity_level:
         return retrieval
-    return retrieval._replace(sensitivity_level=levels.held, levels=levels)
+    return retrieval._replace(sensitivity_level=levels.effective, levels=levels)
 
 
 def _matchers(levels: Mapping[str, Sensitivity]) -> list[tuple[Sensitivity, Matcher]]:

@@ -102,7 +102,7 @@ def commit(record_salt: bytes, fields: Mapping[str, str]) -> tuple[bytes, bytes]
     return b"{%b}" % b",".join(commitments), b"{%b}" % b",".join(openings)
 
 
-def opens(commitments: Mapping[str, str], path: str, opening: object) -> bool:
+def opening_matches(commitments: Mapping[str, str], path: str, opening: object) -> bool:
     """Return whether `opening` is a pair `[salt, value]` that matches `commitments[path]`."""
     if not (isinstance(opening, list) and len(opening) == 2):
         return False

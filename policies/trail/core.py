@@ -46,7 +46,7 @@ def record_hash(entry: dict[str, Any]) -> bytes:
     return core_hash(encode({name: entry[name] for name in entry if name not in PLACE}))
 
 
-def at_arrival(entry: Mapping[str, Any]) -> bool:
+def listed_at_arrival(entry: Mapping[str, Any]) -> bool:
     """Return whether an entry is listed and counted by the time at which it entered the log (`ts`),
     rather than by the enforcement point's time (`src.t`)."""
     return "src" not in entry or entry["kind"] == REJECTED or TIME_DOUBTFUL in marks_of(entry)

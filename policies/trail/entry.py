@@ -13,12 +13,12 @@ from typing import Any, NamedTuple
 import orjson
 
 from policies.ground.canonical import NotCanonical, check, encode, micros, unb64
-from policies.trail.commitment import opens
+from policies.trail.commitment import opening_matches
 from policies.trail.core import (
     AGENT_FOREIGN,
     REJECTED,
     TIME_DOUBTFUL,
-    at_arrival,
+    listed_at_arrival,
     marks_fault,
     marks_of,
     rejected_fault,
@@ -77,7 +77,7 @@ def time_of(entry: Mapping[str, Any]) -> Any:
     """Return the time by which an entry is listed and counted. It is text, unless the entry is
     damaged."""
     # Prefer the enforcement point's time: the control API may have set `ts` hours later.
-    return entry["ts"] if at_arrival(entry) else entry["src"]["t"]
+    return entry["ts"] if listed_at_arrival(entry) else entry["src"]["t"]
 
 
 def counted_index(index: Index, ts: int, marks: Sequence[str]) -> Index:
@@ -280,7 +280,7 @@ def check_openings(entry: dict[str, Any], raw: bytes) -> str | None:
     if type(openings) is not dict:
         raise EntryFinding(Reason.OPENING_MISMATCH, "the openings are not an object")
     for path, opening in openings.items():
-        if not opens(commitments, path, opening):
+        if not opening_matches(commitments, path, opening):
             raise EntryFinding(
                 Reason.OPENING_MISMATCH,
                 f"the opening of `{path:.80}` does not match its commitment",

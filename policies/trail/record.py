@@ -20,7 +20,7 @@ from policies.ground.errors import Invalid
 from policies.ground.masking import Masked, masked_text
 from policies.levels import Levels
 from policies.retrieval import MAX_QUERY, Retrieval
-from policies.sets.source_levels import raised
+from policies.sets.source_levels import at_effective_level
 from policies.trail.commitment import commit
 from policies.trail.fields import REQUEST, RESPONSE, names
 
@@ -113,7 +113,7 @@ def decision_record(
         # INVARIANT: without facts, mask. A record can't be taken back once it is written.
         masking = facts is None or facts.settings.pii_masking
     if facts is not None:
-        retrieval = raised(retrieval, facts.sources)
+        retrieval = at_effective_level(retrieval, facts.sources)
     personal = {"user_id": retrieval.user_id}
     if retrieval.query is not None:
         personal["query"] = retrieval.query

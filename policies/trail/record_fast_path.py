@@ -83,7 +83,7 @@ _CACHED_FACTS = 1024
 _MAX_FACTS_BYTES = 4096
 
 
-class KnownRecord(NamedTuple):
+class RecognisedRecord(NamedTuple):
     """A record that was recognised by its bytes. `raw` is all of them; `front` and `rest` are the
     matches before and after its facts. Its openings are not verified yet."""
 
@@ -92,7 +92,7 @@ class KnownRecord(NamedTuple):
     rest: "re.Match[bytes]"
 
 
-def match_record(raw: bytes, at: int = 0) -> KnownRecord | None:
+def match_record(raw: bytes, at: int = 0) -> RecognisedRecord | None:
     """Recognise the record that begins at offset `at` of these UTF-8 bytes; None if it does not
     have the fixed byte form in which our own sidecars write. The record ends at `rest.end()`."""
     front = _FRONT.match(raw, at)
@@ -112,7 +112,7 @@ def match_record(raw: bytes, at: int = 0) -> KnownRecord | None:
         return None
     if front["masked"] != b"[]" and rest["masking"] is None:
         return None  # something was masked, but the record does not say so
-    return KnownRecord(raw[at : rest.end()], front, rest)
+    return RecognisedRecord(raw[at : rest.end()], front, rest)
 
 
 @lru_cache(maxsize=_CACHED_FACTS)
@@ -127,7 +127,7 @@ def _is_canonical_object(raw: bytes) -> bool:
     return isinstance(value, dict) and encode(value) == raw
 
 
-def verified(found: KnownRecord) -> Spooled | None:
+def verified(found: RecognisedRecord) -> Spooled | None:
     """Return the record if it also passes the checks that regular expressions can't make: of its
     time, its size, its position in the spool, and its openings. Otherwise return None."""
     raw, front, rest = found
@@ -137,9 +137,9 @@ def verified(found: KnownRecord) -> Spooled | None:
     # Only a spool's first record has no predecessor. A query that is committed to must be opened.
     if (prev is None) != (n == b"0") or (query is None) != (query_salt is None):
         return None
-    if not _opens("user_id", user, user_salt, user_value):
+    if not _opening_matches("user_id", user, user_salt, user_value):
         return None
-    if query is not None and not _opens("query", query, query_salt, query_value):
+    if query is not None and not _opening_matches("query", query, query_salt, query_value):
         return None
     try:
         ts = micros(t.decode())
@@ -163,14 +163,14 @@ def verified(found: KnownRecord) -> Spooled | None:
     )  # fmt: skip
 
 
-def _opens(path: str, committed: bytes, salt: bytes, value: bytes) -> bool:
+def _opening_matches(path: str, committed: bytes, salt: bytes, value: bytes) -> bool:
     return b2a_base64(commitment(a2b_base64(salt), path, value), newline=False) == committed
 
 
 def read(payload: object) -> Spooled:
-    """Check one record of a batch, by the fast path if possible: `payload` is a `KnownRecord` or a
-    decoded payload. Raises `Invalid` if it is not a valid record."""
-    if isinstance(payload, KnownRecord):
+    """Check one record of a batch, by the fast path if possible: `payload` is a `RecognisedRecord`
+    or a decoded payload. Raises `Invalid` if it is not a valid record."""
+    if isinstance(payload, RecognisedRecord):
         return verified(payload) or read_payload(orjson.loads(payload.raw))
     return read_payload(payload)
 
@@ -184,17 +184,17 @@ _COMMA = ord(",")
 _END = b"]}"
 
 
-class KnownBatch(NamedTuple):
+class RecognisedBatch(NamedTuple):
     """The request body by which a shipper delivers records, taken apart. `source` and `instance`
-    are the spool's; each item of `records` is an argument for `read`, either a `KnownRecord` or a
-    decoded payload."""
+    are the spool's; each item of `records` is an argument for `read`, either a `RecognisedRecord`
+    or a decoded payload."""
 
     source: str
     instance: str
     records: list[object]
 
 
-def match_batch(body: bytes) -> KnownBatch | None:
+def match_batch(body: bytes) -> RecognisedBatch | None:
     """Take a shipper's request body apart; None if it does not have the form that our own sidecars
     send. Then the caller decodes it as a whole."""
     envelope = _ENVELOPE.match(body)
@@ -220,7 +220,7 @@ def match_batch(body: bytes) -> KnownBatch | None:
         at += 1
     if at != last:
         return None
-    return KnownBatch(envelope["source"].decode(), envelope["instance"].decode(), records)
+    return RecognisedBatch(envelope["source"].decode(), envelope["instance"].decode(), records)
 
 
 def _decoded(piece: bytes) -> object | None:

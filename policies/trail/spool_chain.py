@@ -12,7 +12,7 @@ import orjson
 
 from policies.ground.canonical import NotCanonical, check, encode, identifier_fault, micros, unb64
 from policies.ground.errors import Invalid
-from policies.trail.commitment import opens
+from policies.trail.commitment import opening_matches
 from policies.trail.core import PLACE, REJECTED, rejected_record
 from policies.trail.core import core_hash as core_hash  # noqa: PLC0414  # for those who read spools
 from policies.trail.entry import KNOWN, SOURCED, Index, index_at
@@ -206,7 +206,7 @@ def _check_openings(core: dict[str, Any], openings: Any) -> None:
     if not isinstance(openings, dict) or openings.keys() != commitments.keys():
         raise Invalid(f"record `{core['eid']}` must open exactly what it commits to")
     for path, opening in openings.items():
-        if not opens(commitments, path, opening):
+        if not opening_matches(commitments, path, opening):
             raise Invalid(
                 f"record `{core['eid']}`: the opening of `{path}` does not match its commitment"
             )

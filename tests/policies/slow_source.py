@@ -233,7 +233,7 @@ def _json_object(value: object) -> bool:
         return False
 
 
-def opens(commitments: Mapping[str, str], path: str, opening: object) -> bool:
+def opening_matches(commitments: Mapping[str, str], path: str, opening: object) -> bool:
     if not (isinstance(opening, list) and len(opening) == 2):
         return False
     salt, value = opening
@@ -268,7 +268,7 @@ def read_payload(payload: object) -> Read:
     if not isinstance(openings, dict) or openings.keys() != commitments.keys():
         raise Invalid(f"record `{core['eid']}` must open exactly what it commits to")
     for path, opening in openings.items():
-        if not opens(commitments, path, opening):
+        if not opening_matches(commitments, path, opening):
             raise Invalid(
                 f"record `{core['eid']}`: the opening of `{path}` does not match its commitment"
             )

@@ -11,7 +11,7 @@ from policies.evaluate import evaluate, refuse
 from policies.retrieval import Retrieval
 from policies.sets.policy_set import role_document
 from policies.sets.role import compile_role
-from policies.sets.source_levels import SourceLevels, raised, sources_document
+from policies.sets.source_levels import SourceLevels, at_effective_level, sources_document
 from policies.trail.record import Record, decision_record
 
 ROLES = ("analyst", "auditor")
@@ -45,7 +45,7 @@ def _decided(asked: Retrieval, sources: SourceLevels | None) -> Record:
     role = compile_role(asked.agent_role, [_policy(asked.agent_role)])
     key, settings = Key("key_1", "evaluate"), TenantSettings("default")
     facts = Facts(settings, key, None, None, role, 7, sources)
-    asked = raised(asked, sources)
+    asked = at_effective_level(asked, sources)
     return decision_record(asked, evaluate(asked, facts), facts, event_id="event", salt=bytes(32))
 
 

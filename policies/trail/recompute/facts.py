@@ -74,10 +74,10 @@ class RecordedFacts(NamedTuple):
                 f"the tenant's level is recorded as {_short(tenant)}, and its document states "
                 f"{_short(sources.level(source_id))}"
             )
-        if levels is not None and levels.held != self.retrieval.sensitivity_level:
+        if levels is not None and levels.effective != self.retrieval.sensitivity_level:
             return (
                 f"the level is recorded as `{self.retrieval.sensitivity_level}`, and the highest "
-                f"that is stated is `{levels.held}`"
+                f"that is stated is `{levels.effective}`"
             )
         return None
 

@@ -47,7 +47,7 @@ def core_hashes(columns: Columns) -> list[bytes]:
     ]
 
 
-def spell(hashes: Sequence[bytes], texts: Sequence[bytes]) -> bool:
+def are_base64_of(hashes: Sequence[bytes], texts: Sequence[bytes]) -> bool:
     """Return whether `texts` are the base64 of `hashes`, one by one, each without its last
     character, `=`."""
     # With a zero byte after each hash, the base64 of all is theirs one after another: `A` stands
@@ -55,7 +55,7 @@ def spell(hashes: Sequence[bytes], texts: Sequence[bytes]) -> bool:
     return b2a_base64(b"\0".join(hashes), newline=False) == b"A".join(texts) + b"="
 
 
-def _unspelled(texts: Sequence[bytes]) -> bytes | None:
+def _decode_all(texts: Sequence[bytes]) -> bytes | None:
     """Decode many hashes from base64 that lacks its last character; a zero byte follows each in the
     result. None if one of them is not canonical base64."""
     try:
@@ -75,8 +75,8 @@ def openings_hold(
     commitments, `salts` and `values` the openings."""
     if not cms:
         return True
-    keys = _unspelled(salts)
-    return keys is not None and spell(commitments(path, keys, _PADDED, values), cms)
+    keys = _decode_all(salts)
+    return keys is not None and are_base64_of(commitments(path, keys, _PADDED, values), cms)
 
 
 def all_opened(columns: Columns) -> bool:

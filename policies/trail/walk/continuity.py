@@ -18,15 +18,23 @@ from policies.trail.core import record_hash
 from policies.trail.entry import EntryFinding
 from policies.trail.findings import Reason
 from policies.trail.proofs.nodes import HASH
-from policies.trail.walk.columns import core_hashes, spell
+from policies.trail.walk.columns import are_base64_of, core_hashes
 from policies.trail.walk.known_lines import Columns
-from policies.trail.walk.range_result import Before, ChainEnd, Source, SourceClaim, Start
+from policies.trail.walk.range_result import (
+    ChainEnd,
+    ClaimedPlace,
+    Source,
+    SourceClaim,
+    StateBefore,
+)
 
 VERSION = b',"v":1}'
 """The last bytes of every entry, its member `v`. Compared as bytes, since `True == 1` in Python."""
 
 
-def start_of(raw: bytes, entry: dict[str, Any], row: int | None, before: Before | None) -> Start:
+def start_of(
+    raw: bytes, entry: dict[str, Any], row: int | None, before: StateBefore | None
+) -> ClaimedPlace:
     """Return the place in the log that an entry states for itself. `raw` are its bytes, and `entry`
     the decoded entry. `row` is the number of its row in the database, None for a line of a file.
     Raises `EntryFinding` if the entry does not follow `before`, which is None if that is not known;
@@ -38,9 +46,10 @@ def start_of(raw: bytes, entry: dict[str, Any], row: int | None, before: Before 
             raise fault
     if type(seq) is not int or seq < 0:
         raise wrong_seq(seq)
-    # Another version is another log's, whatever it says.
+    # An entry in another version of the format counts as an entry of another log, whatever log it
+    # names: `b""` equals no log's name.
     log = b',"log":' + encode(entry["log"]) if raw.endswith(VERSION) else b""
-    said = Start(seq, entry["prev"].encode(), entry["ts"].encode(), log, entry["eid"])
+    said = ClaimedPlace(seq, entry["prev"].encode(), entry["ts"].encode(), log, entry["eid"])
     if before is not None and (fault := place_fault(said, before)):
         raise fault
     return said
@@ -61,7 +70,7 @@ def _row_fault(said: object, seq: int, due: int) -> EntryFinding | None:
     return None if type(said) is int and said == seq else wrong_seq(said)
 
 
-def place_fault(said: Start, before: Before) -> EntryFinding | None:
+def place_fault(said: ClaimedPlace, before: StateBefore) -> EntryFinding | None:
     """Return why an entry that states the place `said` does not follow `before`; None if it
     does."""
     if said.seq > before.seq:
@@ -123,7 +132,7 @@ class SourceChains:
         self._ends: dict[bytes, tuple[int, bytes]] = {}
         self._texts: dict[tuple[str, str], bytes] = {}
 
-    def follow(self, entry: dict[str, Any], seq: int, before: Before | None) -> None:
+    def follow(self, entry: dict[str, Any], seq: int, before: StateBefore | None) -> None:
         """Take in the record of entry number `seq` if it continues its source's chain. Raises
         `EntryFinding` if it doesn't. `before` is the state before the range, None if it is not
         known."""
@@ -144,7 +153,7 @@ class SourceChains:
             self._claims[source] = SourceClaim(seq, entry["eid"].encode(), n, prev, n, b"")
         self._ends[source] = n, record_hash(entry)
 
-    def take(self, columns: Columns, first: int, before: Before | None = None) -> bool:
+    def take(self, columns: Columns, first: int, before: StateBefore | None = None) -> bool:
         """Take in the records of many lines that were recognised by their bytes, numbered from
         `first` on. Return True if each continues its source's chain; otherwise return False and
         take in none. `before` is the state before the range, None if it is not known."""
@@ -175,7 +184,7 @@ class SourceChains:
                 expected.append(end[1])
                 given.append(prev)
             ends[source] = number, hashed
-        if expected and not spell(expected, given):
+        if expected and not are_base64_of(expected, given):
             return False
         self._claims |= claims
         self._ends |= ends
@@ -194,7 +203,7 @@ class SourceChains:
         return found
 
 
-def _continues(source: bytes, n: int, prev: bytes, before: Before | None) -> bool:
+def _continues(source: bytes, n: int, prev: bytes, before: StateBefore | None) -> bool:
     """Return whether the first record of a source in a range continues the source's chain in
     `before`; True if `before` is None, since then it is not known."""
     if before is None:

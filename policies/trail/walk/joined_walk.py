@@ -21,12 +21,12 @@ from policies.trail.walk.continuity import place_fault, source_fault
 from policies.trail.walk.gaps import Erasures, Silences
 from policies.trail.walk.range_result import (
     BEFORE,
-    Before,
     ChainEnd,
-    Other,
+    ClaimedPlace,
+    NonEntryLine,
     RangeResult,
     Source,
-    Start,
+    StateBefore,
 )
 
 OnOther = Callable[[bytes, Frontier], Finding | None]
@@ -81,11 +81,11 @@ class JoinedWalk:
         self.sources = dict(sources)
         self._trusting = False
 
-    def before(self) -> Before:
+    def before(self) -> StateBefore:
         """Return the state at the end of the walk so far, before the range that is joined next."""
         ts, sources = self.last_ts.encode(), self.sources
         trusting = self._trusting or self._is_full()
-        return Before(self.tree.size, self._log, self._prev, ts, sources, trusting)
+        return StateBefore(self.tree.size, self._log, self._prev, ts, sources, trusting)
 
     def join(self, result: RangeResult, on_other: OnOther) -> bool:
         """Take in the result of the next range. `on_other` judges each line that is not an entry;
@@ -105,7 +105,7 @@ class JoinedWalk:
         return self.broken is None
 
     def _inner(
-        self, result: RangeResult, others: list[Other], before: Frontier, on_other: OnOther
+        self, result: RangeResult, others: list[NonEntryLine], before: Frontier, on_other: OnOther
     ) -> Finding | None:
         """Take in the entries of a range, and judge the lines between them. Return the first fault
         of either, None if there is none."""
@@ -117,7 +117,9 @@ class JoinedWalk:
         earlier = [other for other in others if fault.seq is None or other.end <= fault.seq]
         return self._others(earlier, before, on_other) or fault
 
-    def _others(self, others: list[Other], before: Frontier, on_other: OnOther) -> Finding | None:
+    def _others(
+        self, others: list[NonEntryLine], before: Frontier, on_other: OnOther
+    ) -> Finding | None:
         for other in others:
             tree = before
             if other.end > before.size:
@@ -163,7 +165,7 @@ class JoinedWalk:
                 continue
             self.sources[source] = (claim.last_n, claim.last_hash)
 
-    def _start_fault(self, start: Start) -> Finding | None:
+    def _start_fault(self, start: ClaimedPlace) -> Finding | None:
         fault = place_fault(start, self.before())
         return None if fault is None else _finding(self.tree.size, fault, start.eid)
 

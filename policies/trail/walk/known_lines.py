@@ -111,7 +111,7 @@ _CACHED_FACTS = 4096
 _MAX_FACTS_BYTES = 4096
 
 
-class KnownForm:
+class LineMatcher:
     """Finds the lines in our services' fixed byte form (the known form) in a block of whole lines,
     which begins and ends with a line feed."""
 
@@ -171,8 +171,8 @@ def known_rows(rows: Sequence[StoredRow]) -> list[Row | None]:
     for likely, run in groupby(rows, _is_likely):
         some = list(run)
         lines += map(_line, some) if likely and len(some) >= FEW else [b""] * len(some)
-    form = KnownForm(b"".join(lines))
-    return [_parts(form, row, line) for row, line in zip(rows, lines, strict=True)]
+    matcher = LineMatcher(b"".join(lines))
+    return [_parts(matcher, row, line) for row, line in zip(rows, lines, strict=True)]
 
 
 def beside_hold(
@@ -211,10 +211,10 @@ def _line(row: StoredRow) -> bytes:
     return b'\n{"entry":%b,"openings":%b}\n' % (row.entry, row.openings or b"")
 
 
-def _parts(form: KnownForm, row: StoredRow, line: bytes) -> Row | None:
+def _parts(matcher: LineMatcher, row: StoredRow, line: bytes) -> Row | None:
     # Either of an entry and its openings may hold what looks like the border between them, or like
     # a whole line.
-    match form.rows(line):
+    match matcher.rows(line):
         case [parts] if parts[0] == row.entry:
             return parts
     return None

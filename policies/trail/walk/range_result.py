@@ -67,7 +67,7 @@ ChainEnd = tuple[int, bytes]
 hash."""
 
 
-class Before(NamedTuple):
+class StateBefore(NamedTuple):
     """The state of a log before a range, as far as it is known. The range's first entry must be
     number `seq` of `log`, cite `prev` (None if only the tree before is known), and be no older than
     `ts`. `sources` are the ends of the sources' chains so far. `trusting` says that a source that
@@ -94,7 +94,7 @@ class SourceClaim(NamedTuple):
     last_hash: bytes
 
 
-class Start(NamedTuple):
+class ClaimedPlace(NamedTuple):
     """The place in the log that a range's first entry states for itself."""
 
     seq: int
@@ -104,7 +104,7 @@ class Start(NamedTuple):
     eid: str
 
 
-class Other(NamedTuple):
+class NonEntryLine(NamedTuple):
     """A line that is not an entry, with the range's tree up to it (`end` and `hashes`, as in
     `CompactRange`). `end` is `BEFORE` if no entry of the range precedes it."""
 
@@ -124,7 +124,7 @@ class RangeResult(NamedTuple):
     `marks` are the trees at the wanted sizes. The `seq` of a `finding` is None if the range does
     not know its place in the log."""
 
-    start: Start | None
+    start: ClaimedPlace | None
     end: int
     hashes: list[bytes]
     last_leaf: bytes
@@ -137,7 +137,7 @@ class RangeResult(NamedTuple):
     erased: list[tuple[int, int]]
     notable: list[tuple[int, str, dict[str, Any]]]
     cited: Cited
-    others: list[Other]
+    others: list[NonEntryLine]
     marks: list[tuple[int, tuple[bytes, ...]]]
     silences: list[Silence]
     finding: Finding | None

@@ -30,22 +30,22 @@ from policies.trail.findings import Finding, Reason
 from policies.trail.log_file.coding import plain_entry
 from policies.trail.walk.columns import (
     all_opened,
+    are_base64_of,
     contents_hold,
     leaf_hashes,
     places_hold,
-    spell,
 )
 from policies.trail.walk.compact_range import CompactRange
 from policies.trail.walk.continuity import VERSION, SourceChains, start_of
 from policies.trail.walk.gaps import REDACT, Silence, erased_ranges, silence
-from policies.trail.walk.known_lines import FEW, Columns, KnownForm, Row, beside_hold, known_rows
+from policies.trail.walk.known_lines import FEW, Columns, LineMatcher, Row, beside_hold, known_rows
 from policies.trail.walk.range_result import (
     BEFORE,
-    Before,
     Citations,
-    Other,
+    ClaimedPlace,
+    NonEntryLine,
     RangeResult,
-    Start,
+    StateBefore,
 )
 
 _BLOCK = 64 * 1024
@@ -65,7 +65,7 @@ class RangeWalk:
         *,
         with_openings: bool = True,
         wanted: Collection[int] = (),
-        before: Before | None = None,
+        before: StateBefore | None = None,
     ) -> None:
         """Begin a range. `with_openings` says that each line should have its openings beside its
         entry; `wanted` are the sizes at which the caller needs the tree. `before` is the state
@@ -75,7 +75,7 @@ class RangeWalk:
         self._with_openings = with_openings
         self._wanted = frozenset(wanted)
         self._marks: list[tuple[int, tuple[bytes, ...]]] = []
-        self._start: Start | None = None
+        self._start: ClaimedPlace | None = None
         self._log, self._name = b"", ""
         self._tree = CompactRange(0 if before is None else before.seq)
         self._leaf = b""
@@ -88,7 +88,7 @@ class RangeWalk:
         self._erased: list[tuple[int, int]] = []
         self._notable: list[tuple[int, str, dict[str, Any]]] = []
         self._citations = Citations()
-        self._others: list[Other] = []
+        self._others: list[NonEntryLine] = []
         self._silences: list[Silence] = []
         self._finding: Finding | None = None
 
@@ -147,23 +147,23 @@ class RangeWalk:
     def _block(self, block: bytes) -> bool:
         """Check a block of whole lines, with a line feed before and after it. Return False if there
         is a finding."""
-        form = KnownForm(block)
-        rows = None if self._start is None else form.rows(block)
+        matcher = LineMatcher(block)
+        rows = None if self._start is None else matcher.rows(block)
         if rows is not None and self._known(rows):
             return True
         lines, rows = [], []
         for line in block[1:-1].split(b"\n"):
-            row = None if self._start is None else form.rows(b"\n%b\n" % line)
+            row = None if self._start is None else matcher.rows(b"\n%b\n" % line)
             if row is not None:
                 lines.append(line)
                 rows += row
                 continue
-            if not (self._both(lines, rows) and self._other(line)):
+            if not (self._take_lines(lines, rows) and self._other(line)):
                 return False
             lines, rows = [], []
-        return self._both(lines, rows)
+        return self._take_lines(lines, rows)
 
-    def _both(self, lines: list[bytes], rows: list[Row]) -> bool:
+    def _take_lines(self, lines: list[bytes], rows: list[Row]) -> bool:
         """Take in lines in our services' fixed byte form: together if they all pass, else one by
         one by the full check. Return False if there is a finding."""
         return not rows or self._known(rows) or all(map(self._other, lines))
@@ -189,7 +189,7 @@ class RangeWalk:
         leaves = leaf_hashes(columns.raw)
         if not (
             places_hold(columns, first, self._log, self._ts)
-            and spell([self._leaf, *leaves[:-1]], columns.prev)
+            and are_base64_of([self._leaf, *leaves[:-1]], columns.prev)
             and contents_hold(columns)
             and (not opened or all_opened(columns))
             and (not stored or beside_hold(columns, first, leaves, stored))
@@ -197,7 +197,7 @@ class RangeWalk:
         ):
             return False
         # From here on the entries count.
-        self._listen(columns.ts)
+        self._note_silences(columns.ts)
         self._tree.extend(leaves)
         self._leaf, self._ts = leaves[-1], columns.ts[-1]
         self._prev = b2a_base64(self._leaf, newline=False)
@@ -208,7 +208,7 @@ class RangeWalk:
         self._without += 0 if opened else count
         return True
 
-    def _listen(self, times: Sequence[bytes]) -> None:
+    def _note_silences(self, times: Sequence[bytes]) -> None:
         """Note the silences before the next entries, which have these times. It may be called
         before an entry is checked: if the entry behind a silence fails, the walk ends there."""
         if self._start is None or self._ts[:_HOUR] == times[-1][:_HOUR]:
@@ -224,7 +224,7 @@ class RangeWalk:
         parts = plain_entry(line, self._with_openings)
         if parts is None:
             end = BEFORE if self._start is None else self._tree.end
-            self._others.append(Other(line, end, tuple(self._tree.hashes)))
+            self._others.append(NonEntryLine(line, end, tuple(self._tree.hashes)))
             return True
         return self._checked(*parts)
 
@@ -270,13 +270,15 @@ class RangeWalk:
             or ts < self._ts
             or not raw.endswith(VERSION)
         ):
-            start = start_of(raw, entry, None if row is None else row.seq, self._due())
+            start = start_of(
+                raw, entry, None if row is None else row.seq, self._state_before_next()
+            )
         leaf = _sha256(b"\0" + raw).digest()
         if row is not None:
             check_beside(row, entry, leaf)
         if sourced:
             self._sources.follow(entry, seq, self._before)
-        self._listen((ts,))
+        self._note_silences((ts,))
         if self._start is None:
             self._start, self._name = start, entry["log"]
             self._tree, self._log = CompactRange(seq), start.log
@@ -300,8 +302,8 @@ class RangeWalk:
         if self._tree.end in self._wanted:
             self._marks.append((self._tree.end, tuple(self._tree.hashes)))
 
-    def _due(self) -> Before | None:
+    def _state_before_next(self) -> StateBefore | None:
         """Return the state before the next entry; None if it is not known."""
         if self._start is None:
             return self._before
-        return Before(self._tree.end, self._log, self._prev, self._ts, {}, trusting=False)
+        return StateBefore(self._tree.end, self._log, self._prev, self._ts, {}, trusting=False)

@@ -23,7 +23,7 @@ from policies.ground.errors import Unavailable
 from policies.retrieval import Retrieval
 from policies.sets.policy_set import PolicySet
 from policies.sets.role import Role
-from policies.sets.source_levels import SourceLevels, raised
+from policies.sets.source_levels import SourceLevels, at_effective_level
 from sidecar.authzen.mapping import Mapper
 from sidecar.authzen.question import Question
 from sidecar.unmapped import Unmapped
@@ -137,7 +137,7 @@ class Claimant(NamedTuple):
             except Unmapped:
                 continue
             retrieval = self.caller.at_configured_level(retrieval._replace(session_id=None))
-            if self._passes(raised(retrieval, self.caller.sources), self._facts(role)):
+            if self._passes(at_effective_level(retrieval, self.caller.sources), self._facts(role)):
                 return True
         return False
 

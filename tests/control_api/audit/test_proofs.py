@@ -15,7 +15,7 @@ from policies.ground.canonical import encode
 from policies.ground.signing import Signer
 from policies.trail import checkpoint
 from policies.trail.checkpoint import Checkpoint
-from policies.trail.commitment import opens
+from policies.trail.commitment import opening_matches
 from policies.trail.merkle_tree import leaf_hash
 from policies.trail.proofs import tree_proofs
 from policies.trail.proofs.tree_proofs import TlogProof
@@ -91,7 +91,7 @@ def test_json_also_has_the_openings(api: ControlApi, accept: str) -> None:
         "query": "who pays?",
     }
     for path, opening in body["openings"].items():
-        assert opens(body["entry"]["cm"], path, opening)
+        assert opening_matches(body["entry"]["cm"], path, opening)
 
 
 @pytest.mark.deep(stands_in="test_a_proof_as_text_proves_its_entry_without_anything_personal")

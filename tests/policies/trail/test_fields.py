@@ -14,7 +14,7 @@ from policies.trail.fields import FIELDS, REQUEST, Field, Type, names
 from policies.trail.record_fast_path import match_record, read
 from policies.trail.record_schema import pub_fault
 from policies.trail.spool_chain import read_payload
-from policies.trail.walk.known_lines import KnownForm
+from policies.trail.walk.known_lines import LineMatcher
 from tests.policies.trail.made_records import OPTIONAL, core, line, payload
 from tests.policies.world import FULL, RETRIEVAL, Log, decided, diverging, full_facts, masked_log
 from tests.support import record_tables
@@ -92,7 +92,7 @@ def test_a_record_with_every_field_has_either_known_form(without: str) -> None:
     slow = read_payload(orjson.loads(raw))
     assert read(known) == slow
     block = b"\n%b\n" % line(without)
-    assert KnownForm(block).rows(block) is not None
+    assert LineMatcher(block).rows(block) is not None
 
 
 @pytest.mark.parametrize("field", [each for each in FIELDS if each.path.startswith("pub.")])

@@ -16,7 +16,7 @@ from policies.ground.canonical import b64, check, encode, rfc3339, unb64
 from policies.ground.errors import Invalid
 from policies.retrieval import Retrieval
 from policies.trail.change import change_record
-from policies.trail.commitment import commit, commitment, field_salt, opens
+from policies.trail.commitment import commit, commitment, field_salt, opening_matches
 from policies.trail.entry import audit_event, index_of, lineage_action
 from policies.trail.lineage import ReportedAction, lineage_record, retrieval_lineage
 from policies.trail.merkle_tree import leaf_hash
@@ -49,7 +49,7 @@ def canonical(record: Record) -> None:
     assert encode(openings) == record.openings
     cm = orjson.loads(record.entry("default", 0, "", ""))["cm"]
     assert cm.keys() == openings.keys()
-    assert all(opens(cm, path, opening) for path, opening in openings.items())
+    assert all(opening_matches(cm, path, opening) for path, opening in openings.items())
 
 
 @pytest.mark.deep(
@@ -258,7 +258,7 @@ def test_a_commitment_is_an_hmac(record_salt: bytes, path: str, value: str) -> N
 def test_only_the_opening_itself_opens(record_salt: bytes, fields: dict[str, str]) -> None:
     cm, openings = (orjson.loads(each) for each in commit(record_salt, fields))
     for path, (salt_, value) in openings.items():
-        assert opens(cm, path, [salt_, value])
+        assert opening_matches(cm, path, [salt_, value])
         flipped = bytearray(unb64(salt_))
         flipped[0] ^= 1
         for other in (
@@ -268,15 +268,15 @@ def test_only_the_opening_itself_opens(record_salt: bytes, fields: dict[str, str
             [salt_, value, 1], None, {}, "x", {"0": salt_, "1": value},
         ):  # fmt: skip
             if other != [salt_, value]:
-                assert not opens(cm, path, other)
-        assert not opens(cm, path + "x", [salt_, value])
+                assert not opening_matches(cm, path, other)
+        assert not opening_matches(cm, path + "x", [salt_, value])
 
 
 def test_a_salt_of_another_length_opens_nothing() -> None:
     """A short salt is refused: a verifier with the library's HMAC would disagree."""
     short = bytes(31)
     cm = {"a": b64(commitment(short, "a", b'"x"'))}
-    assert not opens(cm, "a", [b64(short), "x"])
+    assert not opening_matches(cm, "a", [b64(short), "x"])
 
 
 def test_the_columns_of_a_record_equal_its_bytes() -> None:

@@ -18,7 +18,7 @@ from policies.ground.canonical import rfc3339
 from policies.ground.errors import Invalid
 from policies.retrieval import Retrieval
 from policies.trail.record import Record, decision_record
-from policies.trail.record_fast_path import KnownRecord, match_batch, match_record, read
+from policies.trail.record_fast_path import RecognisedRecord, match_batch, match_record, read
 from policies.trail.spool_chain import spool_payload, src_member
 from tests.policies.strategies import situations
 from tests.policies.table_situations import table_situations
@@ -78,7 +78,7 @@ def test_the_fast_path_accepts_what_a_sidecar_sends(name: str, n: int) -> None:
     raw = wire(ALL[name], n)
     assert agree(body(raw, raw))
     decision = name in ("decision", "candidates", "masked", "bare") and n < 10**15
-    assert isinstance(match_record(raw), KnownRecord) == decision
+    assert isinstance(match_record(raw), RecognisedRecord) == decision
 
 
 def test_records_of_any_call_of_the_tables_are_read_alike_by_the_fast_path() -> None:
@@ -133,7 +133,7 @@ def test_a_source_type_on_the_fast_path_is_a_name(form: str) -> None:
     raw = wire(decided(RETRIEVAL._replace(source_type=form)))
     assert agree(body(raw))
     good = form in ("x", "a-b_9", "x" * 32)
-    assert isinstance(match_record(raw), KnownRecord) == good
+    assert isinstance(match_record(raw), RecognisedRecord) == good
     assert isinstance(said(match_record(raw) or orjson.loads(raw)), str) != good
 
 

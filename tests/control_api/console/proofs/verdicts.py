@@ -12,7 +12,7 @@ from typing import Any
 from policies.ground.canonical import b64, unb64
 from policies.ground.signing import Endorsement
 from policies.trail import checkpoint
-from policies.trail.commitment import opens
+from policies.trail.commitment import opening_matches
 from policies.trail.entry import EntryFinding, check_entry, load_entry, time_of
 from policies.trail.merkle_tree import leaf_hash
 from policies.trail.proofs import signed_note, tree_proofs
@@ -110,7 +110,7 @@ _VERDICTS: dict[str, Callable[..., Any]] = {
     "key": _key,
     "entry": _entry,
     "time": lambda raw: time_of(load_entry(unb64(raw))),
-    "opening": opens,
+    "opening": opening_matches,
     "endorsed": _endorsed,
     "proof": _proof,
 }

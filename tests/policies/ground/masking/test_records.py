@@ -13,7 +13,7 @@ from policies.ground.canonical import identifier_fault, rfc3339
 from policies.ground.errors import Invalid
 from policies.retrieval import MAX_QUERY
 from policies.sets.policy_set import PolicySet, tenant_document
-from policies.trail.commitment import opens
+from policies.trail.commitment import opening_matches
 from policies.trail.entry import audit_event, lineage_action
 from policies.trail.lineage import ReportedAction, lineage_record, masked_texts
 from policies.trail.merkle_tree import leaf_hash
@@ -44,7 +44,7 @@ def test_a_masked_record_commits_to_the_masked_text_and_lists_its_labels() -> No
     assert entry["pub"]["masking"] is True
     assert entry["masked"] == [["query", "PHONE"], ["user_id", "EMAIL"]]
     assert (opened["user_id"][1], opened["query"][1]) == ("[EMAIL]", "call [PHONE]")
-    assert all(opens(entry["cm"], path, opening) for path, opening in opened.items())
+    assert all(opening_matches(entry["cm"], path, opening) for path, opening in opened.items())
 
 
 def test_an_event_counts_as_masked_even_if_nothing_was_found() -> None:

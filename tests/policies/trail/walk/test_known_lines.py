@@ -8,7 +8,7 @@ import pytest
 
 from policies.trail.entry import check_entry
 from policies.trail.walk import range_walk
-from policies.trail.walk.known_lines import KnownForm, Row
+from policies.trail.walk.known_lines import LineMatcher, Row
 from policies.trail.walk.range_result import RangeResult
 from tests.policies.trail.walk.world import lines, mixed_log, range_of
 from tests.policies.world import masked_log
@@ -22,13 +22,13 @@ def slowly(
     some: list[bytes], monkeypatch: pytest.MonkeyPatch, *, with_openings: bool = True
 ) -> RangeResult:
     with monkeypatch.context() as patched:
-        patched.setattr(KnownForm, "rows", lambda _form, _block: None)
+        patched.setattr(LineMatcher, "rows", lambda _form, _block: None)
         return range_of(some, with_openings=with_openings)
 
 
 def rows(*some: bytes) -> list[Row] | None:
     block = b"\n%b\n" % b"\n".join(some)
-    return KnownForm(block).rows(block)
+    return LineMatcher(block).rows(block)
 
 
 def test_decisions_take_the_fast_path(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ from policies.trail.merkle_tree import leaf_hash
 from policies.trail.record import MAX_ENTRY
 from policies.trail.verify import Verifier
 from policies.trail.walk import range_walk
-from policies.trail.walk.known_lines import KnownForm
+from policies.trail.walk.known_lines import LineMatcher
 from tests.policies.trail.walk.test_known_lines import mutated
 from tests.policies.trail.walk.world import mixed_log, tree_of
 from tests.policies.world import FULL, LOG, Log, decided, full_facts, masked_log
@@ -47,7 +47,7 @@ def agree(rows: Rows, monkeypatch: pytest.MonkeyPatch, expected: int | None = No
     found = walked(rows, expected=expected)
     assert found == walked(rows, one_by_one=True, expected=expected)
     with monkeypatch.context() as patched:
-        patched.setattr(KnownForm, "rows", lambda _form, _block: None)
+        patched.setattr(LineMatcher, "rows", lambda _form, _block: None)
         assert found == walked(rows, expected=expected)
     return found
 
