@@ -8,7 +8,8 @@ from ipaddress import ip_address, ip_network
 from typing import NamedTuple
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from policies.ground.addresses import Address, ListenAddress, Network, refusal
+from policies.ground.addresses import ListenAddress
+from policies.ground.public_addresses import Address, Network, refusal
 from policies.trail.proofs.signed_note import COSIGNATURE, VerifierKey
 
 MAX_WITNESSES = 16

@@ -5,8 +5,8 @@ where they may only read."""
 from collections.abc import Iterator
 from ipaddress import ip_address, ip_network
 
-from policies.ground.addresses import refusal
 from policies.ground.doctor_finding import DoctorFinding, Severity
+from policies.ground.public_addresses import refusal
 from sidecar.doctor.examination import DoctorContext
 from sidecar.doctor.host import Unobservable
 

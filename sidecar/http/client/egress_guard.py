@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterable, Sequence
 from ipaddress import IPv6Address, ip_address, ip_network
 from typing import Any
 
-from policies.ground import addresses as not_public
-from policies.ground.addresses import Address, Network
+from policies.ground import public_addresses
 from policies.ground.process.outage_logger import RepeatingOutageLogger
+from policies.ground.public_addresses import Address, Network
 
 
 class LoopGuard:
@@ -76,7 +76,7 @@ def _is_local(address: Address) -> bool:
 
 log = logging.getLogger(__name__)
 
-REASONS = ("own_port", *not_public.REASONS)
+REASONS = ("own_port", *public_addresses.REASONS)
 """The reasons for refusing an address; also the label values of the metric."""
 
 
@@ -137,7 +137,7 @@ class EgressGuard:
         if self._own_ports.reaches_self(address, port):
             return "own_port"
         covered = any(address in network for network in self._covered)
-        return None if covered else not_public.refusal(address)
+        return None if covered else public_addresses.refusal(address)
 
     def socket(self, info: tuple[Any, ...]) -> socket.socket:
         """Check the address in `info` (as `getaddrinfo` returns it), regardless of how it was

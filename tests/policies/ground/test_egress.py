@@ -4,7 +4,7 @@ from ipaddress import ip_address, ip_network
 
 import pytest
 
-from policies.ground.addresses import NOT_PUBLIC, REASONS, refusal
+from policies.ground.public_addresses import NOT_PUBLIC, REASONS, refusal
 
 # IANA IPv4 and IPv6 Special-Purpose Address Registries, as of 2025: every block that is not
 # globally reachable, and those that are but serve one protocol only or are deprecated.

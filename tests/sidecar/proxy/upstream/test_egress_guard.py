@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 from prometheus_client import generate_latest
 
-from policies.ground.addresses import ListenAddress, refusal
+from policies.ground.addresses import ListenAddress
+from policies.ground.public_addresses import refusal
 from sidecar.http.client import dialler
 from sidecar.http.client.egress_guard import REASONS, AddressRefused, EgressGuard, LoopGuard
 from sidecar.settings.model import Source
