@@ -46,11 +46,10 @@ ABSENT_AGENT = 1
 Effect = TypeVar("Effect", bound=Hashable)
 
 
-class Asked(NamedTuple):
-    """The names and patterns that a question mentions. The analysis sorts agents, tasks and sources
-    into classes, and must not put two names into one class if something mentioned here matches only
-    one of them. The sources in `each_source` are also told apart from one another. `steps` limits
-    the work for the answer."""
+class AccessQuery(NamedTuple):
+    """The subject of a question, which the classes of names must be able to tell apart: patterns
+    and names of agents and sources, and names of tasks. The sources in `each_source` are also told
+    apart from one another. `steps` limits the work for the answer."""
 
     agents: tuple[str, ...] = ()
     tasks: tuple[str, ...] = ()
@@ -59,16 +58,16 @@ class Asked(NamedTuple):
     steps: int = MAX_STEPS
 
 
-NOTHING = Asked()
+_ANY_CALL = AccessQuery()
 
 
 class Space:
     """All the requests that one role can make, divided into the agents, tasks and sources that its
-    policies (and the question `asked`) distinguish."""
+    policies (and `query`) distinguish."""
 
-    def __init__(self, every: Sequence[Policy], asked: Asked, *, apart: bool) -> None:
-        agents: list[Sequence[str]] = [asked.agents, *(p.permitted_agent_ids for p in every)]
-        sources: list[Sequence[str]] = [asked.sources, *((each,) for each in asked.each_source)]
+    def __init__(self, every: Sequence[Policy], query: AccessQuery, *, apart: bool) -> None:
+        agents: list[Sequence[str]] = [query.agents, *(p.permitted_agent_ids for p in every)]
+        sources: list[Sequence[str]] = [query.sources, *((each,) for each in query.each_source)]
         sources += [p.allowed_sources for p in every]
         sources += [p.denied_sources for p in every]
         if apart:
@@ -76,10 +75,10 @@ class Space:
                 [*lists, *([entry] for each in lists for entry in filter(is_pattern, each))]
                 for lists in (agents, sources)
             )
-        self.budget = Budget([*sources, *agents], asked.steps)
+        self.budget = Budget([*sources, *agents], query.steps)
         self.agent_names = name_classes(agents, self.budget)
         self.source_names = name_classes(sources, self.budget)
-        tasks = {*asked.tasks, *(t for p in every for t in (*p.allowed_tasks, *p.denied_tasks))}
+        tasks = {*query.tasks, *(t for p in every for t in (*p.allowed_tasks, *p.denied_tasks))}
         named = sorted(task for task in tasks if len(task) <= MAX_IDENTIFIER)
         self.agents: Sequence[Agent] = (None, *self.agent_names.classes)
         self.tasks: Sequence[Task] = (None, OTHER, *named)
@@ -87,7 +86,7 @@ class Space:
 
     def agents_of(self, entries: Iterable[str]) -> int:
         """Return the set of agents that any of the entries matches. The entries must be from the
-        policies' lists or from `asked`."""
+        policies' lists or from `query`."""
         return self.agents_named(self.agent_names.matched_by(entries))
 
     def named_agents(self, agents: int) -> int:
@@ -130,7 +129,7 @@ class Access:
     """
 
     def __init__(
-        self, *sides: Iterable[Policy], asked: Asked = NOTHING, apart: bool = False
+        self, *sides: Iterable[Policy], query: AccessQuery = _ANY_CALL, apart: bool = False
     ) -> None:
         """Split all names into the classes that these policies distinguish. With `apart`, the
         classes also tell patterns apart that occur in the same lists. Raises `TooManyClasses`."""
@@ -141,7 +140,7 @@ class Access:
         number = {policy: at for at, policy in enumerate(self.policies)}
         self.sides = [as_bits(number[policy] for policy in side) for side in sides]
         self._shared = reduce(and_, self.sides)
-        self.space = Space(self.policies, asked, apart=apart)
+        self.space = Space(self.policies, query, apart=apart)
         names = self.space.source_names
         self.allowed_sources = [names.matched_by(each.allowed_sources) for each in self.policies]
         self.denied_sources = [names.matched_by(each.denied_sources) for each in self.policies]

@@ -21,7 +21,7 @@ from policies.definitions.wildcard import is_pattern
 from policies.retrieval import Retrieval
 
 
-class Registry(NamedTuple):
+class RegistrySnapshot(NamedTuple):
     """The data by which the identity checks decide: a tenant's settings, its registered agents, and
     its keys that may evaluate now."""
 
@@ -41,7 +41,7 @@ class Callers(NamedTuple):
 class CallersOfRoles:
     """Finds the callers of each role, by one registry."""
 
-    def __init__(self, registry: Registry) -> None:
+    def __init__(self, registry: RegistrySnapshot) -> None:
         self._settings = registry.settings
         self._agents: dict[str, list[Agent]] = defaultdict(list)
         for agent in registry.agents:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import permutations
 from typing import NamedTuple
 
-from policies.analysis.access import Access, Asked, Space
+from policies.analysis.access import Access, AccessQuery, Space
 from policies.analysis.names import MAX_STEPS
 from policies.definitions.model import Policy
 
@@ -64,7 +64,7 @@ def role_difference(
     role: str, old: Sequence[Policy], new: Sequence[Policy], steps: int = MAX_STEPS
 ) -> RoleDifference:
     """Return the changes of one role from its policies `old` to `new`. Raises `TooManyClasses`."""
-    access = Access(old, new, asked=Asked(steps=steps))
+    access = Access(old, new, query=AccessQuery(steps=steps))
     before, after = access.sides
     found: dict[tuple[bool, tuple[int, int]], dict[tuple[int, int], int]]
     found = defaultdict(lambda: defaultdict(int))

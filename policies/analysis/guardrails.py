@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from policies.analysis.access import ABSENT_AGENT, Access, Asked, example
+from policies.analysis.access import ABSENT_AGENT, Access, AccessQuery, example
 from policies.analysis.names import MAX_STEPS
 from policies.analysis.patterns import overlaps_with
 from policies.definitions.guardrail import ABSENT, Guardrail
@@ -95,7 +95,7 @@ def _in_role(guardrail: Guardrail, name: str, role: _Role, steps: int) -> Retrie
     if never and not allowed:
         return None  # most guardrails, for most roles
     relevant = _relevant(guardrail, agents, role.policies)
-    access = Access(relevant, asked=Asked(agents, tasks, guardrail.sources, steps=steps))
+    access = Access(relevant, query=AccessQuery(agents, tasks, guardrail.sources, steps=steps))
     over = access.space
     absent = ABSENT_AGENT if ABSENT in guardrail.agents else 0
     absent_task = (None,) if ABSENT in guardrail.tasks else ()

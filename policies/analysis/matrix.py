@@ -11,7 +11,7 @@ from functools import reduce
 from operator import and_, or_
 from typing import Any, NamedTuple
 
-from policies.analysis.access import Access, Asked
+from policies.analysis.access import Access, AccessQuery
 from policies.analysis.names import MAX_STEPS, Budget, TooManyClasses
 from policies.analysis.patterns import meet
 from policies.definitions.model import RANK, SENSITIVITIES, Policy, Sensitivity
@@ -43,7 +43,7 @@ class Cell(NamedTuple):
 def cells(policies: Sequence[Policy], columns: Sequence[str], steps: int = MAX_STEPS) -> list[Cell]:
     """Return one role's cells for the columns, in the columns' order. Raises `TooManyClasses` if
     that takes more than `steps`."""
-    access = Access(policies, asked=Asked(each_source=tuple(columns), steps=steps))
+    access = Access(policies, query=AccessQuery(each_source=tuple(columns), steps=steps))
     tables: dict[int, dict[_Allowed, int]] = defaultdict(lambda: defaultdict(int))
     for calls in access.calls():
         tables[calls.agents][tuple(access.allowed(calls))] |= calls.tasks

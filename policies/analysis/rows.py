@@ -12,7 +12,7 @@ from policies.analysis.access import (
     ABSENT_AGENT,
     OTHER,
     Access,
-    Asked,
+    AccessQuery,
     Space,
     Task,
     body,
@@ -117,11 +117,11 @@ def _compiled(role: str, policies: dict[str, list[Policy]]) -> Role | None:
 def access_rows(
     role: str,
     policies: Sequence[Policy],
-    asked: Asked,
+    query: AccessQuery,
     level: Sensitivity | None = None,
     callers: Callers | None = None,
 ) -> list[Wire]:
-    """Return rows of what the policies of a role allow, as far as it concerns the question `asked`;
+    """Return rows of what the policies of a role allow, as far as it concerns `query`;
     `policies` in a row names the policies that allow it. With `level`, only what is allowed at that
     level. Raises `TooManyClasses`.
 
@@ -129,20 +129,20 @@ def access_rows(
     the registered agents among the row's agents, and `agents` holds `absent` only where a call may
     name no agent.
     """
-    access = Access(policies, asked=asked)
+    access = Access(policies, query=query)
     over = access.space
-    agents = over.agents_of(asked.agents) if asked.agents else None
+    agents = over.agents_of(query.agents) if query.agents else None
     registered: dict[int, list[str]] = {}
     if callers is not None:
         registered = over.agent_names.sorted_by_class(callers.agents)
         able = as_bits(registered) << 1 | (ABSENT_AGENT if callers.absent else 0)
         agents = able if agents is None else able & agents
-    among = over.sources_of(asked.sources) if asked.sources else over.source_names.everything
+    among = over.sources_of(query.sources) if query.sources else over.source_names.everything
     found: dict[tuple[str, ...], dict[tuple[int, int], int]]
     found = defaultdict(lambda: defaultdict(int))
     for calls in access.calls(
         agents,
-        over.tasks_of(asked.tasks) if asked.tasks else None,
+        over.tasks_of(query.tasks) if query.tasks else None,
     ):
         for names, sources in access.deciding(calls, among).items():
             deciding = names if level is None else names[RANK[level] :][:1]

@@ -18,7 +18,7 @@ from policies.ground.addresses import ListenAddress
 from policies.ground.canonical import CONTROL_CHARACTERS, MAX_IDENTIFIER, identifier_fault
 
 Schema = dict[str, Any]
-Fault = Callable[[str], str | None]
+TextCheck = Callable[[str], str | None]
 """A function that returns what is wrong with a text; None if nothing is."""
 
 _TAG_NAMES = {
@@ -46,7 +46,7 @@ class Text:
     """A string. `fault` says what is wrong with a text, and `limits` says the same as JSON Schema.
     `empty` is the message for a text that is empty or null, if that has a message of its own."""
 
-    fault: Fault
+    fault: TextCheck
     limits: Mapping[str, Any] = field(default_factory=dict)
     empty: str = ""
 
@@ -82,7 +82,7 @@ def exact_name(why: str) -> Text:
     return Text(fault, {**_NAME_LIMITS, "pattern": f"^[^*?{CONTROL_CHARACTERS}]*$"})
 
 
-def spelt(pattern: re.Pattern[str], wrong: str, empty: str = "") -> Text:
+def matching(pattern: re.Pattern[str], wrong: str, empty: str = "") -> Text:
     """Return the form of a text that the pattern matches from its start; if the pattern ends in
     `\\Z`, it must match the whole text. The fault of any other text is the text itself followed by
     `wrong`; `empty` is the fault of an empty text."""
@@ -238,7 +238,7 @@ class ListOf:
 
 
 @dataclass(frozen=True, slots=True)
-class Some:
+class NonEmptyList:
     """A list that must not be empty. It is for lists that mean "all" if they are absent, where an
     empty list would be ambiguous."""
 
@@ -282,7 +282,7 @@ def or_null(schema: Schema) -> Schema:
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
+class MappingByName:
     """A mapping whose keys are names that its author chooses, with values of the form `item`. `of`
     names these values in a fault; `name` is the form of the names."""
 

@@ -18,8 +18,8 @@ from policies.definitions.forms import (
     Choice,
     Form,
     ListOf,
+    NonEmptyList,
     Schema,
-    Some,
     exact_name,
 )
 from policies.definitions.model import SENSITIVITIES, Sensitivity
@@ -79,11 +79,11 @@ class DefinedGuardrail(NamedTuple):
     guardrail: Guardrail
 
 
-def _some(item: Form, of: str = " of strings") -> Some:
-    return Some(ListOf(item, of, MAX_ENTRIES))
+def _non_empty(item: Form, of: str = " of strings") -> NonEmptyList:
+    return NonEmptyList(ListOf(item, of, MAX_ENTRIES))
 
 
-_ANY = _some(IDENTIFIER)
+_ANY = _non_empty(IDENTIFIER)
 _DESCRIBED = {
     "roles": Key(_ANY, "Roles, with the wildcards `*` and `?`; absent: every role."),
     "except_roles": Key(_ANY, "Roles that it is not about, with wildcards."),
@@ -91,15 +91,15 @@ _DESCRIBED = {
         _ANY, "Agents, with wildcards; `absent` is the call without one. Absent: every call."
     ),
     "sources": Key(_ANY, "Sources, with wildcards; absent: every source."),
-    "levels": Key(_some(Choice(SENSITIVITIES), ""), "Sensitivities; absent: every one."),
+    "levels": Key(_non_empty(Choice(SENSITIVITIES), ""), "Sensitivities; absent: every one."),
     "tasks": Key(
-        _some(exact_name("tasks have no wildcards")),
+        _non_empty(exact_name("tasks have no wildcards")),
         "Tasks by their names; `absent` is the call without one. Absent: every call.",
     ),
 }
 _EXACT_ROLES = Key(
     # A pattern would demand it of every role that could ever be named so.
-    _some(exact_name("`always` needs the roles by their names")),
+    _non_empty(exact_name("`always` needs the roles by their names")),
     "The roles that must be allowed, by their names.",
     required=True,
 )

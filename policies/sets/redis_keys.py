@@ -10,7 +10,7 @@ CHALLENGES = "sluice:challenges"
 signed heartbeat. Sidecars of every tenant can read it, so an entry reveals nothing about a tenant
 but its id."""
 
-AT = b"at"
+WRITER_POSITION = b"at"
 """A field of the hash `set_key`: `<epoch>:<revision>`, unsigned, for those who write the set."""
 HEAD = b"head"
 """A field of the hash `set_key`: the signed head of the policy set."""
@@ -60,7 +60,7 @@ def node_field(node: str) -> bytes:
     return b"n/" + node.encode()
 
 
-def at(epoch: str, revision: int) -> bytes:
+def writer_position(epoch: str, revision: int) -> bytes:
     return f"{epoch}:{revision}".encode()
 
 

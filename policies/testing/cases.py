@@ -30,7 +30,7 @@ class Case(NamedTuple):
     """One case of a test: a retrieval, and the decision that it must get. `entry` is the entry of
     the file from which it comes."""
 
-    entry: "Asked | Matrix"
+    entry: "SingleCase | Matrix"
     retrieval: Retrieval
     expected: Expected
 
@@ -38,7 +38,7 @@ class Case(NamedTuple):
     def name(self) -> str:
         """The name of the case's entry in the file. For a case of a matrix, the values that
         distinguish it from the others are added; without a name, the call itself is described."""
-        asked = self.entry.told(self.retrieval)
+        asked = self.entry.describe(self.retrieval)
         name = self.entry.name
         if name is None:
             return asked
@@ -46,7 +46,7 @@ class Case(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class SingleCase:
     """An entry of a test file with `ask`, which is a single case. `line` counts from 1."""
 
     line: int
@@ -61,8 +61,8 @@ class Asked:
     def cases(self) -> Iterator[Case]:
         yield Case(self, _retrieval(self.ask), self.expected)
 
-    def told(self, retrieval: Retrieval) -> str:
-        return _told({name: getattr(retrieval, name) for name in self.ask})
+    def describe(self, retrieval: Retrieval) -> str:
+        return _describe({name: getattr(retrieval, name) for name in self.ask})
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +98,8 @@ class Matrix:
             )
             yield Case(self, Retrieval._make(asked), _ALLOWED if allowed else _DENIED)
 
-    def told(self, retrieval: Retrieval) -> str:
-        return _told(
+    def describe(self, retrieval: Retrieval) -> str:
+        return _describe(
             {
                 name: getattr(retrieval, name)
                 for name, values in self.values.items()
@@ -108,7 +108,7 @@ class Matrix:
         )
 
 
-Entry = Asked | Matrix
+Entry = SingleCase | Matrix
 
 
 class GivenAgent(NamedTuple):
@@ -169,7 +169,7 @@ _DEFAULTS: dict[str, Any] = {
 }
 
 
-def _told(asked: Mapping[str, Any]) -> str:
+def _describe(asked: Mapping[str, Any]) -> str:
     """Describe a call on one line, by the names and values of its members."""
     return ", ".join(
         f"{name} {'absent' if value is None else shown(value)}" for name, value in asked.items()
@@ -241,7 +241,7 @@ def _calling(
 def _entry(node: Node, test: Mapping[str, Any], key: Key, faults: DefinitionFaults) -> Entry:
     name = test.get("name")
     if "ask" in test:
-        return Asked(node.line, name, key, test["ask"], test["expect"])
+        return SingleCase(node.line, name, key, test["ask"], test["expect"])
     values = {member: tuple(dict.fromkeys(of)) for member, of in test["matrix"].items()}
     size = prod(map(len, values.values()))
     if size > MAX_CASES:

@@ -13,10 +13,10 @@ from policies.definitions.forms import (
     Flag,
     Form,
     ListOf,
-    Named,
+    MappingByName,
+    NonEmptyList,
     Optional,
     Schema,
-    Some,
     Text,
 )
 from policies.definitions.model import AGENT_STATUSES, SENSITIVITIES
@@ -101,7 +101,7 @@ _AGENT = Record(
             f"Its status, `approved` by default; `{UNREGISTERED}`: the registry does not know it.",
         ),
         "permitted_roles": Key(
-            Some(ListOf(_NAME, " of strings"), "leave it out"),
+            NonEmptyList(ListOf(_NAME, " of strings"), "leave it out"),
             "The roles that it may use; by default its own.",
         ),
         "bound_key_id": Key(Optional(_NAME), "The only key that it may call with."),
@@ -120,10 +120,10 @@ _KEY = Record(
 _GIVEN = Record(
     {
         "agents": Key(
-            Named(_AGENT, name=_NAME), "Agents by their ids. Every other agent is approved."
+            MappingByName(_AGENT, name=_NAME), "Agents by their ids. Every other agent is approved."
         ),
         "keys": Key(
-            Named(_KEY, name=_NAME),
+            MappingByName(_KEY, name=_NAME),
             "Keys by their ids. Without any, cases call with a key that is not bound.",
         ),
         "tenant": Key(
@@ -157,7 +157,9 @@ _MATRIX = Record(
         "matrix": Key(
             Record(
                 {
-                    name: Key(Some(ListOf(key.form), "leave it out"), key.says, key.required)
+                    name: Key(
+                        NonEmptyList(ListOf(key.form), "leave it out"), key.says, key.required
+                    )
                     for name, key in ASK.keys.items()
                 },
                 "must be a mapping of lists",

@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from policies.definitions.definition import shown
-from policies.definitions.forms import spelt
+from policies.definitions.forms import matching
 from policies.definitions.records import Section, declared
 from policies.ground.addresses import ListenAddress
 from policies.ground.distribution import how_to_install
@@ -16,10 +16,10 @@ from sidecar.settings.model import KINDS, SidecarSettings, Source
 from sidecar.settings.sections import Door, DoorAgent, DoorHeaders
 
 # A door's name is part of its path, and the `source_type` of its events.
-_NAME = spelt(
+_NAME = matching(
     re.compile(r"[a-z0-9_-]{1,32}\Z"), "must be 1 to 32 of a-z, 0-9, `_` and `-`", "is required"
 )
-_HEADER = spelt(
+_HEADER = matching(
     re.compile(r"[A-Za-z0-9!#$%&'*+.^`|~-]{1,64}\Z"), "is not the name of a header, without `_`"
 )
 _RESERVED = frozenset((*KINDS, "api", "sdk", "langchain", "authzen"))

@@ -13,7 +13,16 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from policies.definitions.definition import FROM_ENVIRONMENT, DefinitionFaults, Node, shown
-from policies.definitions.forms import Fault, ListOf, Named, Optional, Parsed, Schema, Text, actual
+from policies.definitions.forms import (
+    ListOf,
+    MappingByName,
+    Optional,
+    Parsed,
+    Schema,
+    Text,
+    TextCheck,
+    actual,
+)
 from policies.definitions.records import Declared, Make, Section, declared
 from policies.ground.addresses import RedisUrl
 from policies.ground.distribution import how_to_install
@@ -93,7 +102,7 @@ class Texts:
     """The type of a list of strings, or of one string with commas between the items. `fault`
     returns what is wrong with an item."""
 
-    fault: Fault = lambda _: None
+    fault: TextCheck = lambda _: None
 
     def read(self, key: str, node: Node, faults: DefinitionFaults) -> tuple[str, ...] | None:
         if node.tag == "list":
@@ -138,7 +147,7 @@ class _Scalar:
         return {"type": ["string", "number", "boolean", "null"]}
 
 
-SCALARS = Named(_Scalar(), " of texts, numbers, `true` or `false`")
+SCALARS = MappingByName(_Scalar(), " of texts, numbers, `true` or `false`")
 
 
 def address_fault(text: str, schemes: tuple[str, ...] = ("http", "https")) -> str | None:

@@ -6,7 +6,15 @@ from pathlib import Path
 from typing import Any
 
 from policies.definitions.definition import shown
-from policies.definitions.forms import IDENTIFIER, Choice, FilePath, Named, Optional, Text, spelt
+from policies.definitions.forms import (
+    IDENTIFIER,
+    Choice,
+    FilePath,
+    MappingByName,
+    Optional,
+    Text,
+    matching,
+)
 from policies.definitions.model import SENSITIVITIES
 from policies.definitions.records import Key, Section, declared
 from policies.ground.distribution import how_to_install
@@ -36,36 +44,36 @@ from sidecar.settings.model import (
 )
 
 # An alias is part of every source id, and so of policies: no `/`, `:` or wildcard.
-_ALIAS = spelt(
+_ALIAS = matching(
     re.compile(r"[a-z0-9][a-z0-9_.-]{0,63}\Z"),
     "must be 1 to 64 of a-z, 0-9, `_`, `.` and `-`, and start with a letter or digit",
     "is required",
 )
 _FIELD_PATH = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}(?:\.[A-Za-z_][A-Za-z0-9_-]{0,63}){0,7}\Z")
-_FIELD = spelt(_FIELD_PATH, "must be names separated by dots, as in `acl.level`")
-_ARGUMENT = spelt(
+_FIELD = matching(_FIELD_PATH, "must be names separated by dots, as in `acl.level`")
+_ARGUMENT = matching(
     _FIELD_PATH,
     "must be names separated by dots, as in `filter.collection`",
     "is empty; write the argument, such as `filter.collection`",
 )
 # No `.` segments and no percent-encoding: only one of two spellings of a path would match.
-_ENDPOINT = spelt(
+_ENDPOINT = matching(
     re.compile(r"\A(?:(?:/[A-Za-z0-9_~-][A-Za-z0-9._~-]*)+/?|/)\Z"),
     "is not a plain path such as `/mcp`",
 )
 # No `.` or empty segments: the name is part of a source id, in which it has one spelling.
-_VENDOR = spelt(
+_VENDOR = matching(
     re.compile(r"\A[A-Za-z0-9_$-][A-Za-z0-9._$-]*(?:/[A-Za-z0-9_$-][A-Za-z0-9._$-]*)*\Z"),
     "is not the name of a method such as `com.example/search`",
     "is required",
 )
 # Methods are case-sensitive (RFC 9110): a rule for `get` would not match GET.
-_METHOD = spelt(
+_METHOD = matching(
     re.compile(r"[A-Z]{1,32}\Z|\*\Z"),
     "must be a method in capitals, or `*` for all",
     "is required",
 )
-_PATH = spelt(re.compile(r"/"), "must begin with `/`", "is required")
+_PATH = matching(re.compile(r"/"), "must begin with `/`", "is required")
 
 
 def _load_credentials(path: Path) -> None:
@@ -136,11 +144,11 @@ SOURCE = declared(
     _source,
     alias=_ALIAS,
     upstream=Text(lambda _: None, {"pattern": "://"}, "is required"),
-    names=Named(Optional(_NAMED)),
+    names=MappingByName(Optional(_NAMED)),
     routes=sections(declared(RestRule, method=_METHOD, path=_PATH)),
     defaults=declared(Defaults),
     endpoint=_ENDPOINT,
-    arguments=Named(_ARGUMENT),
+    arguments=MappingByName(_ARGUMENT),
     methods=sections(declared(VendorMethod, name=_VENDOR)),
     sse=Switch(),
     sensitivity_field=_FIELD,

@@ -15,7 +15,7 @@ from functools import partial
 from random import Random
 from statistics import median
 
-from policies.analysis.access import Asked
+from policies.analysis.access import AccessQuery
 from policies.analysis.difference import by_role, difference
 from policies.analysis.names import TooManyClasses
 from policies.analysis.rows import access_rows, difference_rows
@@ -41,7 +41,7 @@ def figures() -> list[Figure]:
 
     def who() -> None:
         for role, policies in roles.items():
-            access_rows(role, policies, Asked(sources=("source-7",)))
+            access_rows(role, policies, AccessQuery(sources=("source-7",)))
 
     definitions = [
         Definition(f"default/all/{each.agent_role}.yaml", 1, each.to_wire()) for each in old

@@ -22,16 +22,16 @@ from policies.ground.keys import key_digest
 from policies.sets.merkle_map import ROOT, node_digest, updated_nodes
 from policies.sets.policy_set import document_digest, key_document, key_name
 from policies.sets.redis_keys import (
-    AT,
     CHALLENGES,
     HEAD,
-    at,
+    WRITER_POSITION,
     beats_key,
     changes_key,
     document_field,
     doubts_key,
     node_field,
     set_key,
+    writer_position,
 )
 from policies.sets.signed_head import Heartbeat, SetHead
 from tests.support.fake_control_api import SIDECAR_KEY, FakeControlApi
@@ -114,7 +114,7 @@ class FakeControlApiWithRedis(FakeControlApi):
 
     def _write(self, pipe: Any, changes: dict[str, bytes | None], sealed: bytes) -> None:
         key = set_key(self.tenant_id)
-        fields = {HEAD: sealed, AT: at(self.epoch, self.revision)}
+        fields = {HEAD: sealed, WRITER_POSITION: writer_position(self.epoch, self.revision)}
         fields |= {node_field(node): body for node, body in self.nodes.items()}
         fields |= {document_field(n): body for n, body in changes.items() if body is not None}
         pipe.hset(key, mapping=fields)

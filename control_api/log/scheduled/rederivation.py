@@ -29,9 +29,9 @@ from control_api.store.store import Store
 from policies.ground.canonical import micros
 from policies.trail.entry import time_of
 from policies.trail.findings import DERIVED, Finding, Reason
+from policies.trail.recompute.document_history import unkept_until
 from policies.trail.recompute.facts import cited_digests
 from policies.trail.recompute.recomputer import RecomputeCounts, Recomputer
-from policies.trail.recompute.registry import unkept_until
 
 PAGE_ROWS = 250
 HELD = 16

@@ -23,8 +23,8 @@ from control_api.policy.models import (
     TriedRetrieval,
 )
 from policies.analysis import matrix as analysis
-from policies.analysis.access import Asked, body, decided
-from policies.analysis.callers import CallersOfRoles, Registry
+from policies.analysis.access import AccessQuery, body, decided
+from policies.analysis.callers import CallersOfRoles, RegistrySnapshot
 from policies.analysis.difference import by_role, difference
 from policies.analysis.guardrails import GuardedRoles
 from policies.analysis.names import MAX_STEPS, TooManyClasses
@@ -207,7 +207,7 @@ def access(job: Job) -> bytes:
     live = (key for key in map(Key.from_wire, keys) if key.scope in EVALUATES and key.live(now))
     # The key of an enrolled pod speaks for its agent alone.
     pods = (Key(key_id, "evaluate", agent_id) for key_id, agent_id in enrolled)
-    registry = Registry(settings, [*map(Agent.from_wire, agents)], [*live, *pods])
+    registry = RegistrySnapshot(settings, [*map(Agent.from_wire, agents)], [*live, *pods])
     callers, question, level = (
         CallersOfRoles(registry),
         _question(job.options),
@@ -299,12 +299,12 @@ def _role(documents: list[dict[str, Any]]) -> str:
     return role
 
 
-def _question(options: Mapping[str, Any]) -> Asked:
+def _question(options: Mapping[str, Any]) -> AccessQuery:
     one = {
         name: () if options[name] is None else (options[name],)
         for name in ("agent", "task", "source")
     }
-    return Asked(one["agent"], one["task"], one["source"])
+    return AccessQuery(one["agent"], one["task"], one["source"])
 
 
 MAX_BYTES = 32 * 1024

@@ -21,7 +21,15 @@ from control_api.policy.publishing.redis_client import (
 from policies.ground.canonical import encode
 from policies.ground.signing import KeyRing
 from policies.sets.merkle_map import ROOT
-from policies.sets.redis_keys import AT, HEAD, HISTORY, at, changes_key, node_field, set_key
+from policies.sets.redis_keys import (
+    HEAD,
+    HISTORY,
+    WRITER_POSITION,
+    changes_key,
+    node_field,
+    set_key,
+    writer_position,
+)
 from policies.sets.signed_head import SetHead, SignatureRejected
 
 CHANGES = 10_000
@@ -116,7 +124,9 @@ class RedisSets:
         self._client = client
 
     async def held(self, tenant_id: str) -> HeldSet:
-        return HeldSet(*await self.fields(tenant_id, (AT, HEAD, HISTORY, node_field(ROOT))))
+        return HeldSet(
+            *await self.fields(tenant_id, (WRITER_POSITION, HEAD, HISTORY, node_field(ROOT)))
+        )
 
     async def fields(self, tenant_id: str, names: Sequence[bytes]) -> list[bytes | None]:
         """Return the values of these fields of the tenant's set; None for a missing one. All are
@@ -179,7 +189,7 @@ class RedisSets:
 
 def at_query(tenant_id: str) -> Command:
     """Return the Redis command that reads the revision of a tenant's set."""
-    return ("HGET", set_key(tenant_id), AT)
+    return ("HGET", set_key(tenant_id), WRITER_POSITION)
 
 
 def _keys(tenant_id: str) -> tuple[str, str, str]:
@@ -282,7 +292,7 @@ class SetSigner:
         return encode([each.to_wire() for each in self.ring.history])
 
     def at(self, revision: int) -> bytes:
-        return at(self.epoch, revision)
+        return writer_position(self.epoch, revision)
 
     def owns(self, held: HeldSet) -> bool:
         """Return whether the set in Redis claims to come from this store. The claim is not

@@ -22,7 +22,7 @@ from deploy.commands.policy.service import (
 )
 from deploy.commands.policy.sources import Unusable, read
 from deploy.commands.policy.text import AddCommand, add_output, typed_time
-from policies.analysis.access import Asked
+from policies.analysis.access import AccessQuery
 from policies.analysis.difference import by_role
 from policies.analysis.rows import access_rows
 from policies.definitions.definition import shown
@@ -80,12 +80,12 @@ def rows_of(policies: Sequence[Policy], options: argparse.Namespace) -> list[dic
     agents, tasks, sources = (
         (each,) if each else () for each in (options.agent, options.task, options.source)
     )
-    asked = Asked(agents, tasks, sources)
+    query = AccessQuery(agents, tasks, sources)
     return [
         row
         for role, those in sorted(by_role(policies).items())
         if options.role in (None, role)
-        for row in access_rows(role, those, asked, options.level)
+        for row in access_rows(role, those, query, options.level)
     ]
 
 

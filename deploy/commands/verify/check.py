@@ -289,7 +289,7 @@ class FileCheck:
             self._conclude_purges()
         outcome.silences = walk.silences
         outcome.to_end = self._broken is None and self._ending.proven is None
-        outcome.part = header.part and not self._options.to_end
+        outcome.partial = header.part and not self._options.to_end
         outcome.erased = walk.erasures.excused
         outcome.erased_later = self._ending.erased
         outcome.erased_unproven = self._ending.unproven

@@ -21,7 +21,7 @@ SLICE = 0.0005
 """The seconds of masking after which an iteration of the event loop pauses; the last step may
 exceed them."""
 
-SECONDS = 5.0
+TIME_LIMIT_SECONDS = 5.0
 """The most seconds for which a text, or a JSON value, may wait and be read. After that it is masked
 as a whole."""
 
@@ -96,7 +96,7 @@ class MaskingTurns:
     async def _taken(self, steps: _Steps[T], slices: int = 0) -> T | None:
         """Run the generator `steps` in slices, and return its result; None if there wasn't enough
         time. `slices` is the number of slices that it counts as having had already."""
-        until = self._monotonic() + SECONDS
+        until = self._monotonic() + TIME_LIMIT_SECONDS
         if not self._waiting and self._spent < SLICE:
             done = self._slice(steps)
             if done is not None:

@@ -141,9 +141,9 @@ def _tls(ca: str | None, cert: str | None, cert_key: str | None) -> ssl.SSLConte
     return context
 
 
-AFTER = 3.0
+NOTICE_SECONDS = 3.0
 """The seconds without a response after which a command says that it is waiting."""
-SECONDS = 60.0
+TIMEOUT_SECONDS = 60.0
 """The seconds for which a request waits for the connection, and then for each part of the
 response."""
 MAX_RESPONSE = 256 * 1024 * 1024
@@ -273,7 +273,7 @@ class ControlApiClient:
         *,
         method: str = "GET",
         body: object = None,
-        seconds: float = SECONDS,
+        seconds: float = TIMEOUT_SECONDS,
         held: float = 0.0,
     ) -> Iterator[ResponseBody]:
         """Send a request and yield the response to be read piece by piece, as it was sent:
@@ -343,10 +343,10 @@ class ControlApiClient:
     def _announced(self, seconds: float, held: float) -> Iterator[None]:
         """While the context is open, print on standard error that the response is late, once it
         is."""
-        left = f"waiting up to {seconds - AFTER:.0f} s more"
+        left = f"waiting up to {seconds - NOTICE_SECONDS:.0f} s more"
         text = f"sluice: no response from `{printable(self.url)}` yet; {left}\n"
         # A thread of its own, since connecting and reading both block this one.
-        timer = threading.Timer(held + AFTER, sys.stderr.write, (text,))
+        timer = threading.Timer(held + NOTICE_SECONDS, sys.stderr.write, (text,))
         timer.daemon = True
         timer.start()
         try:

@@ -28,8 +28,8 @@ from policies.sets.policy_set import agent_name, role_name, session_name
 from policies.sets.role import Role
 from policies.sets.source_levels import SOURCES, SourceLevels
 from policies.trail.findings import Finding, Reason
+from policies.trail.recompute.document_history import FREEZE, DocumentHistory, Held
 from policies.trail.recompute.facts import RecordedFacts, difference, read_facts, read_role
-from policies.trail.recompute.registry import FREEZE, Held, Registry
 from policies.trail.record import REPORT_PREFIX, response_of
 
 MAX_DOCUMENTS = 256
@@ -71,7 +71,7 @@ class Recomputer:
     def __init__(self, documents: Documents) -> None:
         self.counts = RecomputeCounts()
         self._documents = documents
-        self._registry = Registry()
+        self._history = DocumentHistory()
         self._restored = False
         self._compiled: OrderedDict[str, Role | SourceLevels | Reason] = OrderedDict()
         self._same: OrderedDict[tuple[str, int], str | None] = OrderedDict()
@@ -94,13 +94,13 @@ class Recomputer:
         if kind == "change":
             # No version has written one: it would only keep the facts behind it from being held
             # against the changes.
-            if not self._registry.change(entry):
+            if not self._history.change(entry):
                 self.counts.findings += 1
                 message = "what the change published can't be read"
                 return Finding(entry["seq"], Reason.FACTS_CONTRADICT, message, entry["eid"])
         elif kind == "incarnation":
             # The store went back: revisions, sessions and documents begin anew.
-            self._registry.restart()
+            self._history.restart()
             self._restored = True
             self._same.clear()
             self._owners.clear()
@@ -239,7 +239,7 @@ class Recomputer:
         return Held.UNKNOWN not in results
 
     def _held(self, name: str, value: str | None, recorded: RecordedFacts) -> Held:
-        held = self._registry.holds(name, value, recorded.revision, recorded.time)
+        held = self._history.holds(name, value, recorded.revision, recorded.time)
         if held is Held.CONTRADICTS:
             raise _Contradiction(
                 f"`{name}` is recorded as {_short(value)}, which was not in force at revision "

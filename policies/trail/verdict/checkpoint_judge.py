@@ -241,7 +241,7 @@ def _is_part(outcome: Outcome) -> bool:
     since, so a range that ends before a checkpoint from outside is no fault. But someone who rolled
     a log back may also call the remaining entries a partial export. So such a checkpoint is
     reported as not compared, rather than ignored."""
-    return _is_shown_part(outcome) or outcome.part
+    return _is_shown_part(outcome) or outcome.partial
 
 
 def _is_shown_part(outcome: Outcome) -> bool:

@@ -46,9 +46,9 @@ class Outcome:
 
     `first` and `size` are the range of verified entries, `size` exclusive; `oldest` is the first
     entry that the log still had, and `earlier` counts the entries right before `first` that earlier
-    runs verified. `to_end` says that no larger log is known of, and `part` that the file's header,
-    which no key signs, calls the file a partial export. `spools_followed` says that each spool was
-    followed through the log.
+    runs verified. `to_end` says that no larger log is known of, and `partial` that the file's
+    header, which no key signs, calls the file a partial export. `spools_followed` says that each
+    spool was followed through the log.
 
     `covered` is the largest size that a checkpoint proves, None without one; `signer` is the key
     that signed that checkpoint, and `covered_how` says why it is trusted. `pinned` says that keys
@@ -74,7 +74,7 @@ class Outcome:
     last_ts: str = ""
     made_at: str = ""
     to_end: bool = True
-    part: bool = False
+    partial: bool = False
     silences: Silences = field(default_factory=Silences)
     level: Level = Level.UNSIGNED
     covered: int | None = None
@@ -172,7 +172,7 @@ class Outcome:
                 "from": self.first,
                 "to": self.size,
                 "to_end": self.to_end,
-                "part": self.part,
+                "part": self.partial,
             },
             "claimed_keys": self.claimed_keys,
             "signed_by": self._signed_by(),

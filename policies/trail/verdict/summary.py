@@ -123,7 +123,7 @@ def _completeness(outcome: Outcome) -> str:
             "have been dropped before they came into the log"
         )
     ends = ""
-    if outcome.part:
+    if outcome.partial:
         ends = "; the file is a part by its own header: it tells nothing of entries from "
         ends += f"{outcome.size} on"
     if outcome.first > outcome.oldest:

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from policies.trail.findings import Finding
+from policies.trail.recompute.document_history import unkept_until
 from policies.trail.recompute.facts import cited_digests
-from policies.trail.recompute.registry import unkept_until
 from policies.trail.walk.gaps import Silence
 from policies.trail.walk.known_lines import cited_by
 

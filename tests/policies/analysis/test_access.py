@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from policies.analysis.access import Asked
+from policies.analysis.access import AccessQuery
 from policies.analysis.difference import by_role
 from policies.analysis.rows import access_rows
 from policies.definitions.model import SENSITIVITIES
@@ -22,7 +22,7 @@ SEEDS = range(few(few(300, at_least=75)))
 def test_the_rows_of_access_equal_what_evaluation_allows(seed: int) -> None:
     random = Random(seed)
     policies = [small.policy(random, number) for number in range(4)]
-    asked = Asked(
+    query = AccessQuery(
         random.choice(((), ("a",), ("a*", "x"), ("absent",))),
         random.choice(((), ("t",), ("other",), ("absent", "*"))),
         random.choice(((), ("ab",), ("*b", "a?"), ("x*",))),
@@ -30,13 +30,13 @@ def test_the_rows_of_access_equal_what_evaluation_allows(seed: int) -> None:
     level = random.choice((None, None, *SENSITIVITIES))
     compiled = small.roles(policies)
     for role, its_policies in by_role(policies).items():
-        rows = small.Rows(access_rows(role, its_policies, asked, level))
+        rows = small.Rows(access_rows(role, its_policies, query, level))
         for request in small.requests(role):
             decision = small.decision(request, compiled)
             concerned = (
-                (not asked.agents or _matches(asked.agents, request.agent_id))
-                and (not asked.tasks or request.task_type in asked.tasks)
-                and (not asked.sources or _matches(asked.sources, request.source_id))
+                (not query.agents or _matches(query.agents, request.agent_id))
+                and (not query.tasks or request.task_type in query.tasks)
+                and (not query.sources or _matches(query.sources, request.source_id))
                 and request.sensitivity_level == (level or request.sensitivity_level)
             )
             found = rows.matching(request)
@@ -50,5 +50,5 @@ def _matches(entries: tuple[str, ...], name: str | None) -> bool:
     return name is not None and listed(entries, name)
 
 
-def test_a_role_without_policies_has_no_row() -> None:
-    assert access_rows("r", [], Asked()) == []
+def test_a_role_without_policies_may_read_nothing() -> None:
+    assert access_rows("r", [], AccessQuery()) == []

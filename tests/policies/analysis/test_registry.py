@@ -8,8 +8,8 @@ from random import Random
 
 import pytest
 
-from policies.analysis.access import Asked
-from policies.analysis.callers import CallersOfRoles, Registry
+from policies.analysis.access import AccessQuery
+from policies.analysis.callers import CallersOfRoles, RegistrySnapshot
 from policies.analysis.difference import by_role
 from policies.analysis.rows import access_rows
 from policies.checks.finding import Facts
@@ -43,15 +43,15 @@ def _key(random: Random, number: int) -> Key:
     return Key(f"key_{number}", "evaluate", bound, random.choice(LISTS))
 
 
-def _registry(random: Random) -> Registry:
-    return Registry(
+def _registry(random: Random) -> RegistrySnapshot:
+    return RegistrySnapshot(
         TenantSettings("t", require_agent_id=random.random() < 0.3),
         [_agent(random, each) for each in AGENTS if random.random() < 0.8],
         [_key(random, number) for number in range(random.randint(0, 3))],
     )
 
 
-def _allowed(request: Retrieval, registry: Registry, roles: dict[str, Role]) -> bool:
+def _allowed(request: Retrieval, registry: RegistrySnapshot, roles: dict[str, Role]) -> bool:
     """Whether the core allows the request with one of the keys."""
     agents = {each.agent_id: each for each in registry.agents}
     agent = None if request.agent_id is None else agents.get(request.agent_id)
@@ -69,7 +69,7 @@ def test_access_equals_what_evaluation_allows_to_registered_agents(seed: int) ->
     registry = _registry(random)
     compiled, callers = small.roles(policies), CallersOfRoles(registry)
     for role, its_policies in by_role(policies).items():
-        rows = access_rows(role, its_policies, Asked(), callers=callers.of(role))
+        rows = access_rows(role, its_policies, AccessQuery(), callers=callers.of(role))
         looked_up = small.Rows(rows)
         for agent, task, source, level in product(
             (None, *AGENTS), small.TASKS, small.SOURCES, SENSITIVITIES
@@ -89,15 +89,15 @@ def test_access_equals_what_evaluation_allows_to_registered_agents(seed: int) ->
 def test_the_agents_are_limited_by_the_question() -> None:
     role = "r"
     policies = [Policy("p", 1, "n", role, ("handbook",), (), "high")]
-    registry = Registry(
+    registry = RegistrySnapshot(
         TenantSettings("t"),
         [Agent(each, "approved", (role,)) for each in ("agt_1", "agt_2")],
         [Key("key_1", "admin")],
     )
     callers = CallersOfRoles(registry).of(role)
     assert (callers.absent, callers.agents) == (True, ("agt_1", "agt_2"))
-    everyone = access_rows(role, policies, Asked(), callers=callers)
+    everyone = access_rows(role, policies, AccessQuery(), callers=callers)
     assert {tuple(row["agent_ids"]) for row in everyone} == {("agt_1", "agt_2")}
-    one = access_rows(role, policies, Asked(agents=("agt_2",)), callers=callers)
+    one = access_rows(role, policies, AccessQuery(agents=("agt_2",)), callers=callers)
     assert {tuple(row["agent_ids"]) for row in one} == {("agt_2",)}
-    assert access_rows(role, policies, Asked(agents=("agt_3",)), callers=callers) == []
+    assert access_rows(role, policies, AccessQuery(agents=("agt_3",)), callers=callers) == []

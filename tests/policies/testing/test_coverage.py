@@ -8,7 +8,7 @@ import pytest
 
 from policies.definitions.definition import Definition
 from policies.definitions.model import SENSITIVITIES, Key, TenantSettings
-from policies.testing.cases import Asked, CaseFile
+from policies.testing.cases import CaseFile, SingleCase
 from policies.testing.run import LISTS, Coverage, Part, agrees, compiled, policy, run
 from tests.policies.analysis.small import AGENTS, ROLES, SOURCES, TASKS
 from tests.policies.analysis.small import policy as small_policy
@@ -59,7 +59,7 @@ def random_file(random: Random, found: list[Definition], members: list[str]) -> 
         }
         for _ in range(20)
     ]
-    entries = [Asked(at, None, KEY, ask, {}) for at, ask in enumerate(asked)]
+    entries = [SingleCase(at, None, KEY, ask, {}) for at, ask in enumerate(asked)]
     settings = TenantSettings("t")
     expected = []
     for entry, result in zip(

@@ -19,8 +19,8 @@ from policies.sets.policy_set import document_digest, role_document, session_doc
 from policies.sets.role import compile_role
 from policies.trail.change import ObjectChange, PublishedAs, change_record
 from policies.trail.findings import Reason
+from policies.trail.recompute.document_history import SLACK
 from policies.trail.recompute.recomputer import Recomputer
-from policies.trail.recompute.registry import SLACK
 from policies.trail.record import REPORT_PREFIX, Record, decision_record, incarnation_record
 from tests.policies.strategies import situations
 from tests.policies.table_situations import table_situations
@@ -444,10 +444,10 @@ def test_facts_after_a_restored_store_are_unknown(trail: Trail) -> None:
 
 
 def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch, trail: Trail) -> None:
+    from policies.trail.recompute import document_history
     from policies.trail.recompute import recomputer as module
-    from policies.trail.recompute import registry
 
-    monkeypatch.setattr(registry, "MAX_NAMES", 3)
+    monkeypatch.setattr(document_history, "MAX_NAMES", 3)
     monkeypatch.setattr(module, "MAX_SEEN", 3)
     monkeypatch.setattr(module, "MAX_DOCUMENTS", 1)
     for number in range(40):

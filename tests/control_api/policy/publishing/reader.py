@@ -12,7 +12,14 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from policies.sets.merkle_map import ROOT, node_digest, nodes_of, prove
-from policies.sets.redis_keys import AT, CHALLENGES, beats_key, changes_key, doubts_key, set_key
+from policies.sets.redis_keys import (
+    CHALLENGES,
+    WRITER_POSITION,
+    beats_key,
+    changes_key,
+    doubts_key,
+    set_key,
+)
 from policies.sets.signed_head import Heartbeat, SetHead, SignatureRejected
 from tests.support.control_api import ControlApi
 from tests.support.redis import Redis
@@ -75,7 +82,7 @@ class Reader:
         except (KeyError, SignatureRejected, redis_py.ResponseError):
             return False
         epoch, revision, documents = self.store()
-        if fields.get(AT) != f"{epoch}:{revision}".encode():
+        if fields.get(WRITER_POSITION) != f"{epoch}:{revision}".encode():
             return False
         assert (head.epoch, head.revision) == (epoch, revision)
         nodes = {name[2:].decode(): body for name, body in fields.items() if name[:2] == b"n/"}

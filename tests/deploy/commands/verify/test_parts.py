@@ -99,7 +99,7 @@ def test_without_a_checkpoint_the_claim_changes_no_verdict(name: str) -> None:
 def test_a_file_requested_without_an_end_is_no_part_whatever_it_claims() -> None:
     raw, known = export(ROWS[:20], part=True), note(30)
     assert reasons(verified(raw, known, to_end=True)) == ["log_behind_checkpoint"]
-    assert verified(raw, known, to_end=True).part is False
+    assert verified(raw, known, to_end=True).partial is False
 
 
 def test_the_golden_part_is_not_taken_for_a_rollback(tmp_path: Path, capsys: Capture) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from policies.ground.masking import Masked, MaskingTurns, masked_json, masked_text
 from policies.ground.masking.mask import LONGEST, LONGEST_CONTEXT, mask_steps, tree_steps
-from policies.ground.masking.turns import SECONDS, SLICE
+from policies.ground.masking.turns import SLICE, TIME_LIMIT_SECONDS
 from tests.policies.ground.masking.test_mask import HOSTILE
 
 NUMBERS = "4111 "
@@ -208,7 +208,7 @@ async def test_a_text_that_is_not_read_in_time_is_masked_as_a_whole() -> None:
     clock = Clock()
 
     async def long() -> None:
-        clock.now += SECONDS
+        clock.now += TIME_LIMIT_SECONDS
 
     masking = MaskingTurns(clock, long, asyncio.Event)
     text = "mail ann@example.com " * 20

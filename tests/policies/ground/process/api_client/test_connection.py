@@ -32,7 +32,7 @@ def answering(response: bytes, after: float = 0.0) -> Iterator[str]:
 def test_a_request_announces_that_it_waits(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(api_client, "AFTER", 0.01)
+    monkeypatch.setattr(api_client, "NOTICE_SECONDS", 0.01)
     with socket.create_server(("127.0.0.1", 0)) as hung:  # nothing accepts
         url = f"http://127.0.0.1:{hung.getsockname()[1]}"
         with pytest.raises(ServiceUnusable, match="the request timed out"):

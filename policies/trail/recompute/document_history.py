@@ -75,7 +75,7 @@ def unkept_until(entry: Mapping[str, Any]) -> int:
         return 0
 
 
-class Registry:
+class DocumentHistory:
     """The digests of the documents in force over time, from the `change` entries that were fed in
     order."""
 
