@@ -7,7 +7,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from deploy.compile.compiler import CannotCompile, check_types, compile_modules, make, missing
+from deploy.compile.compiler import CannotCompile, check_types, compile_modules, make_tree, missing
 
 
 def main() -> int:
@@ -27,7 +27,7 @@ def main() -> int:
         if asked.command == "modules":
             compile_modules(asked.DIR)
         if asked.command == "tree":
-            make(asked.DIR)
+            make_tree(asked.DIR)
     except CannotCompile as problem:
         print(f"the core can't be compiled: {problem}", file=sys.stderr)
         return 1

@@ -117,7 +117,7 @@ LEFT_OUT = (
 )  # fmt: skip
 
 
-def make(destination: Path) -> Path:
+def make_tree(destination: Path) -> Path:
     """Make or renew the copy of the checkout with the compiled modules, and return its path,
     `destination/tree`. Raises `CannotCompile`."""
     built, tree, stamp = (destination / name for name in ("built", "tree", "stamp"))

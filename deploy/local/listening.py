@@ -65,11 +65,15 @@ def _listening(address: Address) -> Iterator[str]:
         for line in file.read_text().splitlines()[1:]:
             columns = line.split()
             host, _, port = columns[1].partition(":")
-            if columns[3] == LISTEN and int(port, 16) == address.port and _host(host) in hosts:
+            if (
+                columns[3] == LISTEN
+                and int(port, 16) == address.port
+                and _parse_proc_address(host) in hosts
+            ):
                 yield columns[9]
 
 
-def _host(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
+def _parse_proc_address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
     """Parse an IP address as /proc/net/tcp writes it: words of 32 bits, each in this machine's byte
     order."""
     words = [int(text[at : at + 8], 16) for at in range(0, len(text), 8)]

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import sys
 
-from deploy.compile.compiler import ROOT, CannotCompile, make
+from deploy.compile.compiler import ROOT, CannotCompile, make_tree
 from tests.compiled.comparison import FormsDiffer, compare
 
 
 def main() -> int:
     count = int(sys.argv[1].replace(",", "")) if len(sys.argv) > 1 else 1_000_000
     try:
-        tree = make(ROOT / ".compiled")
+        tree = make_tree(ROOT / ".compiled")
         for done in compare(tree, count):
             if done % 50_000 == 0 or done == count:
                 print(f"{done:,} decisions and records: the same bytes", flush=True)

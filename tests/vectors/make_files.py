@@ -5,7 +5,7 @@ import hashlib
 from typing import Any
 
 from deploy.commands.report.evidence import Evidence, Item
-from deploy.commands.verify.monitor import Verified
+from deploy.commands.verify.monitor import MonitorState
 from policies.ground.signing import Signer
 from policies.sets.policy_set import role_document
 from policies.trail.checkpoint import Checkpoint, accepted_incarnation_record, origin_of, sign
@@ -185,7 +185,7 @@ def report() -> Any:
 def monitor_state() -> Any:
     """What a monitor that has verified that log keeps."""
     log, size = continued_log(), len(continued_log().rows)
-    state = Verified(
+    state = MonitorState(
         NAME,
         origin_of(NAME, 1),
         tree_of(log, size),

@@ -28,7 +28,7 @@ FILTERS = {
     "from": ("from", "only changes at or after this time"),
     "to": ("to", "only changes before this time"),
 }
-_TOLD_ELSEWHERE = ("created_at", "updated_at", "version")
+_FIELDS_LEFT_OUT = ("created_at", "updated_at", "version")
 """Fields of an object that differ with every change, so that the list of differences leaves them
 out."""
 _IDS = ("object", "by")
@@ -126,7 +126,7 @@ def _changed(before: dict[str, Any] | None, after: dict[str, Any] | None) -> str
     created or removed."""
     if before is None or after is None:
         return None
-    names = [name for name in {**before, **after} if name not in _TOLD_ELSEWHERE]
+    names = [name for name in {**before, **after} if name not in _FIELDS_LEFT_OUT]
     return "; ".join(
         f"{name}: {_value(before.get(name))} → {_value(after.get(name))}"
         for name in names

@@ -228,7 +228,7 @@ def _redact(client: Client, options: argparse.Namespace) -> int:
     with new_file(options.output) as file:
         if not options.yes and not _confirmed(target):
             raise UnusableArguments("nothing was erased: not confirmed")
-        erasure = _Erasure(client, target, options.reason)
+        erasure = _ErasureRun(client, target, options.reason)
         problem: Exception | KeyboardInterrupt | None = None
         try:
             erasure.run()
@@ -245,7 +245,7 @@ def _redact(client: Client, options: argparse.Namespace) -> int:
     return code
 
 
-class _Erasure:
+class _ErasureRun:
     """Carries out one erasure, in as many requests as it takes."""
 
     def __init__(self, client: Client, target: Target, reason: str) -> None:

@@ -9,8 +9,8 @@ from typing import Any
 
 from deploy.commands.policy import text
 from deploy.commands.policy.service import (
-    Held,
     LogKeys,
+    PolicyInForce,
     Proof,
     add_service,
     beginning,
@@ -65,8 +65,8 @@ def run_at(options: argparse.Namespace) -> int:
     if rows:
         print(f"At {rfc3339(at)}, by {len(versions)} of {len(held)} policies in force:")
     else:
-        no_one = text.no_one(vars(options), "could")
-        print(f"At {rfc3339(at)}, {no_one} by the policies in force")
+        nothing_allowed = text.nothing_allowed(vars(options), "could")
+        print(f"At {rfc3339(at)}, {nothing_allowed} by the policies in force")
     for each in versions:
         print(f"  {_line(each)}")
     whose = "the key given" if keys.pinned else "the key that the service names (--log-key pins it)"
@@ -89,7 +89,7 @@ def rows_of(policies: Sequence[Policy], options: argparse.Namespace) -> list[dic
     ]
 
 
-def _version(api: ControlApiClient, keys: LogKeys, held: Held) -> dict[str, Any]:
+def _version(api: ControlApiClient, keys: LogKeys, held: PolicyInForce) -> dict[str, Any]:
     """Return one policy that allowed the access, with the version and the change that put it in
     force and whether the audit trail proves these; in the form that `--json` prints."""
     change = held.change
@@ -186,7 +186,7 @@ def _run(options: argparse.Namespace) -> int:
     for row in rows:
         text.show("", text.access(row))
     if not rows:
-        print(text.no_one(vars(options), "may"), file=sys.stderr)
+        print(text.nothing_allowed(vars(options), "may"), file=sys.stderr)
     return 0
 
 

@@ -96,7 +96,7 @@ _BEGINS, _ENDS = ("created", "added"), ("deleted", "removed")
 exists."""
 
 
-class Held(NamedTuple):
+class PolicyInForce(NamedTuple):
     """A policy that was in force at the time asked for. `body` is the policy as a request sets it.
     `change` is the recorded change that put it in force, None if that entry was purged."""
 
@@ -110,7 +110,7 @@ class Held(NamedTuple):
         return Policy.from_wire({**self.body, "policy_id": self.policy_id, "version": 0})
 
 
-def in_force(api: ControlApiClient, at: int) -> list[Held]:
+def in_force(api: ControlApiClient, at: int) -> list[PolicyInForce]:
     """Return the policies in force at `at` (microseconds since 1970 UTC), sorted by id. Raises
     `ServiceUnusable`."""
     until: dict[str, dict[str, Any]] = {}
@@ -123,14 +123,17 @@ def in_force(api: ControlApiClient, at: int) -> list[Held]:
             else:
                 until.setdefault(change["object_id"], change)
         ended = {id_ for id_, each in until.items() if each["action"] in _ENDS}
-        held = [Held(id_, _body(until[id_], "after"), until[id_]) for id_ in until.keys() - ended]
+        held = [
+            PolicyInForce(id_, _body(until[id_], "after"), until[id_])
+            for id_ in until.keys() - ended
+        ]
         earlier = {id_ for id_, each in since.items() if each["action"] not in _BEGINS}
         for id_ in earlier - until.keys():
-            held.append(Held(id_, _body(since[id_], "before"), None))
+            held.append(PolicyInForce(id_, _body(since[id_], "before"), None))
         for policy in _all(api, POLICIES, {}):
             if policy["policy_id"] not in {*until, *since} and micros(policy["created_at"]) <= at:
                 body = {name: policy[name] for name in policy if name not in _ADDED}
-                held.append(Held(policy["policy_id"], body, None))
+                held.append(PolicyInForce(policy["policy_id"], body, None))
     except (KeyError, TypeError, NotCanonical) as error:
         raise ServiceUnusable("the service's lists have another form: is it older?") from error
     return sorted(held, key=lambda each: each.policy_id)

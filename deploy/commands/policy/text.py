@@ -29,7 +29,7 @@ def access(row: Row) -> Iterator[str]:
     yield f"  by policy: {', '.join(map(shown, row['policies']))}"
 
 
-def no_one(asked: Row, may: str) -> str:
+def nothing_allowed(asked: Row, may: str) -> str:
     """Return the answer of `who` or `can` if nothing is allowed, such as "no one may read …".
     `asked` are the command's options, `may` is `may` or `could`."""
     who = "no one" if asked["role"] is None else shown(asked["role"])

@@ -39,13 +39,13 @@ from policies.trail.verdict.trusted_keys import TrustedKeys, key_argument
 
 MOST_ENTRIES = 20_000
 """The most entries of a report: the page must stay readable, and both files are built in memory."""
-_MEANWHILE = frozenset({"change", "redact", "purge", "gap", "incarnation"})
+_CHANGE_KINDS = frozenset({"change", "redact", "purge", "gap", "incarnation"})
 """The kinds of entries that record changes to the configuration and to the log itself. A report
 includes those that happened between its decisions."""
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class Subject:
     """The subject of a report. `by` is `session`, `agent`, `user` or `event`, and `value` is its
     id. `begin` and `until` limit the time, in microseconds since 1970 UTC; `until` is exclusive,
     and None means no limit."""
@@ -74,8 +74,8 @@ class Selection:
     """Selects the entries of a report in one pass over a log. `seqs` are the numbers of the entries
     selected so far."""
 
-    def __init__(self, asked: Asked) -> None:
-        self._asked = asked
+    def __init__(self, subject: Subject) -> None:
+        self._subject = subject
         self.seqs: set[int] = set()
         self._events: set[str] = set()
         # Changes since the last entry selected: they count once another one follows.
@@ -87,23 +87,23 @@ class Selection:
         entry = orjson.loads(raw)
         kind, seq = entry["kind"], entry["seq"]
         if kind == "decision":
-            if self._asked.matches(entry, openings) and self._asked.within(index_of(entry).ts):
+            if self._subject.matches(entry, openings) and self._subject.within(index_of(entry).ts):
                 self._events.add(entry["eid"])
                 self._select(seq)
         elif kind == "lineage":
             # What followed from a decision belongs to it, however late it was.
             if entry["pub"]["event"]["id"] in self._events:
                 self._select(seq)
-        elif kind in _MEANWHILE:
+        elif kind in _CHANGE_KINDS:
             self._see_change(entry, seq)
 
     def _see_change(self, entry: dict[str, Any], seq: int) -> None:
-        asked = self._asked
-        if asked.begin is not None or asked.until is not None:
+        subject = self._subject
+        if subject.begin is not None or subject.until is not None:
             # With a range asked for, "meanwhile" is that range.
-            if asked.within(index_of(entry).ts):
+            if subject.within(index_of(entry).ts):
                 self._add(seq)
-        elif entry["pub"].get("target") == asked.value:
+        elif entry["pub"].get("target") == subject.value:
             self._add(seq)  # the session or agent itself was changed, before or after
         elif self._events and len(self._pending) <= MOST_ENTRIES:
             # One more than the limit is enough to be refused when they count.
@@ -156,7 +156,7 @@ def parser() -> argparse.ArgumentParser:
     return made
 
 
-def parse(arguments: list[str], now: int) -> tuple[argparse.Namespace, Asked]:
+def parse(arguments: list[str], now: int) -> tuple[argparse.Namespace, Subject]:
     """Parse the arguments of `sluice report`; return the options and the subject that they name.
     `now` is in microseconds since 1970 UTC. Raises `Unusable`, and `SystemExit` as argparse
     does."""
@@ -167,7 +167,7 @@ def parse(arguments: list[str], now: int) -> tuple[argparse.Namespace, Asked]:
         raise Unusable("--from is not before --to")
     if options.file == "-":
         raise Unusable("FILE is read more than once, so it can't be standard input")
-    return options, Asked(by, getattr(options, by), begin, until)
+    return options, Subject(by, getattr(options, by), begin, until)
 
 
 def _time(option: str, text: str | None, now: int) -> int | None:
@@ -253,19 +253,19 @@ MOST_BYTES = 96 * 1024 * 1024
 OpenFile = Callable[[], BinaryIO]
 
 
-def gather(open_file: OpenFile, asked: Asked, pinned: list[VerifierKey]) -> Evidence:
+def gather(open_file: OpenFile, subject: Subject, pinned: list[VerifierKey]) -> Evidence:
     """Return the report on a subject, read from the export that `open_file` opens (twice). The
     proofs lead to the export's newest checkpoint that is signed by a key in `pinned`; if `pinned`
     is empty, by a key that the export claims. Raises `Unusable`."""
-    selection, evidence = Selection(asked), None
+    selection, evidence = Selection(subject), None
     keys = TrustedKeys(pinned, [])
     for line in _lines(open_file):
         match line:
             case HeaderLine():
-                if asked.by == "user" and not line.with_openings:
+                if subject.by == "user" and not line.with_openings:
                     raise Unusable("the export was made without openings, so it names no user")
                 keys = TrustedKeys(pinned, line.keys)
-                evidence = _empty(line, asked)
+                evidence = _empty(line, subject)
             case EntryLine():
                 selection.see(line.entry, line.openings)
             case CheckpointLine():
@@ -280,9 +280,9 @@ def gather(open_file: OpenFile, asked: Asked, pinned: list[VerifierKey]) -> Evid
     return evidence
 
 
-def _empty(header: HeaderLine, asked: Asked) -> Evidence:
-    selection = {asked.by: asked.value}
-    for name, at in (("from", asked.begin), ("to", asked.until)):
+def _empty(header: HeaderLine, subject: Subject) -> Evidence:
+    selection = {subject.by: subject.value}
+    for name, at in (("from", subject.begin), ("to", subject.until)):
         if at is not None:
             selection[name] = rfc3339(at)
     export = {"from": header.first, "to": header.until, "made_at": header.made_at}

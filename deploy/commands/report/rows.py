@@ -49,7 +49,7 @@ def _is_hidden(character: str) -> bool:
     )
 
 
-_TOLD_ELSEWHERE = ("created_at", "updated_at")
+_FIELDS_LEFT_OUT = ("created_at", "updated_at")
 """Fields of an object that only repeat the time of the entry, so that the page leaves them out."""
 
 
@@ -62,7 +62,7 @@ def differences(pub: Mapping[str, Any]) -> list[str]:
     return [
         f"{shown(name)}: {_value(before.get(name))} → {_value(after.get(name))}"
         for name in sorted(before.keys() | after.keys())
-        if name not in _TOLD_ELSEWHERE and before.get(name) != after.get(name)
+        if name not in _FIELDS_LEFT_OUT and before.get(name) != after.get(name)
     ]
 
 
@@ -91,7 +91,7 @@ def _whole(title: str, members: Any) -> list[str]:
     told = [
         f"{shown(name)}: {_value(value)}"
         for name, value in sorted(members.items())
-        if name not in _TOLD_ELSEWHERE and value not in (None, [], "")
+        if name not in _FIELDS_LEFT_OUT and value not in (None, [], "")
     ]
     return [f"{title}{told[0]}", *told[1:]] if told else []
 

@@ -11,12 +11,12 @@ from typing import BinaryIO
 import orjson
 
 from deploy.commands.verify.ending import (
-    Ending,
+    EndingJudge,
     FileStart,
     end_fault,
+    purge_entries,
     purge_findings,
     purged_before,
-    seen,
 )
 from deploy.commands.verify.policy_check import PolicyCheck
 from deploy.commands.verify.pool import Progress, Walked, WalkOptions, walk_chunks
@@ -148,7 +148,7 @@ class FileCheck:
         self._ids = IdBuckets()
         self._policies = PolicyCheck(self._outcome, recompute=options.recompute)
         self._ended: EndLine | None = None
-        self._ending = Ending(header.log, header.until)
+        self._ending = EndingJudge(header.log, header.until)
         self._last_entry = b""
 
     def run(self) -> tuple[Outcome, set[int]]:
@@ -302,7 +302,7 @@ class FileCheck:
         """Judge the `purge` entries, and then the missing documents, which may have been removed
         together with the purged entries."""
         walk, newest = self.walk, self._judge.newest
-        purges = seen(walk.notable, 0 if newest is None else newest.checkpoint.size)
+        purges = purge_entries(walk.notable, 0 if newest is None else newest.checkpoint.size)
         purges += self._ending.purges
         # A file without entries shows none of the oldest either.
         oldest = self.header.first_kept if walk.walked() else 0

@@ -32,7 +32,7 @@ from policies.trail.walk.gaps import REDACT, Erasures, erased_ranges
 from policies.trail.walk.joined_walk import JoinedWalk
 
 
-class PurgeSeen(NamedTuple):
+class PurgeEntry(NamedTuple):
     """A `purge` entry: one of the file's own entries, or one that the file includes from a later
     part of the log. `covered` is True if a checkpoint by a trusted key covers it."""
 
@@ -51,13 +51,15 @@ class FileStart(NamedTuple):
     oldest: int
 
 
-def seen(notable: Iterable[tuple[int, str, dict[str, Any]]], covered: int) -> list[PurgeSeen]:
+def purge_entries(
+    notable: Iterable[tuple[int, str, dict[str, Any]]], covered: int
+) -> list[PurgeEntry]:
     """Return the `purge` entries among `notable`, which are tuples of `seq`, `kind` and `pub`. A
     checkpoint by a trusted key covers the entries before number `covered`."""
-    return [PurgeSeen(seq, pub, seq < covered) for seq, kind, pub in notable if kind == PURGE]
+    return [PurgeEntry(seq, pub, seq < covered) for seq, kind, pub in notable if kind == PURGE]
 
 
-def purged_before(purges: Iterable[PurgeSeen], oldest: int) -> int:
+def purged_before(purges: Iterable[PurgeEntry], oldest: int) -> int:
     """Return the time (microseconds since 1970 UTC) before which retention removed entries, if a
     `purge` entry states it: all entries before number `oldest` were recorded before that time.
     Returns 0 if no covered `purge` entry does."""
@@ -70,7 +72,7 @@ def purged_before(purges: Iterable[PurgeSeen], oldest: int) -> int:
 
 
 def purge_findings(
-    purges: Sequence[PurgeSeen], start: FileStart, *, signed: bool
+    purges: Sequence[PurgeEntry], start: FileStart, *, signed: bool
 ) -> Iterator[Finding]:
     """Yield a finding for each fault of a `purge` entry, and one if entries were removed and no
     `purge` entry shows it. `signed` says that some checkpoint of the file is signed by a trusted
@@ -89,7 +91,7 @@ def purge_findings(
         yield Finding(seq, Reason.PURGE_UNCOVERED, message)
 
 
-def _uncovered(purges: Sequence[PurgeSeen], start: FileStart, *, signed: bool) -> str | None:
+def _uncovered(purges: Sequence[PurgeEntry], start: FileStart, *, signed: bool) -> str | None:
     """Return the reason why no evidence shows that retention removed the entries before the oldest
     one; None if there is such evidence, or if this file need not hold it."""
     those = [each for each in purges if each.pub.get("size") == start.oldest]
@@ -140,7 +142,7 @@ def _hash(text: Any) -> bytes:
 _VERSION = b',"v":1}'
 
 
-class Ending:
+class EndingJudge:
     """Judges the lines after the last entry of a file. `log` is the log's name, and `until` is one
     more than the number of the last entry."""
 
@@ -156,7 +158,7 @@ class Ending:
         part of that log."""
         self.latest: Checkpoint | None = None
         """The last checkpoint in the file whose root hash the file's entries confirm."""
-        self.purges: list[PurgeSeen] = []
+        self.purges: list[PurgeEntry] = []
         """The `purge` entry that the file includes from a later part of the log, if there is
         one."""
         self.erased = 0
@@ -216,7 +218,7 @@ class Ending:
         if line.proof is not None and not _proves(raw, entry["seq"], line.proof, self.latest):
             message = f"the purge of seq {entry['seq']} is not in the log of the last checkpoint"
             return Finding(None, Reason.ROOT_MISMATCH, message)
-        self.purges = [PurgeSeen(entry["seq"], entry["pub"], covered=proven and trusted)]
+        self.purges = [PurgeEntry(entry["seq"], entry["pub"], covered=proven and trusted)]
         return None
 
     def _entry(self, raw: bytes, kind: str) -> dict[str, Any] | Finding:

@@ -36,7 +36,7 @@ MAX_STATE = 256 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Verified:
+class MonitorState:
     """The state that a run leaves: the log as verified up to `tree.size` entries. `keys` are the
     pinned public keys, `note` is the newest checkpoint, `sources` says where each enforcement
     point's chain of records ended. `missing` are entries without their opening for which no
@@ -72,7 +72,7 @@ class Verified:
         return orjson.dumps(wire, option=orjson.OPT_INDENT_2) + b"\n"
 
     @classmethod
-    def from_wire(cls, wire: Any) -> "Verified":
+    def from_wire(cls, wire: Any) -> "MonitorState":
         """Parse a state file's JSON. Raises `ValueError`, `TypeError`, `LookupError` or
         `AttributeError` if `to_bytes` can't have written it."""
         if wire["format"] != FORMAT:
@@ -89,12 +89,12 @@ class Verified:
         )  # fmt: skip
 
 
-def read_state(path: Path) -> Verified | None:
+def read_state(path: Path) -> MonitorState | None:
     """Read the state file; return None if there is none yet. Raises `Unusable` if it can't be read:
     to begin without a state would mean to trust the service again."""
     try:
         with path.open("rb") as file:
-            return Verified.from_wire(orjson.loads(file.read(MAX_STATE)))
+            return MonitorState.from_wire(orjson.loads(file.read(MAX_STATE)))
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -105,7 +105,7 @@ def read_state(path: Path) -> Verified | None:
         ) from error
 
 
-def write_state(path: Path, state: Verified) -> None:
+def write_state(path: Path, state: MonitorState) -> None:
     """Replace the state file atomically. Raises `Unusable` if that fails."""
     made = path.with_name(f".{path.name}.{os.getpid()}")
     try:
@@ -187,14 +187,14 @@ def monitor(options: MonitorOptions) -> Outcome:
                 outcome = _continued(check, before)
                 outcome.earlier = first
                 if not outcome.covered and before is not None and (before.note or not options.keys):
-                    _rest_on(outcome, before)
+                    _base_on_earlier_checkpoint(outcome, before)
         options.progress.end()
         if outcome.valid:
-            write_state(options.state, _verified(check, before, pinned))
+            write_state(options.state, _state_after(check, before, pinned))
         return outcome
 
 
-def _contradiction(check: FileCheck, before: Verified) -> Finding | None:
+def _contradiction(check: FileCheck, before: MonitorState) -> Finding | None:
     """Return a finding if the log that the service shows now does not begin with the log that was
     verified before; None if it does. Raises `Unusable` if entries were removed before they could be
     verified."""
@@ -222,7 +222,7 @@ def _contradiction(check: FileCheck, before: Verified) -> Finding | None:
     return None
 
 
-def _continued(check: FileCheck, before: Verified | None) -> Outcome:
+def _continued(check: FileCheck, before: MonitorState | None) -> Outcome:
     if before is not None:
         check.walk.continue_from(before.last_leaf, before.last_ts, before.sources)
         for seq in before.missing:
@@ -244,7 +244,7 @@ def _continued(check: FileCheck, before: Verified | None) -> Outcome:
     return outcome
 
 
-def _rest_on(outcome: Outcome, before: Verified) -> None:
+def _base_on_earlier_checkpoint(outcome: Outcome, before: MonitorState) -> None:
     """Base the outcome on the checkpoint of an earlier run: nothing was signed since, so that
     checkpoint still proves the entries that it covers. If there is none, the log may not have been
     signed at all yet, and its missing checkpoint is not a finding."""
@@ -259,14 +259,16 @@ def _rest_on(outcome: Outcome, before: Verified) -> None:
     outcome.level = Level.SIGNED
 
 
-def _verified(check: FileCheck, before: Verified | None, pinned: Sequence[VerifierKey]) -> Verified:
+def _state_after(
+    check: FileCheck, before: MonitorState | None, pinned: Sequence[VerifierKey]
+) -> MonitorState:
     walk, header = check.walk, check.header
     keys = dict.fromkeys(key.public for key in pinned)
     if not keys:
         # The first run without --key trusts the keys that the service claims, as SSH does.
         keys = dict.fromkeys(check.keys.claimed[-1:])
     note = check.newest_note or ("" if before is None else before.note)
-    return Verified(
+    return MonitorState(
         header.log, header.origin, Frontier(walk.tree.size, list(walk.tree.hashes)),
         walk.last_leaf, walk.last_ts, tuple(keys), note, walk.sources,
         tuple(walk.erasures.pending(MOST_MISSING)),

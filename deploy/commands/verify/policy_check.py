@@ -47,7 +47,7 @@ class _Missing(NamedTuple):
     counted: int | None
 
 
-class Documents:
+class DocumentCitations:
     """Compares the policy documents in a file with those that its decisions cite, in one pass over
     verified lines. The caller passes each document to `line`, then the chunk of lines that contains
     it to `cited`, and calls `conclude` at the end."""
@@ -209,7 +209,7 @@ class Derivation:
     lines, and compares the result with the recorded decision. `documents` must have taken in each
     chunk before."""
 
-    def __init__(self, documents: Documents) -> None:
+    def __init__(self, documents: DocumentCitations) -> None:
         self._documents = documents
         self._bodies: dict[str, bytes] = {}
         self._bytes = 0
@@ -272,7 +272,7 @@ class PolicyCheck:
 
     def __init__(self, outcome: Outcome, *, recompute: bool) -> None:
         self._outcome = outcome
-        self._documents = Documents()
+        self._documents = DocumentCitations()
         self._derived = Derivation(self._documents) if recompute else None
 
     def line(self, document: bytes, at: int) -> Finding | None:
@@ -296,7 +296,7 @@ class PolicyCheck:
 
     def conclude(self, cutoff: int, *, restored: bool) -> None:
         """Judge the missing documents at the end of a file that was read to its end. The arguments
-        are those of `Documents.conclude`."""
+        are those of `DocumentCitations.conclude`."""
         derived, outcome = self._derived, self._outcome
         unheld = 0 if derived is None else derived.unheld
         found, gone = self._documents.conclude(cutoff, restored=restored, unheld=unheld)

@@ -18,7 +18,7 @@ from argparse import ArgumentParser
 import uvloop
 
 from deploy.kubernetes.admission.injector import TemplateInjector
-from deploy.kubernetes.admission.serve import Outside, Ports, serve
+from deploy.kubernetes.admission.serve import Dependencies, Ports, serve
 from deploy.kubernetes.admission.settings import WEBHOOK, WebhookSettings, defaults, read
 from policies.ground.clock import Clock
 from policies.ground.ids import RandomBuffer
@@ -71,7 +71,9 @@ def _serve(arguments: list[str]) -> int:
     # that their loop has waited for a socket.
     sys.setswitchinterval(SWITCH_SECONDS)
     try:
-        uvloop.run(serve(settings, injector, Outside(clock, RandomBuffer(os.urandom)), _announce))
+        uvloop.run(
+            serve(settings, injector, Dependencies(clock, RandomBuffer(os.urandom)), _announce)
+        )
     except CannotListen as error:
         _log.critical("the webhook ends: %s", error)
         return 1

@@ -49,7 +49,7 @@ class Injector(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Outside:
+class Dependencies:
     """The sources of time and randomness, which tests replace. `stop` ends the process when it is
     set; if it is None, SIGTERM and SIGINT do."""
 
@@ -74,17 +74,17 @@ class LoopEnded(Exception):
 async def serve(
     settings: WebhookSettings,
     injector: Injector,
-    outside: Outside,
+    dependencies: Dependencies,
     announce: Callable[[Ports], None],
 ) -> None:
     """Serve reviews until told to stop. `announce` is called each time that a port opens. Raises
     `CannotListen`, or an `ExceptionGroup` if a loop dies."""
-    stop = outside.stop or _on_signals()
+    stop = dependencies.stop or _on_signals()
     if settings.calls_api_server:
         async with KubernetesApi(settings.api_server, settings.account_dir) as api:
-            await _Webhook(settings, injector, outside, api).run(announce, stop)
+            await _Webhook(settings, injector, dependencies, api).run(announce, stop)
     else:
-        await _Webhook(settings, injector, outside, None).run(announce, stop)
+        await _Webhook(settings, injector, dependencies, None).run(announce, stop)
 
 
 class _Webhook:
@@ -94,11 +94,11 @@ class _Webhook:
         self,
         settings: WebhookSettings,
         injector: Injector,
-        outside: Outside,
+        dependencies: Dependencies,
         api: KubernetesApi | None,
     ) -> None:
         self._settings = settings
-        self._clock = outside.clock
+        self._clock = dependencies.clock
         self._serving = ServingContext.empty()
         self._registry = CollectorRegistry()
         self._stopping = False
@@ -112,7 +112,7 @@ class _Webhook:
             self._loops.append(CertificateFiles(settings.tls_dir, self._serving, metrics).run)
         self._events: Events | None = None
         if settings.events and api is not None:
-            self._events = Events(api, settings.service, metrics, self._clock, outside.entropy)
+            self._events = Events(api, settings.service, metrics, self._clock, dependencies.entropy)
             self._loops.append(self._events.run)
         self._reviews = Reviews(injector, self._report, metrics, self._clock.monotonic)
 

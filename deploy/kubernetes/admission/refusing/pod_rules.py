@@ -32,7 +32,7 @@ AGENT_KEYS: Final = "sluice-agent-"
 def tokens(view: PodView) -> Iterator[str]:
     """Yield the volumes with a token for enrolment, which only the sidecar may have: anyone who
     reads it can act as the agent."""
-    for volume in view.foreign_volumes:
+    for volume in view.author_volumes:
         for source in objects(mapping(volume, "projected"), "sources"):
             if mapping(source, "serviceAccountToken").get("audience") == AUDIENCE:
                 yield name_of(volume)
@@ -41,7 +41,7 @@ def tokens(view: PodView) -> Iterator[str]:
 
 def secret_volumes(view: PodView) -> Iterator[str]:
     """Yield the volumes that hold a Secret with an agent's keys."""
-    for volume in view.foreign_volumes:
+    for volume in view.author_volumes:
         sources = objects(mapping(volume, "projected"), "sources")
         driver = mapping(volume, "csi", "nodePublishSecretRef").get("name")
         if (
@@ -54,7 +54,7 @@ def secret_volumes(view: PodView) -> Iterator[str]:
 
 def secret_variables(view: PodView) -> Iterator[str]:
     """Yield the containers with an environment variable from a Secret with an agent's keys."""
-    for container in view.foreign:
+    for container in view.author_containers:
         if any(map(_variable, objects(container, "env"))) or any(
             _agents(mapping(source, "secretRef").get("name"))
             for source in objects(container, "envFrom")
@@ -73,7 +73,7 @@ def _agents(name: object) -> bool:
 def host_paths(view: PodView) -> Iterator[str]:
     """Yield the volumes that mount the node's files: the tokens and keys of all pods on the node
     are among them."""
-    return (name_of(each) for each in view.foreign_volumes if "hostPath" in each)
+    return (name_of(each) for each in view.author_volumes if "hostPath" in each)
 
 
 def host_aliases(view: PodView) -> Iterator[str]:
@@ -165,7 +165,7 @@ def users(view: PodView) -> Iterator[str]:
     memory, and in transparent mode their connections would not be redirected."""
     if view.security.get("runAsUser") == view.fragment.user:
         yield POD
-    for container in view.foreign:
+    for container in view.author_containers:
         if _security(container).get("runAsUser") == view.fragment.user:
             yield name_of(container)
 
@@ -179,7 +179,7 @@ def groups(view: PodView) -> Iterator[str]:
         security, "supplementalGroups"
     ):
         yield POD
-    for container in view.foreign:
+    for container in view.author_containers:
         if _security(container).get("runAsGroup") == group:
             yield name_of(container)
 
@@ -188,7 +188,7 @@ def unset_users(view: PodView) -> Iterator[str]:
     """Yield the containers whose user is set only by their image, in transparent mode: it could be
     the sidecar's user, or root."""
     if view.transparent:
-        for container in view.foreign:
+        for container in view.author_containers:
             if _user(view, container) is None:
                 yield name_of(container)
 
@@ -198,7 +198,7 @@ def root_users(view: PodView) -> Iterator[str]:
     runtimes grant by default, root can become the sidecar's user, whose connections are not
     redirected."""
     if view.transparent:
-        for container in view.foreign:
+        for container in view.author_containers:
             if _user(view, container) == 0:
                 yield name_of(container)
 
@@ -207,7 +207,7 @@ def escalations(view: PodView) -> Iterator[str]:
     """Yield the containers in which a set-user-id program could make a process root, in transparent
     mode."""
     if view.transparent:
-        for container in view.foreign:
+        for container in view.author_containers:
             if _security(container).get("allowPrivilegeEscalation") is not False:
                 yield name_of(container)
 
@@ -215,7 +215,7 @@ def escalations(view: PodView) -> Iterator[str]:
 def privileged(view: PodView) -> Iterator[str]:
     """Yield the containers that are privileged: they can do anything on the node, and so bypass the
     sidecar."""
-    for container in view.foreign:
+    for container in view.author_containers:
         if _security(container).get("privileged") is True:
             yield name_of(container)
 
@@ -223,7 +223,7 @@ def privileged(view: PodView) -> Iterator[str]:
 def capabilities(view: PodView) -> Iterator[str]:
     """Yield the containers that request a capability with which the sidecar can be bypassed or its
     memory read."""
-    for container in view.foreign:
+    for container in view.author_containers:
         added = items(mapping(_security(container), "capabilities"), "add")
         if any(isinstance(each, str) and CAPABILITY.match(each) for each in added):
             yield name_of(container)
@@ -236,7 +236,7 @@ def kept_capabilities(view: PodView) -> Iterator[str]:
     program (capabilities(7), `no_new_privs`). It could then become the sidecar's user, or send
     packets that no rule sees."""
     if view.transparent:
-        for container in view.foreign:
+        for container in view.author_containers:
             held = mapping(_security(container), "capabilities")
             added = (each for each in items(held, "add") if isinstance(each, str))
             if "ALL" not in items(held, "drop") or any(map(SETUID.match, added)):
@@ -245,7 +245,7 @@ def kept_capabilities(view: PodView) -> Iterator[str]:
 
 def proc_mounts(view: PodView) -> Iterator[str]:
     """Yield the containers that see `/proc` without the masks that runtimes apply by default."""
-    for container in view.foreign:
+    for container in view.author_containers:
         if _security(container).get("procMount", "Default") != "Default":
             yield name_of(container)
 
@@ -254,7 +254,7 @@ def host_processes(view: PodView) -> Iterator[str]:
     """Yield the Windows containers that run as processes of the node, outside any container."""
     if _host_process(view.security):
         yield POD
-    for container in view.foreign:
+    for container in view.author_containers:
         if _host_process(_security(container)):
             yield name_of(container)
 

@@ -79,28 +79,28 @@ class PodView:
         return self.fragment.mode == "transparent"
 
     @cached_property
-    def foreign(self) -> list[Json]:
-        """Every container of the pod's author, without ephemeral ones. Sluice's own containers are
-        recognised by their list and name."""
+    def author_containers(self) -> list[Json]:
+        """Every container of the pod's author, without ephemeral ones; the chart's CEL calls them
+        `variables.foreign`. Sluice's own containers are recognised by their list and name."""
         return [
             each
             for kind in ("containers", "initContainers")
             for each in objects(self.spec, kind)
-            if each.get("name") not in self.own_names(kind)
+            if each.get("name") not in self.sluice_names(kind)
         ]
 
-    def own(self, kind: str) -> tuple[Json, ...]:
+    def sluice_containers(self, kind: str) -> tuple[Json, ...]:
         """Return the containers that Sluice injects into the list `kind` of this pod."""
         ours = self.fragment
         return ours.init_containers if kind == "initContainers" else ours.containers
 
-    def own_names(self, kind: str) -> list[str]:
+    def sluice_names(self, kind: str) -> list[str]:
         """Return the names of the containers that Sluice injects into the list `kind` of this
         pod."""
-        return [each["name"] for each in self.own(kind)]
+        return [each["name"] for each in self.sluice_containers(kind)]
 
     @cached_property
-    def foreign_volumes(self) -> list[Json]:
+    def author_volumes(self) -> list[Json]:
         """The volumes of the pod's author. Sluice's own are recognised by name; a pod that opted
         out has none of them."""
         if self.opted_out:

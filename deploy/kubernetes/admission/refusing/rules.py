@@ -84,23 +84,23 @@ RULES: Final = (
     ),
     Rule(
         "volumes",
-        sidecar_rules.volumes,
+        sidecar_rules.altered_volumes,
         "volume `{}` is missing or not as Sluice injects it: leave it out of the manifest",
     ),
     Rule(
         "names",
-        sidecar_rules.names,
+        sidecar_rules.reserved_names,
         "the name of container `{}` is reserved for Sluice: give it another",
         opted_out=True,
     ),
     Rule(
         "mounts",
-        sidecar_rules.mounts,
+        sidecar_rules.foreign_mounts,
         "container `{}` mounts a volume of the sidecar: remove the mount",
     ),
     Rule(
         "count",
-        sidecar_rules.count,
+        sidecar_rules.too_many_containers,
         "the pod has {} containers, over the limit of 200: make several pods of it",
     ),
     Rule(

@@ -172,7 +172,7 @@ def missing(view: PodView) -> Iterator[str]:
     """Yield the names of Sluice's containers that the pod lacks."""
     for kind in _KINDS:
         have = [each.get("name") for each in objects(view.spec, kind)]
-        yield from (name for name in view.own_names(kind) if name not in have)
+        yield from (name for name in view.sluice_names(kind) if name not in have)
 
 
 def displaced(view: PodView) -> Iterator[str]:
@@ -180,7 +180,7 @@ def displaced(view: PodView) -> Iterator[str]:
     container that starts before them is not governed."""
     for kind in _KINDS:
         have = [each.get("name") for each in objects(view.spec, kind)]
-        for place, name in enumerate(view.own_names(kind)):
+        for place, name in enumerate(view.sluice_names(kind)):
             if name in have and (place >= len(have) or have[place] != name):
                 yield name
 
@@ -192,7 +192,7 @@ def altered(view: PodView) -> Iterator[str]:
     for kind in _KINDS:
         have = objects(view.spec, kind)
         before = objects(mapping(view.old, "spec"), kind)
-        for place, template in enumerate(view.own(kind)):
+        for place, template in enumerate(view.sluice_containers(kind)):
             if place >= len(have) or have[place].get("name") != template["name"]:
                 continue
             unchanged = place < len(before) and have[place] == before[place]
@@ -200,7 +200,7 @@ def altered(view: PodView) -> Iterator[str]:
                 yield template["name"]
 
 
-def volumes(view: PodView) -> Iterator[str]:
+def altered_volumes(view: PodView) -> Iterator[str]:
     """Yield the names of Sluice's volumes that are missing or altered. An update is not checked,
     since the volumes of a running pod can't be changed."""
     if view.operation == "UPDATE":
@@ -214,34 +214,34 @@ def volumes(view: PodView) -> Iterator[str]:
             yield template["name"]
 
 
-def names(view: PodView) -> Iterator[str]:
+def reserved_names(view: PodView) -> Iterator[str]:
     """Yield the containers that have a name of Sluice's, but are not where Sluice's container of
     that name belongs."""
     for kind in reversed(_KINDS):
-        allowed = () if view.opted_out else tuple(view.own_names(kind))
+        allowed = () if view.opted_out else tuple(view.sluice_names(kind))
         yield from named(objects(view.spec, kind), allowed=allowed)
 
 
-def mounts(view: PodView) -> Iterator[str]:
+def foreign_mounts(view: PodView) -> Iterator[str]:
     """Yield the containers of the pod's author that mount one of Sluice's volumes, which hold the
     sidecar's token, keys and records."""
     ours = tuple(view.fragment.volume_names)
-    for container in view.foreign:
+    for container in view.author_containers:
         if any(each.get("name") in ours for each in objects(container, "volumeMounts")):
             yield name_of(container)
 
 
-def count(view: PodView) -> Iterator[str]:
+def too_many_containers(view: PodView) -> Iterator[str]:
     """Yield the number of the author's containers, if that is more than the MutatingAdmissionPolicy
     can inject into."""
-    if len(view.foreign) > MAX_CONTAINERS:
-        yield str(len(view.foreign))
+    if len(view.author_containers) > MAX_CONTAINERS:
+        yield str(len(view.author_containers))
 
 
 def ports(view: PodView) -> Iterator[str]:
     """Yield the author's containers that use a port of the sidecar, in the pod or on the node."""
     reserved = PORTS
-    for container in view.foreign:
+    for container in view.author_containers:
         for port in objects(container, "ports"):
             if port.get("containerPort") in reserved or port.get("hostPort") in reserved:
                 yield name_of(container)

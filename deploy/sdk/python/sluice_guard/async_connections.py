@@ -16,8 +16,8 @@ from sluice_guard.endpoint import (
     Endpoint,
     Prepare,
     is_readable,
-    left,
     problem,
+    seconds_left,
 )
 from sluice_guard.exchange import Exchange
 
@@ -68,7 +68,7 @@ class _Connection(asyncio.Protocol):
         connection is closed."""
         assert self._transport is not None  # it is made before anyone gets to ask
         self._waiter = self._loop.create_future()
-        timer = self._loop.call_later(left(deadline), self._wake, TimeoutError())
+        timer = self._loop.call_later(seconds_left(deadline), self._wake, TimeoutError())
         self._reusable = False
         try:
             self._transport.write(prepare(self._exchange))
@@ -148,7 +148,7 @@ class AsyncConnections:
         connecting = loop.create_connection(
             lambda: _Connection(loop), host, port, ssl=tls, server_hostname=host if tls else None
         )
-        _, connection = await asyncio.wait_for(connecting, left(deadline))
+        _, connection = await asyncio.wait_for(connecting, seconds_left(deadline))
         return connection
 
 

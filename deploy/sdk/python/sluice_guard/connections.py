@@ -18,8 +18,8 @@ from sluice_guard.endpoint import (
     Endpoint,
     Prepare,
     is_readable,
-    left,
     problem,
+    seconds_left,
 )
 from sluice_guard.exchange import Exchange
 
@@ -88,7 +88,7 @@ class Connections:
         if tls is None:
             return _Connection(opened)
         try:
-            opened.settimeout(left(deadline))
+            opened.settimeout(seconds_left(deadline))
             return _Connection(tls.wrap_socket(opened, server_hostname=host))
         except BaseException:
             opened.close()
@@ -107,17 +107,19 @@ def _connect_tcp(host: str, port: int, deadline: float) -> socket.socket:
 
 
 def _connect_to(address: tuple[object, ...], deadline: float) -> socket.socket:
-    opened = socket.create_connection((str(address[0]), int(str(address[1]))), left(deadline))
+    opened = socket.create_connection(
+        (str(address[0]), int(str(address[1]))), seconds_left(deadline)
+    )
     opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return opened
 
 
 def _ask(connection: _Connection, prepare: Prepare, deadline: float) -> Answer:
     opened, exchange = connection.socket, connection.exchange
-    opened.settimeout(left(deadline))
+    opened.settimeout(seconds_left(deadline))
     opened.sendall(prepare(exchange))  # for all of it, this is one time-out
     while True:
-        opened.settimeout(left(deadline))
+        opened.settimeout(seconds_left(deadline))
         answer = exchange.receive(opened.recv(_READ_BYTES))
         if answer is not None:
             return answer

@@ -58,7 +58,7 @@ class Pool(Protocol):
         """Forget the connections. Called in the child process after a fork."""
 
 
-def left(deadline: float) -> float:
+def seconds_left(deadline: float) -> float:
     """Return the seconds left until the deadline, a time of the monotonic clock. Raises
     `TimeoutError` after it."""
     seconds = deadline - time.monotonic()

@@ -42,7 +42,7 @@ class Gate:
         source_id = self._source_id(args, kwargs)
         require(source_id, await self._guard.acheck(source_id, self._sensitivity))
 
-    def instead(self, refusal: NotAllowed) -> str:
+    def result_if_refused(self, refusal: NotAllowed) -> str:
         """Return the text that a refused call returns in place of its result, or raise an
         exception, as `Answering` says."""
         if isinstance(self._answer, type):

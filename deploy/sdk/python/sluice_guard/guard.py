@@ -225,8 +225,8 @@ class Guard:
         self, source_id: str, sensitivity: str, query: str | None, source_type: str
     ) -> Prepare:
         who = current()
-        asker = (self._agent_id, self._role, who)
-        content = written(asker, source_id, sensitivity, query, source_type)
+        principal = (self._agent_id, self._role, who)
+        content = written(principal, source_id, sensitivity, query, source_type)
         headers, target = self._headers, self._target
         if who.headers:
             headers = [*headers, *((name.encode(), value.encode()) for name, value in who.headers)]

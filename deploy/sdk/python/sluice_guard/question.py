@@ -7,19 +7,19 @@ import json
 
 from sluice_guard.attribution import Acting
 
-Asker = tuple[str, str, Acting]
+Principal = tuple[str, str, Acting]
 """The agent's id, its role, and the user, session and task that it acts for."""
 
 
 def written(
-    asker: Asker, source_id: str, sensitivity: str, query: str | None, source_type: str
+    principal: Principal, source_id: str, sensitivity: str, query: str | None, source_type: str
 ) -> bytes:
     """Return the body of a check's request as JSON. Raises `TypeError` if the source or the
     sensitivity is not a text, as a function of the caller may return one that is not."""
     for given in (source_id, sensitivity):
         if not isinstance(given, str):
             raise TypeError(f"a source and its level are texts, not `{type(given).__name__}`")
-    agent_id, role, who = asker
+    agent_id, role, who = principal
     body: dict[str, str] = {
         "agent_id": agent_id,
         "agent_role": role,

@@ -34,7 +34,7 @@ def _function(gate: Gate, function: Callable[..., Any]) -> Callable[..., Any]:
         try:
             gate.enter(args, kwargs)
         except NotAllowed as refusal:
-            return gate.instead(refusal)
+            return gate.result_if_refused(refusal)
         return function(*args, **kwargs)
 
     return guarded
@@ -45,7 +45,7 @@ def _coroutine(gate: Gate, function: Callable[..., Any]) -> Callable[..., Any]:
         try:
             await gate.aenter(args, kwargs)
         except NotAllowed as refusal:
-            return gate.instead(refusal)
+            return gate.result_if_refused(refusal)
         return await function(*args, **kwargs)
 
     return guarded
@@ -56,7 +56,7 @@ def _generator(gate: Gate, function: Callable[..., Any]) -> Callable[..., Any]:
         try:
             gate.enter(args, kwargs)
         except NotAllowed as refusal:
-            yield gate.instead(refusal)
+            yield gate.result_if_refused(refusal)
             return None
         return (yield from function(*args, **kwargs))
 
@@ -68,7 +68,7 @@ def _async_generator(gate: Gate, function: Callable[..., Any]) -> Callable[..., 
         try:
             await gate.aenter(args, kwargs)
         except NotAllowed as refusal:
-            yield gate.instead(refusal)
+            yield gate.result_if_refused(refusal)
             return
         inner = function(*args, **kwargs)
         try:

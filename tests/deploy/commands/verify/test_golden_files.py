@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from deploy.commands.verify.monitor import Verified
+from deploy.commands.verify.monitor import MonitorState
 from policies.trail.log_file.coding import encode_line, parse_line
 from tests.deploy.commands.verify.world import put, run
 from tests.policies.test_vectors import vector
@@ -86,7 +86,7 @@ def test_the_entries_of_a_report_are_in_its_checkpoint(
 def test_a_saved_state_matches_its_checkpoint() -> None:
     text = vector("monitor_state")["state"]
     wire = json.loads(text)
-    assert Verified.from_wire(wire).to_bytes().decode() == text
+    assert MonitorState.from_wire(wire).to_bytes().decode() == text
     note = read_note(wire["checkpoint"])
     tree = Tree(wire["size"], [b64decode(each) for each in wire["frontier"]])
     assert (note.origin, note.size, note.root) == (wire["origin"], tree.size, tree.root())

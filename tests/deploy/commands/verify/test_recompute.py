@@ -9,7 +9,7 @@ import orjson
 import pytest
 
 from deploy.commands.verify import policy_check
-from deploy.commands.verify.policy_check import Documents
+from deploy.commands.verify.policy_check import DocumentCitations
 from deploy.commands.verify.pool import Walked
 from policies.ground.canonical import b64, encode
 from policies.sets.policy_set import role_document
@@ -303,7 +303,7 @@ def test_an_unreadable_time_excuses_no_missing_document() -> None:
     entry["src"]["t"] = "0 of no month"
     walk, line = RangeWalk(), b'{"entry":%b,"openings":{}}' % encode(entry)
     cited = Cited({orjson.loads(row.entry)["pub"]["facts"]["role"]: (0, 0)}, 0)
-    found = Documents()
+    found = DocumentCitations()
     walked = Walked(line, walk.result()._replace(cited=cited))
     assert not list(found.cited(walked, with_openings=True))
     findings, excused = found.conclude(START)

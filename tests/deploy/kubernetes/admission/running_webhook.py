@@ -18,7 +18,7 @@ from typing import Any
 import aiohttp
 
 from deploy.kubernetes.admission.review import Review
-from deploy.kubernetes.admission.serve import Outside, Ports, serve
+from deploy.kubernetes.admission.serve import Dependencies, Ports, serve
 from deploy.kubernetes.admission.server import NamespaceFacts
 from deploy.kubernetes.admission.settings import read
 from deploy.kubernetes.admission.vocabulary import Outcome, Verdict
@@ -142,8 +142,8 @@ def start(folder: Path, **environ: str) -> Starting:
     stop, injector = asyncio.Event(), Injector()
     ports: asyncio.Queue[Ports] = asyncio.Queue()
     clock = Clock(lambda: time.time_ns() // 1000, time.monotonic)
-    outside = Outside(clock, os.urandom, stop)
-    task = asyncio.create_task(serve(settings, injector, outside, ports.put_nowait))
+    dependencies = Dependencies(clock, os.urandom, stop)
+    task = asyncio.create_task(serve(settings, injector, dependencies, ports.put_nowait))
     return Starting(injector, stop, task, ports)
 
 
