@@ -171,7 +171,7 @@ _FAULTS = 5
 
 def faults(pod: Json, own: frozenset[str]) -> list[str]:
     """Return the faults in the form of a pod, at most five; empty if it can be processed. `own` are
-    the names of the parts that Sluice injects, which don't count towards the limits."""
+    the names of the containers that Sluice injects, which don't count towards the limit."""
     # The API server has checked all this before it asks the webhook; `sluice inject` reads files.
     found = []
     for fault in _Shape(own).faults(pod):
@@ -260,7 +260,7 @@ _ACCOUNT = re.compile(r"\A[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?\Z")
 def obstacles(pod: Json, fragment: Fragment) -> list[Refusal]:
     """Return every reason why the sidecar can't be injected into the pod: its form is wrong, or the
     name of its ServiceAccount."""
-    malformed = [Refusal("malformed", each) for each in faults(pod, _own(fragment))]
+    malformed = [Refusal("malformed", each) for each in faults(pod, frozenset(fragment.own_names))]
     if malformed:
         # The name of the account may be what was just found to be of another type.
         return malformed
@@ -268,11 +268,6 @@ def obstacles(pod: Json, fragment: Fragment) -> list[Refusal]:
     if not _ACCOUNT.match(account):
         return [Refusal("account", f"{shown(account)} is not the name of a ServiceAccount")]
     return []
-
-
-def _own(fragment: Fragment) -> frozenset[str]:
-    parts = (*fragment.init_containers, *fragment.volumes, *fragment.environment)
-    return frozenset(each["name"] for each in parts)
 
 
 _PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy")

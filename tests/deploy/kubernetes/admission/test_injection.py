@@ -301,9 +301,11 @@ def test_the_size_of_the_patch_depends_on_the_containers_alone(count: int) -> No
 
 
 @pytest.mark.parametrize("excess", [0, 1])
-def test_a_pod_with_too_many_containers_is_refused(excess: int) -> None:
-    pod = {"spec": {"containers": [{"name": f"n{each}"} for each in range(200 + excess)]}}
-    verdict = review(pod, ENABLED, fragment("explicit"))
+def test_a_pod_has_a_limit_of_containers(excess: int) -> None:
+    chosen = fragment("explicit")
+    # Only Sluice's containers don't count: one of the author's with the name of a volume does.
+    listed = [*(f"n{each}" for each in range(199 + excess)), chosen.volumes[0]["name"]]
+    verdict = review({"spec": {"containers": [{"name": each} for each in listed]}}, ENABLED, chosen)
     assert [each.rule for each in verdict.refusals] == ["malformed"] * excess
 
 
