@@ -24,6 +24,7 @@ from sidecar.control.enroller import Enroller
 from sidecar.control.identity import NOT_ENROLLED, ConfiguredIdentity, EnrolledIdentity, Identity
 from sidecar.control.log_client import LogClient, PinnedCheckpoint
 from sidecar.control.shipper import Shipper
+from sidecar.decision_preview import DecisionPreview
 from sidecar.doors.assembly import Doors
 from sidecar.enforce import Enforcer
 from sidecar.heartbeats import Heartbeats
@@ -37,7 +38,6 @@ from sidecar.key_files import AgentKeyFile, OwnKeyFile
 from sidecar.live_keys import AgentIdentity, EnrolledAgent, LiveKeys
 from sidecar.metrics.metrics import Metrics, Observations
 from sidecar.metrics.readiness import Readiness
-from sidecar.outlook import Outlook
 from sidecar.platform.key_file import read_key
 from sidecar.policy_cache.freshness import Freshness
 from sidecar.policy_cache.full_replica import FullReplica
@@ -242,7 +242,7 @@ class Components:
         return exporter
 
     def _own_servers(self, settings: SidecarSettings) -> list[HttpServer]:
-        catalog = SourceCatalog(settings.sources, self._agent, self.enforcer.outlook)
+        catalog = SourceCatalog(settings.sources, self._agent, self.enforcer.preview)
         api = Api(self.enforcer, catalog, self.readiness, self.metrics)
         agents, apart = self.replica.agent_documents(), settings.metrics_listen
         routes = {**api.routes(), **authzen_routes(settings, self.enforcer, agents, self.clock)}
@@ -359,7 +359,7 @@ class Components:
     ) -> Enforcer:
         if settings.given_least_documents:
             sessions.hears_of = self._speaks_for
-        outlook = Outlook(
+        preview = DecisionPreview(
             self.policies,
             sessions,
             ConfiguredLevels(settings.sources).level,
@@ -367,7 +367,7 @@ class Components:
             enrolled=settings.enrol is not None,
         )
         tracer = None if self.exporter is None else self.exporter.tracer
-        enforcer = Enforcer(outlook, recorder, self.metrics, random_bytes, tracer)
+        enforcer = Enforcer(preview, recorder, self.metrics, random_bytes, tracer)
         enforcer.key_now = self._key_now
         return enforcer
 

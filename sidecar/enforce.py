@@ -31,8 +31,8 @@ from policies.ground.masking import MaskingTurns
 from policies.retrieval import Retrieval
 from policies.sets.source_levels import at_effective_level
 from policies.trail.masked_ahead import masked_ahead
+from sidecar.decision_preview import DecisionPreview
 from sidecar.metrics.metrics import Metrics
-from sidecar.outlook import Outlook
 from sidecar.platform import eager
 from sidecar.platform.eager import Departed, Watch, until_departed, unwatched
 from sidecar.policy_cache.policy_view import (
@@ -63,7 +63,7 @@ _LONG_QUERY = 256
 client leaves."""
 
 
-class WayIn(NamedTuple):
+class EntryPoint(NamedTuple):
     """The entry point through which a request came in, and the rules that hold for the request."""
 
     name: str = EVALUATE
@@ -78,7 +78,7 @@ class WayIn(NamedTuple):
     """True if the texts of this request are masked before those of other requests."""
 
 
-_PLAIN = WayIn()
+_PLAIN = EntryPoint()
 
 
 class Enforcer:
@@ -87,19 +87,19 @@ class Enforcer:
 
     decide    may these retrievals of one request happen?
     deny      the request can't be judged by the checks: it is unreadable, unmapped or unclassified
-    outlook   what would be decided now? For lists, filters and explanations; nothing is recorded
+    preview   what would be decided now? For lists, filters and explanations; nothing is recorded
     """
 
     def __init__(
         self,
-        outlook: Outlook,
+        preview: DecisionPreview,
         recorder: Recorder,
         metrics: Metrics,
         random_bytes: Callable[[int], bytes],
         tracer: Tracer | None = None,
     ) -> None:
-        self.outlook = outlook
-        self.policies = policies = outlook.policies
+        self.preview = preview
+        self.policies = policies = preview.policies
         self.metrics = metrics
         self.random_bytes = random_bytes
         """Returns this many random bytes, never the same ones twice."""
@@ -118,7 +118,7 @@ class Enforcer:
         self.unreadable = UnreadableRequests(policies.monotonic, policies.masks, self._masking)
 
     async def decide(
-        self, retrievals: Sequence[Retrieval], key: Key | None, way: WayIn = _PLAIN
+        self, retrievals: Sequence[Retrieval], key: Key | None, entry_point: EntryPoint = _PLAIN
     ) -> list[RecordedDecision]:
         """Decide the retrievals of one request: at least one, and all by the same caller. `key` is
         None if the caller's key is no longer valid.
@@ -132,33 +132,33 @@ class Enforcer:
         leaves while a long query is masked.
         """
         if self.policies.masks():
-            retrievals = await self._masked(retrievals, way)
+            retrievals = await self._masked(retrievals, entry_point)
         try:
-            decided = await self._decide_fetching(retrievals, key, way)
+            decided = await self._decide_fetching(retrievals, key, entry_point)
         except FetchFailed as error:
             reason = f"the policy set's documents can't be fetched: {error}"
-            decided = self._conclude_failed(retrievals, reason, way)
+            decided = self._conclude_failed(retrievals, reason, entry_point)
         except (ClaimFailed, Departed) as error:
             reason = f"the session can't be claimed: {error}"
-            decided = self._conclude_failed(retrievals, reason, way)
+            decided = self._conclude_failed(retrievals, reason, entry_point)
         for recorded in decided:
-            self.metrics.by_way.add(way.name, recorded.decision.decision)
+            self.metrics.decisions_by_entry_point.add(entry_point.name, recorded.decision.decision)
         return decided
 
     async def deny(
-        self, retrieval: Retrieval, policy_name: str, reason: str, way: WayIn = _PLAIN
+        self, retrieval: Retrieval, policy_name: str, reason: str, entry_point: EntryPoint = _PLAIN
     ) -> RecordedDecision:
         """Record a DENY that none of the ten checks made, such as for an unreadable request. Like
         `decide`, this does not wait for the disk."""
         if self.policies.masks():
             [retrieval] = await masked_ahead(self._masking, (retrieval,))
         denied = _denied(retrieval, policy_name, reason)
-        [recorded] = self._conclude([denied], way.report_mode)
-        self.metrics.by_way.add(way.name, recorded.decision.decision)
+        [recorded] = self._conclude([denied], entry_point.report_mode)
+        self.metrics.decisions_by_entry_point.add(entry_point.name, recorded.decision.decision)
         return recorded
 
     async def _decide_fetching(
-        self, retrievals: Sequence[Retrieval], key: Key | None, way: WayIn
+        self, retrievals: Sequence[Retrieval], key: Key | None, entry_point: EntryPoint
     ) -> list[RecordedDecision]:
         """Decide retrievals whose texts are masked. Claims the session and fetches missing
         documents if that is necessary, which for most requests it is not."""
@@ -166,31 +166,33 @@ class Enforcer:
             try:
                 valid = self._still_valid(key)
                 for each in retrievals:
-                    if self.outlook.must_claim(each, valid):
+                    if self.preview.must_claim(each, valid):
                         # All retrievals of a request name the same session, so one claim serves
                         # them all. It may take seconds. Everything is judged again afterwards, by
                         # the policy set of that moment: a policy revoked in the meantime allows
                         # nothing.
-                        await self._claim_session(each, way.watch)
+                        await self._claim_session(each, entry_point.watch)
                         valid = self._still_valid(key)
                         break
                 if len(retrievals) > SLICE:
-                    return await self._decide_many(retrievals, valid, way.report_mode)
-                return self._decide_together(retrievals, valid, way.report_mode)
+                    return await self._decide_many(retrievals, valid, entry_point.report_mode)
+                return self._decide_together(retrievals, valid, entry_point.report_mode)
             except MissingDocument as missing:
                 absent = missing
-            await self.outlook.fetch(absent, retrievals[0])
+            await self.preview.fetch(absent, retrievals[0])
         reason = "the policy set changes faster than its documents can be fetched"
-        return self._conclude_failed(retrievals, reason, way)
+        return self._conclude_failed(retrievals, reason, entry_point)
 
     async def _claim_session(self, retrieval: Retrieval, watch: Watch) -> None:
         await eager.within_task()
         async with until_departed(watch):
-            await self.outlook.sessions.claim(retrieval, masking=self.policies.masks())
+            await self.preview.sessions.claim(retrieval, masking=self.policies.masks())
 
-    async def _masked(self, retrievals: Sequence[Retrieval], way: WayIn) -> list[Retrieval]:
+    async def _masked(
+        self, retrievals: Sequence[Retrieval], entry_point: EntryPoint
+    ) -> list[Retrieval]:
         if all(len(each.query or "") <= _LONG_QUERY for each in retrievals):
-            return await masked_ahead(self._masking, retrievals, urgent=way.urgent)
+            return await masked_ahead(self._masking, retrievals, urgent=entry_point.urgent)
         await eager.within_task()
         loop = asyncio.get_running_loop()
         under_way: asyncio.Timeout | None = None
@@ -201,8 +203,8 @@ class Enforcer:
 
         try:
             async with asyncio.timeout(None) as under_way:
-                way.watch(end)
-                return await masked_ahead(self._masking, retrievals, urgent=way.urgent)
+                entry_point.watch(end)
+                return await masked_ahead(self._masking, retrievals, urgent=entry_point.urgent)
         except TimeoutError:
             raise ConnectionResetError("the client left while its query was masked") from None
         finally:
@@ -248,7 +250,7 @@ class Enforcer:
         the caller has to start again."""
         monotonic, policy_set = self.policies.monotonic, self.policies.policy_set
         revision, took = policy_set.revision, 0.0
-        report_mode = self.outlook.may_report(report_mode)
+        report_mode = self.preview.may_report(report_mode)
         made: list[MadeRecord] = []
         for at in range(0, len(retrievals), SLICE):
             if at:
@@ -275,21 +277,21 @@ class Enforcer:
     def _conclude(self, verdicts: Sequence[Verdict], report_mode: bool) -> list[RecordedDecision]:
         """Record the verdicts of one request. If one is a denial, only the first denial is recorded
         and returned, unless denials are only reported."""
-        report_mode = report_mode and self.outlook.may_report(report_mode)
+        report_mode = report_mode and self.preview.may_report(report_mode)
         if len(verdicts) > 1 and not report_mode:
             denied = next((each for each in verdicts if each.decision.decision == "DENY"), None)
             verdicts = verdicts if denied is None else (denied,)
         return self._recorder.conclude(verdicts, report_mode=report_mode)
 
     def _conclude_failed(
-        self, retrievals: Sequence[Retrieval], reason: str, way: WayIn
+        self, retrievals: Sequence[Retrieval], reason: str, entry_point: EntryPoint
     ) -> list[RecordedDecision]:
         verdicts = [_denied(each, "evaluation_error", reason) for each in retrievals]
-        return self._conclude(verdicts, way.report_mode)
+        return self._conclude(verdicts, entry_point.report_mode)
 
     def _verdict(self, retrieval: Retrieval, key: Key | None, now: float) -> Verdict:
-        outlook = self.outlook
-        retrieval = outlook.at_configured_level(retrieval)
+        preview = self.preview
+        retrieval = preview.at_configured_level(retrieval)
         if (withheld := self.withheld()) is not None:
             return _denied(retrieval, *withheld)
         if self.policies.freshness.stale(now):
@@ -298,9 +300,9 @@ class Enforcer:
             why = "the agent's API key is not valid, or not any more"
             return _denied(retrieval, "key_not_valid", why)
         try:
-            facts = outlook.facts(retrieval, key)
-            foreign = not outlook.speaks_for(retrieval.agent_id)
-            retrieval = at_effective_level(retrieval, facts.sources)
+            facts = preview.facts(retrieval, key)
+            foreign = not preview.speaks_for(retrieval.agent_id)
+            retrieval = raised(retrieval, facts.sources)
             decision = evaluate(retrieval, facts)
         except MissingDocument:
             raise

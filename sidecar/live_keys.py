@@ -241,11 +241,11 @@ class RefusedKeys:
         self._monotonic = monotonic
         self._states: dict[str, RepeatingOutageLogger] = {}
 
-    def refused(self, way: str, name: str, error: SluiceError) -> None:
-        """Count and log a key that was refused with `error`. `way` is the metric's label for the
-        entry point, and `name` its name in the log; both come from a closed set."""
+    def refused(self, entry_point: str, name: str, error: SluiceError) -> None:
+        """Count and log a key that was refused with `error`. `entry_point` names the entry
+        point in the metric, and `name` in the log; both come from a closed set."""
         reason = _reason(error)
-        self._count.add(way, reason)
+        self._count.add(entry_point, reason)
         state = self._states.get(name)
         if state is None:
             where = f"the {self._what} `{name}`"

@@ -23,7 +23,7 @@ from policies.ground.errors import Malformed, Unavailable, invalid
 from policies.retrieval import parse_retrieval
 from sidecar.api.route import ApiReply, ApiRequest, ApiRoute, decision_lines, traced
 from sidecar.api.source_catalog import SourceCatalog
-from sidecar.enforce import Enforcer, WayIn
+from sidecar.enforce import Enforcer, EntryPoint
 from sidecar.live_keys import EVALUATING_SCOPES
 from sidecar.metrics.metrics import Metrics
 from sidecar.metrics.readiness import Readiness
@@ -61,12 +61,12 @@ class Api:
     async def _evaluate(self, request: ApiRequest, body: bytes) -> ApiReply:
         retrieval = parse_retrieval(parse_object(body, request.content_type, unique=False))
         explained = bool(request.query) and _wants_explanation(request.query)
-        way = WayIn(watch=request.watch_client)
-        [recorded] = await self._enforcer.decide((retrieval,), request.key, way)
+        entry_point = EntryPoint(watch=request.watch_client)
+        [recorded] = await self._enforcer.decide((retrieval,), request.key, entry_point)
         members: dict[str, object] = {**recorded.evaluation()}
         if explained:
             # No await in between: the explanation sees the same policies as the decision.
-            explanation = self._enforcer.outlook.explain(retrieval, request.key, recorded.decision)
+            explanation = self._enforcer.preview.explain(retrieval, request.key, recorded.decision)
             members = members | {"explain": explanation}
         lines, durable = decision_lines(recorded), recorded.durable
         return ApiReply(orjson.dumps(members), durable=durable, extra_lines=lines)
@@ -75,12 +75,12 @@ class Api:
         """Decide and record each item by itself. The response waits until all records are on
         disk."""
         batch = parse_batch(parse_object(body, request.content_type, unique=False))
-        way = WayIn("evaluate_batch", request.watch_client)
+        entry_point = EntryPoint("evaluate_batch", request.watch_client)
         decided: list[RecordedDecision] = []
         for retrieval in batch.retrievals:
             if request.client_left():
                 break
-            decided += await self._enforcer.decide((retrieval,), request.key, way)
+            decided += await self._enforcer.decide((retrieval,), request.key, entry_point)
             if decided[-1].decision.decision == batch.stop_on:
                 break
         # Wait only after all are decided: one sync of the disk then serves the whole batch.

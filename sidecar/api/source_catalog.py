@@ -17,8 +17,8 @@ from policies.ground.errors import Forbidden, Unavailable, invalid
 from policies.retrieval import Retrieval
 from policies.sets.policy_set import NoPolicySet
 from policies.sets.role import Clause
+from sidecar.decision_preview import DecisionPreview
 from sidecar.live_keys import AgentIdentity
-from sidecar.outlook import Outlook
 from sidecar.policy_cache.policy_store import CacheDamaged
 from sidecar.protocols.protocol import SourceRef
 from sidecar.protocols.shared.source_names import SourceNames
@@ -40,12 +40,12 @@ class SourceCatalog:
     settings name none."""
 
     def __init__(
-        self, sources: tuple[Source, ...], agent: AgentIdentity | None, outlook: Outlook
+        self, sources: tuple[Source, ...], agent: AgentIdentity | None, preview: DecisionPreview
     ) -> None:
         self._sources = sources
         self._agent = agent
-        self._policies = outlook.policies
-        self._outlook = outlook
+        self._policies = preview.policies
+        self._preview = preview
 
     def snapshot(self, key: Key, role: str | None) -> dict[str, Any]:
         """Return the list `{agent_id, agent_role, items}` for the holder of `key`. `role` selects
@@ -81,7 +81,7 @@ class SourceCatalog:
     def _clauses(self, caller: _Caller) -> list[Clause]:
         # INVARIANT: no policy of a role in which the caller may not act, and none that admits only
         # other agents, is returned. The list must not disclose the policies of others.
-        if caller.key is None or not self._outlook.speaks_for(caller.agent_id):
+        if caller.key is None or not self._preview.speaks_for(caller.agent_id):
             return []
         # Checks 1 to 4 ask who calls, not for what: user and source are placeholders.
         probe = Retrieval(caller.role, caller.role, caller.role, "low", agent_id=caller.agent_id)
@@ -131,7 +131,7 @@ class SourceCatalog:
         return {
             "source_id": ref.source_id,
             "sensitivity": ref.sensitivity,
-            "allowed": self._outlook.permits(retrieval, caller.key),
+            "allowed": self._preview.permits(retrieval, caller.key),
         }
 
 

@@ -23,7 +23,7 @@ from sidecar.authzen.search.claimants import SearchPace
 from sidecar.authzen.search.handlers import KEY_BYTES, PageTokens, SearchHandlers
 from sidecar.authzen.search.searches import Searches
 from sidecar.authzen.wire import Signer, describe, metadata_routes, read_body
-from sidecar.enforce import Enforcer, WayIn
+from sidecar.enforce import Enforcer, EntryPoint
 from sidecar.live_keys import EVALUATING_SCOPES
 from sidecar.policy_cache.policy_view import AgentDocuments
 from sidecar.recorder import RecordedDecision
@@ -102,10 +102,12 @@ class Authzen:
     async def _decide(
         self, asked: Retrieval | Unmapped, request: ApiRequest, key: Key, operation: str
     ) -> RecordedDecision:
-        way = WayIn(operation, request.watch_client)
+        entry_point = EntryPoint(operation, request.watch_client)
         if isinstance(asked, Unmapped):
-            return await self._enforcer.deny(asked.retrieval(DOOR), UNMAPPED, asked.reason, way)
-        [recorded] = await self._enforcer.decide((asked,), key, way)
+            return await self._enforcer.deny(
+                asked.retrieval(DOOR), UNMAPPED, asked.reason, entry_point
+            )
+        [recorded] = await self._enforcer.decide((asked,), key, entry_point)
         return recorded
 
 
@@ -133,7 +135,7 @@ def authzen_routes(
 ) -> Mapping[str, ApiRoute]:
     """Return all routes of AuthZEN: evaluation, search, and the metadata if `authzen.url` is
     set."""
-    mapper = Mapper(settings.authzen, enforcer.outlook.speaks_for)
+    mapper = Mapper(settings.authzen, enforcer.preview.speaks_for)
     source_ids = [each.source_id for source in settings.sources for each in source_refs(source)]
     pace = SearchPace(clock.monotonic, enforcer.metrics.evaluate_seconds.count)
     tokens = PageTokens(enforcer.random_bytes(KEY_BYTES), clock.monotonic)

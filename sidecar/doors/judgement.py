@@ -17,7 +17,7 @@ from policies.definitions.model import Key
 from policies.ground.errors import Forbidden, Malformed, Unauthorized, Unavailable
 from policies.sets.policy_set import NoPolicySet
 from sidecar.api.dispatch import fetch_missing
-from sidecar.enforce import WayIn
+from sidecar.enforce import EntryPoint
 from sidecar.http.attribution import attribution, default_attribution
 from sidecar.http.headers import RequestHead, sort_request_fields
 from sidecar.http.server.head_cache import HeadTemplate
@@ -278,7 +278,7 @@ class Judgement:
         if agent is not None:
             return agent.id, agent.role
         agent_id = agent_of(key)
-        role = role_of(key, agent_id, self._policies.policy_set, self._enforcer.outlook.speaks_for)
+        role = role_of(key, agent_id, self._policies.policy_set, self._enforcer.preview.speaks_for)
         if role is None:
             raise Unmapped(
                 f"no role: set `agent` of the door `{self.door.name}`, or tie the key to an agent "
@@ -301,7 +301,7 @@ class Judgement:
             agent,
             self._enforcer,
             reports=source.mode == "report",
-            way=self.door.protocol,
+            entry_point_name=self.door.protocol,
         )
         rules = SourceRules(who, source.writes == "allow", source.sensitivity_field, source.opaque)
         classifier = RequestClassifier(self.protocol, rules, self._sender.fetch, shared.limits)
@@ -319,8 +319,8 @@ class Judgement:
             pass  # what can't be read is not recorded
         else:
             retrieval = retrieval._replace(user_id=who.user)
-        way = WayIn(self.door.protocol)
-        denied = await self._enforcer.deny(retrieval, UNMAPPED, error.reason, way)
+        entry_point = EntryPoint(self.door.protocol)
+        denied = await self._enforcer.deny(retrieval, UNMAPPED, error.reason, entry_point)
         return Outcome(False, [denied])
 
 

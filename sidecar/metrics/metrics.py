@@ -194,8 +194,9 @@ class Metrics:
             "Evaluations, by outcome and the check that denied.",
             ("decision", "check"),
         )
-        # The way in is an operation of the sidecar's own port, a check door's protocol, or `proxy`.
-        self.by_way = counter(
+        # The entry point is an operation of the sidecar's own port, a check door's protocol, or
+        # `proxy`.
+        self.decisions_by_entry_point = counter(
             "sluice_decisions_by_way_total",
             "Evaluations, by the way in which the request came and by outcome",
             ("way", "decision"),

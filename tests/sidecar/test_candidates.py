@@ -15,7 +15,7 @@ import pytest
 from policies.definitions.model import TenantSettings
 from policies.sets.policy_set import candidate_name, role_document
 from policies.trail.spool_chain import read_payload
-from sidecar.enforce import WayIn
+from sidecar.enforce import EntryPoint
 from sidecar.policy_cache.policy_view import MissingDocument
 from tests.support import candidate_tenants, fake_control_api
 from tests.support.candidate_tenants import Oracle, TenantWithCandidates
@@ -170,7 +170,7 @@ async def test_each_source_of_one_request_has_its_own(
     await recorded.durable
     assert [each["name"] for each in await last_candidates(sidecar)] == ["open"]
     # In mode `report` the same denial is forwarded, and recorded with the same difference.
-    [recorded] = await enforcer.decide(asked[2:], key, WayIn(report_mode=True))
+    [recorded] = await enforcer.decide(asked[2:], key, EntryPoint(report_mode=True))
     await recorded.durable
     assert recorded.passes
     assert [each["name"] for each in await last_candidates(sidecar)] == ["open"]

@@ -151,7 +151,7 @@ async def test_permits_gives_the_result_of_evaluate_and_records_nothing(
     sidecar: RunningSidecar, control: FakeControlApi
 ) -> None:
     key = sidecar.agent_key()
-    permits = sidecar.parts.enforcer.outlook.permits
+    permits = sidecar.parts.enforcer.preview.permits
     assert permits(retrieval(), key)
     assert not permits(retrieval(source_id="payroll"), key)
     assert not permits(retrieval(agent_id="agt_unknown"), key)

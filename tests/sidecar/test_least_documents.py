@@ -47,10 +47,10 @@ from policies.sets.source_levels import SOURCES, sources_document
 from policies.trail.record import Record, decision_record
 from sidecar.authzen.mapping import Mapper
 from sidecar.authzen.question import Action, Entity, Question
+from sidecar.decision_preview import DecisionPreview
 from sidecar.enforce import Enforcer
 from sidecar.live_keys import EVALUATING_SCOPES, LiveKeys
 from sidecar.metrics.metrics import Metrics
-from sidecar.outlook import Outlook
 from sidecar.policy_cache.freshness import Freshness
 from sidecar.policy_cache.policy_view import AllDocuments, PolicyView
 from sidecar.recorder import RecordedDecision, Recorder, Verdict
@@ -174,7 +174,7 @@ class Sidecar:
         view = PolicyView(policy_set, freshness, AllDocuments(), lambda: 0.0)
         self.kept = Kept()
         self.enforcer = Enforcer(
-            Outlook(
+            DecisionPreview(
                 view,
                 cast(SessionRegistry, Claimed(world, documents)),
                 speaks_for=lambda agent_id: agent_id == OWN,
@@ -184,7 +184,7 @@ class Sidecar:
             Metrics(CollectorRegistry()),
             bytes,
         )
-        speaks_for = self.enforcer.outlook.speaks_for
+        speaks_for = self.enforcer.preview.speaks_for
         self.mapper = Mapper(AuthzenSettings(), speaks_for)
         self.keys = LiveKeys(policy_set, CLOCK, speaks_for)
 
@@ -205,7 +205,7 @@ class Sidecar:
                 call = self.mapper.retrieval(question, key, self.enforcer.policies.policy_set)
             except Unmapped as fault:
                 return str(fault)
-        if self.enforcer.outlook.must_claim(call, key):
+        if self.enforcer.preview.must_claim(call, key):
             return "claims"
         deciding = self.enforcer.decide((call,), key)
         try:

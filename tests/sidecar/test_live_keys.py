@@ -87,12 +87,12 @@ async def test_an_agent_whose_key_was_revoked_is_denied_and_recorded(
     assert EVALUATE_KEY not in repr(agent)
     key = agent.key()
     assert (await sidecar.decide(retrieval(), key)).decision.decision == "ALLOW"
-    assert sidecar.parts.enforcer.outlook.permits(retrieval(), key)
+    assert sidecar.parts.enforcer.preview.permits(retrieval(), key)
     control.publish({key_name(key_digest(EVALUATE_KEY)): None})
     await until_async("it follows", lambda: agent.key() is None)
     pending = await sidecar.decide(retrieval(), agent.key())
     assert pending.decision.policy_name == "key_not_valid"
-    assert not sidecar.parts.enforcer.outlook.permits(retrieval(), agent.key())
+    assert not sidecar.parts.enforcer.preview.permits(retrieval(), agent.key())
     assert [r["policy_name"] for r in await sidecar.responses()] == [
         "underwriting",
         "key_not_valid",

@@ -73,10 +73,10 @@ async def test_a_call_for_an_agent_of_another_key_is_denied_and_recorded(
         records = await running.records()
         assert len(records) == 2
         # Lists show no source either, and no session is claimed for a foreign agent.
-        key, outlook = running.agent_key(), running.parts.enforcer.outlook
-        assert outlook.permits(retrieval(agent_id=AGENT), key) is own
+        key, preview = running.agent_key(), running.parts.enforcer.preview
+        assert preview.permits(retrieval(agent_id=AGENT), key) is own
         new = retrieval(agent_id=AGENT, session_id="s-new")
-        assert outlook.must_claim(new, key) is own
+        assert preview.must_claim(new, key) is own
 
 
 async def test_without_a_binding_every_agent_is_decided_for(

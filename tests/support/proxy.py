@@ -28,12 +28,12 @@ from policies.sets.policy_set import (
 from policies.sets.signed_head import Claim
 from policies.trail.spool_chain import read_payload
 from sidecar.control.client import ControlClient
+from sidecar.decision_preview import DecisionPreview
 from sidecar.enforce import Enforcer
 from sidecar.http.client.egress_guard import LoopGuard
 from sidecar.http.request_body import BodyBudget
 from sidecar.live_keys import AgentIdentity, LiveKeys
 from sidecar.metrics.metrics import Metrics
-from sidecar.outlook import Outlook
 from sidecar.policy_cache.freshness import Freshness
 from sidecar.policy_cache.policy_store import CacheFile
 from sidecar.policy_cache.policy_view import AllDocuments, PolicyView
@@ -189,7 +189,7 @@ async def sidecar(
     metrics = Metrics(CollectorRegistry())
     view = PolicyView(policy_set, freshness, AllDocuments(), CLOCK.monotonic)
     recorder = Recorder(opened, metrics, CLOCK, os.urandom, view.masks)
-    enforcer = Enforcer(Outlook(view, sessions), recorder, metrics, os.urandom)
+    enforcer = Enforcer(DecisionPreview(view, sessions), recorder, metrics, os.urandom)
 
     def publish(name: str, document: bytes | None) -> None:
         if document is None:

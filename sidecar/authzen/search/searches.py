@@ -140,9 +140,9 @@ class Searches:
                 self._policy_set.settings(),
                 self._policy_set.revision,
                 {},
-                self._enforcer.outlook.speaks_for,
+                self._enforcer.preview.speaks_for,
                 self._policy_set.sources(),
-                self._enforcer.outlook.at_configured_level,
+                self._enforcer.preview.at_configured_level,
             )
         except (NoPolicySet, CacheDamaged, KeyError, TypeError, ValueError) as error:
             raise Unavailable(f"the policy set can't be read: {error}") from error

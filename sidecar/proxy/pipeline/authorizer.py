@@ -16,10 +16,10 @@ from policies.ground.canonical import identifier_fault
 from policies.ground.errors import SluiceError
 from policies.levels import Levels
 from policies.retrieval import Retrieval
-from sidecar.enforce import PROXY, Enforcer, WayIn
+from sidecar.decision_preview import allows
+from sidecar.enforce import PROXY, Enforcer, EntryPoint
 from sidecar.http.attribution import Attribution
 from sidecar.live_keys import AgentIdentity
-from sidecar.outlook import allows
 from sidecar.platform.eager import Watch, unwatched
 from sidecar.protocols.protocol import SourceRef
 from sidecar.recorder import RecordedDecision
@@ -84,7 +84,7 @@ class Authorizer:
         enforcer: Enforcer,
         *,
         reports: bool = False,
-        way: str = PROXY,
+        entry_point_name: str = PROXY,
     ) -> None:
         self.reports = reports
         self.tracer = enforcer.tracer
@@ -92,8 +92,8 @@ class Authorizer:
         self.whole = whole
         self._agent = agent
         self._enforcer = enforcer
-        self._outlook = enforcer.outlook
-        self._way = way
+        self._preview = enforcer.preview
+        self._entry_point_name = entry_point_name
 
     async def allow(
         self,
@@ -118,8 +118,8 @@ class Authorizer:
             retrievals.append(self.retrieval(source, who))
         if not retrievals:
             return []
-        way = WayIn(self._way, watch, self.reports, urgent)
-        decisions = await self._enforcer.decide(retrievals, key, way)
+        entry_point = EntryPoint(self._entry_point_name, watch, self.reports, urgent)
+        decisions = await self._enforcer.decide(retrievals, key, entry_point)
         for recorded in decisions:
             if recorded.decision.decision != "ALLOW" and not recorded.report_only:
                 # No agent sees a denial that the log may not have.
@@ -143,18 +143,18 @@ class Authorizer:
     async def permission(self, who: Attribution) -> "Permission":
         """Return a `Permission`, which tells for any source whether this caller may see it in a
         list. It isn't recorded, because nothing is read."""
-        await self._outlook.prepare(self.retrieval(self.whole, who), self._agent.key())
+        await self._preview.prepare(self.retrieval(self.whole, who), self._agent.key())
         return Permission(self, who)
 
-    def passes_all(self) -> bool:
+    def forwards_denied(self) -> bool:
         """Return whether even a denied request would be forwarded now: the source is in mode
         `report`, and the tenant isn't frozen."""
-        return self._outlook.may_report(self.reports)
+        return self._preview.may_report(self.reports)
 
-    def outlook(self, who: Attribution) -> Facts | None:
+    def current_facts(self, who: Attribution) -> Facts | None:
         """Return the facts from which this caller's requests would be decided now; None if nothing
         is permitted."""
-        return self._outlook.prospect(self.retrieval(self.whole, who), self._agent.key())
+        return self._preview.preview_facts(self.retrieval(self.whole, who), self._agent.key())
 
     async def refuse(self, refused: Refused, method: str = "", target: str = "") -> Denied:
         """Record the refusal, and return the denial. The agent gets it unless the request goes on
@@ -170,8 +170,8 @@ class Authorizer:
         # Cut, because it may quote the request. Bytes that are not text become `?`: JSON can't hold
         # them.
         reason = refused.reason[:_LONGEST_REASON].encode(errors="replace").decode()
-        way = WayIn(self._way, report_mode=reports)
-        recorded = await self._enforcer.deny(retrieval, refused.policy_name, reason, way)
+        entry_point = EntryPoint(self._entry_point_name, report_mode=reports)
+        recorded = await self._enforcer.deny(retrieval, refused.policy_name, reason, entry_point)
         await recorded.durable
         if target and refused.policy_name == UNREADABLE:
             await self._enforcer.unreadable.note(method, target, recorded.event_id)
@@ -215,15 +215,15 @@ class Permission:
     def __init__(self, authorizer: Authorizer, who: Attribution) -> None:
         self._authorizer = authorizer
         self._who = who
-        self._all = authorizer.passes_all()
+        self._all = authorizer.forwards_denied()
         self._facts: Facts | None = None
         self._loop = get_ident()
 
     def refresh(self) -> None:
         """Gather the facts from the policy set, for later calls in the worker thread. Call it only
         on the event loop."""
-        self._all = self._authorizer.passes_all()
-        self._facts = self._authorizer.outlook(self._who)
+        self._all = self._authorizer.forwards_denied()
+        self._facts = self._authorizer.current_facts(self._who)
 
     def admits(self) -> bool:
         """Return whether the caller may ask for anything at all. Call it only on the event loop."""

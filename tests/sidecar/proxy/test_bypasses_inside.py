@@ -98,7 +98,7 @@ def _documents(made: Sidecar, patched: pytest.MonkeyPatch, fetch: Callable[..., 
     """Has the policy set get its documents from `fetch`."""
     policies = replace(made.enforcer.policies, policy_set=PolicySet(fetch))
     patched.setattr(made.enforcer, "policies", policies)
-    patched.setattr(made.enforcer, "outlook", replace(made.enforcer.outlook, policies=policies))
+    patched.setattr(made.enforcer, "preview", replace(made.enforcer.preview, policies=policies))
 
 
 async def _brings_nothing(_names: object) -> None:

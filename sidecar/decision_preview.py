@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Outlook:
+class DecisionPreview:
     """Predicts decisions from what this sidecar knows of callers, sources and sessions."""
 
     policies: PolicyView
@@ -63,10 +63,10 @@ class Outlook:
     def permits(self, retrieval: Retrieval, key: Key | None) -> bool:
         """Return whether `Enforcer.decide` would allow this retrieval now, by the documents that
         are here. Call `prepare` first to fetch those that are missing."""
-        facts = self.prospect(retrieval, key)
+        facts = self.preview_facts(retrieval, key)
         return facts is not None and allows(self.at_configured_level(retrieval), facts)
 
-    def prospect(self, retrieval: Retrieval, key: Key | None) -> Facts | None:
+    def preview_facts(self, retrieval: Retrieval, key: Key | None) -> Facts | None:
         """Return the facts that `permits` uses, which are the same for every source that this
         caller may name; None if the caller may read nothing."""
         if key is None or self.policies.stale():
