@@ -346,7 +346,7 @@ class Components:
 
         token_file = settings.enrol.token_file
         enroller = Enroller(self.control, identity, token_file, self.clock, prepare)
-        self.enforcer.withheld = lambda: identity.problem
+        self.enforcer.denial_of_everything = lambda: identity.problem
         watch_enrolment(observations, enroller, identity)
         return enroller
 
@@ -358,7 +358,7 @@ class Components:
         random_bytes: Callable[[int], bytes],
     ) -> Enforcer:
         if settings.given_least_documents:
-            sessions.hears_of = self._speaks_for
+            sessions.receives_revocations_of = self._speaks_for
         preview = DecisionPreview(
             self.policies,
             sessions,

@@ -107,7 +107,7 @@ class Enforcer:
         """The maker of traces; None if tracing is off."""
         self.candidate_roles = CandidateRoles(policies)
         self.note_retrieval = recorder.note_retrieval
-        self.withheld: Callable[[], tuple[str, str] | None] = lambda: None
+        self.denial_of_everything: Callable[[], tuple[str, str] | None] = lambda: None
         """Returns the policy name and the reason of every denial while the sidecar denies
         everything; None if it decides normally."""
         self.key_now: Callable[[Key], Key | None] = lambda key: key
@@ -292,8 +292,8 @@ class Enforcer:
     def _verdict(self, retrieval: Retrieval, key: Key | None, now: float) -> Verdict:
         preview = self.preview
         retrieval = preview.at_configured_level(retrieval)
-        if (withheld := self.withheld()) is not None:
-            return _denied(retrieval, *withheld)
+        if (denial := self.denial_of_everything()) is not None:
+            return _denied(retrieval, *denial)
         if self.policies.freshness.stale(now):
             return _denied(retrieval, POLICY_SET_STALE, self.policies.freshness.reason(now))
         if key is None:

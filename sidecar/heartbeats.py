@@ -8,7 +8,7 @@ from collections.abc import Callable
 from sidecar.policy_cache.policy_view import PolicyView
 from sidecar.recorder import Recorder
 
-SECONDS = 1.0
+HEARTBEAT_SECONDS = 1.0
 """The minimum time between two heartbeats, and the maximum time from a change to its heartbeat."""
 COALESCE_SECONDS = 0.5
 """The seconds that a heartbeat is held back, because a decision at the new revision makes it
@@ -33,10 +33,10 @@ class Heartbeats:
 
     async def run(self) -> None:
         """Record the heartbeats that are due, until cancelled."""
-        last = -SECONDS
+        last = -HEARTBEAT_SECONDS
         while True:
             await self._changed.wait()
-            await asyncio.sleep(max(COALESCE_SECONDS, last + SECONDS - self._monotonic()))
+            await asyncio.sleep(max(COALESCE_SECONDS, last + HEARTBEAT_SECONDS - self._monotonic()))
             # Cleared before recording: a change meanwhile gets a record of its own.
             self._changed.clear()
             last = self._monotonic()

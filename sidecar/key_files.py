@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 _KEPT = "the one before stays in use until the file holds one that fits"
 
-SECONDS = 1.0
+LOOK_SECONDS = 1.0
 """The seconds between two looks at a file."""
 
 
@@ -52,7 +52,7 @@ class _KeyFile(ABC):
         """Follow the file until cancelled."""
         while True:
             await self.follow()
-            await asyncio.sleep(SECONDS)
+            await asyncio.sleep(LOOK_SECONDS)
 
     async def follow(self) -> None:
         """Take the key that the file holds now into use. If that key is not accepted and the key in

@@ -215,8 +215,8 @@ class EnrolledAgent(AgentIdentity):
     def known_key(self) -> Key | None:
         """Return the agent's key; None if it is no longer valid. An enrolled agent's key has no
         document of its own: the document of the enrolment says whether it is valid."""
-        live = self._identity.live(self._keys.policy_set)
-        return None if live is None else live.agent_key
+        enrolment = self._identity.valid_enrolment(self._keys.policy_set)
+        return None if enrolment is None else enrolment.agent_key
 
 
 log = logging.getLogger(__name__)

@@ -109,7 +109,7 @@ class SessionRegistry:
     ) -> None:
         self.claims = dict.fromkeys(STATES, 0)
         self.failures = 0
-        self.hears_of: Callable[[str | None], bool] = lambda _: True
+        self.receives_revocations_of: Callable[[str | None], bool] = lambda _: True
         """Returns whether revocations of this agent's sessions arrive here with the policy set."""
         self._control = control
         self._file = file
@@ -179,7 +179,7 @@ class SessionRegistry:
         session = claim[0]
         self.claims[session.state] += 1
         self._remember(session.session_id, claim)
-        if self.hears_of(session.agent_id):
+        if self.receives_revocations_of(session.agent_id):
             self._store(claim)
         return claim
 
@@ -228,7 +228,7 @@ class SessionRegistry:
         return _parse(answer, retrieval)
 
     def _remember(self, session_id: str, claim: _Claim) -> None:
-        if not self.hears_of(claim[0].agent_id):
+        if not self.receives_revocations_of(claim[0].agent_id):
             self._foreign[session_id] = claim, self._monotonic() + FOREIGN_SECONDS
             if len(self._foreign) > MAX_IN_MEMORY:
                 self._foreign.popitem(last=False)
@@ -246,7 +246,7 @@ class SessionRegistry:
             self._file.damaged = True
             log.warning("sessions on disk can't be read: %s", error)
             return None
-        if row is None or not self.hears_of(row[2]):
+        if row is None or not self.receives_revocations_of(row[2]):
             return None
         return self._apply_revocation((Session(session_id, *row[:3]), row[3]))
 

@@ -84,7 +84,7 @@ def role_of(
     return key.permitted_roles[0] if len(key.permitted_roles) == 1 else None
 
 
-SECONDS = 1.0
+LOG_SECONDS = 1.0
 """The minimum seconds between two log lines, because an agent may send any number of such
 requests."""
 LONGEST = 200
@@ -93,8 +93,8 @@ log = logging.getLogger(__name__)
 
 
 class UnreadableRequests:
-    """Logs requests that can't be read: at most one line in `SECONDS`, with the number of requests
-    left out before it. `masks` returns whether to mask personal data now."""
+    """Logs requests that can't be read: at most one line in `LOG_SECONDS`, with the number of
+    requests left out before it. `masks` returns whether to mask personal data now."""
 
     def __init__(
         self, monotonic: Callable[[], float], masks: Callable[[], bool], masking: MaskingTurns
@@ -112,7 +112,7 @@ class UnreadableRequests:
         if now < self._next:
             self._left_out += 1
             return
-        left_out, self._left_out, self._next = self._left_out, 0, now + SECONDS
+        left_out, self._left_out, self._next = self._left_out, 0, now + LOG_SECONDS
         log.warning(
             "event `%s` is an unreadable request: %s `%s`%s",
             event_id,

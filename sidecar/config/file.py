@@ -98,11 +98,11 @@ def holds_password(path: Path) -> bool:
     tree = file_tree(path, DefinitionFaults(str(path)))
     if tree is None or tree.tag != "map":
         return False
-    redis = _glance(tree, "redis")
+    redis = _peek(tree, "redis")
     return redis is not None and redis.password is not None
 
 
-def _glance(tree: Node, key: str) -> Any:
+def _peek(tree: Node, key: str) -> Any:
     """Return the value of one key before all keys are read; None if it is absent. Complaints about
     it are left to the full reading."""
     node = tree.value.get(key)
@@ -163,7 +163,7 @@ class _FileReader:
     def _replace_sources(self) -> None:
         """Replace the list `sources` by the list in the first file of `sources_files` that
         exists."""
-        for path in map(self._base.joinpath, _glance(self._root, "sources_files") or ()):
+        for path in map(self._base.joinpath, _peek(self._root, "sources_files") or ()):
             # `is_file` follows links: a ConfigMap's files are links, and an optional ConfigMap that
             # is missing leaves the folder empty.
             try:
@@ -186,7 +186,7 @@ class _FileReader:
 
     def _complete_agent(self) -> None:
         """Override the keys of `agent` by those in the file `agent_file`."""
-        named = _glance(self._root, "agent_file")
+        named = _peek(self._root, "agent_file")
         if named is None:
             return
         path = self._base / named

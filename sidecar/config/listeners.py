@@ -225,13 +225,13 @@ def _refuse_same_address(
     for index in indexes:
         names: set[HostPattern | None]
         try:
-            leads = _ways_on(sources[index])
+            paths = _paths_to(sources[index])
             # A source without `hosts` serves every name, so two of them clash.
             names = {HostPattern.parse(each) for each in sources[index].hosts} or {None}
         except Malformed:
             continue  # reported already
-        for name, way in product(names, leads):
-            first = seen.setdefault((name, way), index)
+        for name, path in product(names, paths):
+            first = seen.setdefault((name, path), index)
             if first != index:
                 top.complain(
                     f"sources[{index}].listen",
@@ -241,7 +241,7 @@ def _refuse_same_address(
                 break
 
 
-def _ways_on(source: Source) -> list[object]:
+def _paths_to(source: Source) -> list[object]:
     """Return the paths that lead from a listening address to this source: the prefix in `path`, and
     each exact path."""
     exact: list[object] = [*source.exact_paths]

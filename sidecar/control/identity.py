@@ -170,7 +170,7 @@ class EnrolledIdentity(Identity):
         until = None if self.answer is None else self.answer.until
         return 0.0 if until is None else until - self._monotonic()
 
-    def live(self, policy_set: PolicySet) -> Enrolment | None:
+    def valid_enrolment(self, policy_set: PolicySet) -> Enrolment | None:
         """Return the enrolment if the policy set says that its keys are still valid; otherwise
         None. Raises `MissingDocument`."""
         answer = self.answer
@@ -184,7 +184,8 @@ class EnrolledIdentity(Identity):
     def invalid(self, policy_set: PolicySet, now: int) -> str | None:  # noqa: ARG002
         if self.problem is not None:
             return self.problem[1]
-        return None if self.live(policy_set) else "the keys that this sidecar enrolled for are dead"
+        valid = self.valid_enrolment(policy_set) is not None
+        return None if valid else "the keys that this sidecar enrolled for are dead"
 
     def speaks_for(self, policy_set: PolicySet, agent_id: str | None) -> bool:  # noqa: ARG002
         return self.answer is None or agent_id == self.answer.agent_id

@@ -289,7 +289,7 @@ class Judgement:
 
     def _judged_for(self, digest: bytes | None, agent_id: str | None, role: str) -> JudgedSource:
         agent = (
-            _SpeaksWith(self._shared.agent, DoorAgent(agent_id, role), self._keys)
+            KeylessDoorAgent(self._shared.agent, DoorAgent(agent_id, role), self._keys)
             if digest is None
             else AgentIdentity(agent_id, role, digest, self._keys)
         )
@@ -346,7 +346,7 @@ def _read(
     return route, routed
 
 
-class _SpeaksWith(AgentIdentity):
+class KeylessDoorAgent(AgentIdentity):
     """The agent of a door that needs no key. Decisions about it use the key of `holder`, the
     sidecar's own agent."""
 

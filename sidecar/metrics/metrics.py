@@ -154,7 +154,7 @@ def _filled(family: GaugeMetricFamily | CounterMetricFamily, values: Mapping[str
 
 
 # Finest where decisions are: most take tens of microseconds.
-SECONDS = (1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 1e-2, 1e-1)
+EVALUATE_BUCKET_BOUNDS = (1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 1e-2, 1e-1)
 REFUSALS = (
     "tenant_frozen",
     "policy_set_stale",
@@ -214,7 +214,7 @@ class Metrics:
         self.evaluate_seconds = Durations(
             "sluice_evaluate_seconds",
             "From a parsed request until the spool has its record",
-            SECONDS,
+            EVALUATE_BUCKET_BOUNDS,
             registry=registry,
         )
         self.lineage_lost = counter(

@@ -130,7 +130,7 @@ def _resolved(name: str) -> list[Address]:
     return [ip_address(str(each[4][0]).partition("%")[0]) for each in found]
 
 
-NOWHERE = {4: "192.0.2.21", 6: "2001:db8::21"}
+DOCUMENTATION_ADDRESS = {4: "192.0.2.21", 6: "2001:db8::21"}
 """Addresses reserved for documentation (RFC 5737, RFC 3849). Nothing answers there, so a connection
 succeeds only if it is redirected."""
 HTTPS = 443
@@ -157,13 +157,13 @@ def prove(plan: RedirectPlan) -> Iterator[str]:
     with ExitStack() as stack:
         listeners = {version: _listen(stack, plan.port, version) for version in (4, 6)}
         for version in (4, 6):
-            address = _somewhere(version, plan)
+            address = _trial_address(version, plan)
             if address is None:
                 yield f"IPv{version}: this pod has no way out, so there is nothing to redirect"
                 continue
             for to in ((address, _port(plan)), (RESERVED[version], RESERVED_PORT)):
-                if address == NOWHERE[version] or to[0] == address:
-                    _prove_tcp(Way(plan, version, to), listeners[version])
+                if address == DOCUMENTATION_ADDRESS[version] or to[0] == address:
+                    _prove_tcp(TcpTrial(plan, version, to), listeners[version])
                     yield f"IPv{version}: TCP to {to[0]} port {to[1]} lands on port {plan.port}"
             _prove_udp(version, address)
             yield f"IPv{version}: UDP to {address} port {HTTPS} is rejected"
@@ -189,12 +189,12 @@ def _listen(stack: ExitStack, port: int, version: int) -> socket.socket | None:
     return listener
 
 
-def _somewhere(version: int, plan: RedirectPlan) -> str | None:
+def _trial_address(version: int, plan: RedirectPlan) -> str | None:
     """Return an address that the pod has a route to, and that only a redirected connection can
     reach; None if no packet of this IP version can leave."""
     for _ in range(_TRIES):
         if _has_route(version):
-            return NOWHERE[version]
+            return DOCUMENTATION_ADDRESS[version]
         if not (has_ipv4_route() if version == 4 else _own_ipv6()):
             return None
         sleep(_PAUSE)
@@ -202,14 +202,16 @@ def _somewhere(version: int, plan: RedirectPlan) -> str | None:
     if version == 6 and own:
         # No default route, but an address of its own: a connection to that is redirected as well.
         return own[0]
-    raise NotProven(f"no route leads to {NOWHERE[version]}, so no rule can be tried out")
+    raise NotProven(
+        f"no route leads to {DOCUMENTATION_ADDRESS[version]}, so no rule can be tried out"
+    )
 
 
 def _has_route(version: int) -> bool:
     try:
         with closing(socket.socket(_FAMILY[version], socket.SOCK_DGRAM)) as probe:
             # Sends nothing: the kernel only looks for a route.
-            probe.connect((NOWHERE[version], HTTPS))
+            probe.connect((DOCUMENTATION_ADDRESS[version], HTTPS))
     except OSError as error:
         if error.errno not in _NO_WAY:
             raise
@@ -228,7 +230,7 @@ def _port(plan: RedirectPlan) -> int:
     return secrets.choice(free)
 
 
-class Way(NamedTuple):
+class TcpTrial(NamedTuple):
     """A TCP connection to try: to the address and port `to`, by this IP version. It must arrive at
     the plan's port."""
 
@@ -249,21 +251,21 @@ class Way(NamedTuple):
         return connection
 
 
-def _prove_tcp(way: Way, listener: socket.socket | None) -> None:
+def _prove_tcp(trial: TcpTrial, listener: socket.socket | None) -> None:
     with ExitStack() as stack:
-        connection = way.connect(stack)
+        connection = trial.connect(stack)
         if listener is None:
-            expect_sidecar(stack, way, connection)
+            expect_sidecar(stack, trial, connection)
             return
         challenge = secrets.token_bytes(_CHALLENGE_BYTES)
         connection.sendall(challenge)
-        if not any(_brings(listener, challenge, way.to) for _ in range(_STRANGERS)):
-            raise NotProven(f"{way} is answered, but not by port {way.plan.port} of this pod")
+        if not any(_delivers(listener, challenge, trial.to) for _ in range(_STRANGERS)):
+            raise NotProven(f"{trial} is answered, but not by port {trial.plan.port} of this pod")
 
 
-def _brings(listener: socket.socket, challenge: bytes, to: tuple[str, int]) -> bool:
-    """Return whether the next connection brings `challenge`, and the kernel knows that it was going
-    to the address `to`. The sidecar depends on both."""
+def _delivers(listener: socket.socket, challenge: bytes, to: tuple[str, int]) -> bool:
+    """Return whether the next connection delivers `challenge`, and the kernel knows that it was
+    going to the address `to`. The sidecar depends on both."""
     try:
         accepted = listener.accept()[0]
         with closing(accepted):
@@ -276,7 +278,7 @@ def _brings(listener: socket.socket, challenge: bytes, to: tuple[str, int]) -> b
     return ours and original is not None and (original.host, original.port) == to
 
 
-def expect_sidecar(stack: ExitStack, way: Way, connection: socket.socket) -> None:
+def expect_sidecar(stack: ExitStack, trial: TcpTrial, connection: socket.socket) -> None:
     """Prove that connections reach the sidecar, which has the port already if only the init
     container is restarted. The kernel's table of connections shows whether ours arrived there.
 
@@ -284,17 +286,17 @@ def expect_sidecar(stack: ExitStack, way: Way, connection: socket.socket) -> Non
     port on the way, and the table shows the new one. So each attempt adds a connection from another
     port.
     """
-    plan, ours = way.plan, []
+    plan, ours = trial.plan, []
     for _ in range(_TRIES):
         address, port, *_ = connection.getsockname()
         ours.append((address, port))
-        owners = [owner_of_accepted(each, plan.port, way.version) for each in ours]
+        owners = [owner_of_accepted(each, plan.port, trial.version) for each in ours]
         if plan.sidecar_user in owners:
             return
         sleep(_PAUSE)
-        connection = way.connect(stack)
+        connection = trial.connect(stack)
     sidecar = f"a process of user {plan.sidecar_user} on port {plan.port}"
-    raise NotProven(f"{way} is answered, but not by {sidecar}")
+    raise NotProven(f"{trial} is answered, but not by {sidecar}")
 
 
 def _prove_udp(version: int, address: str) -> None:

@@ -24,7 +24,7 @@ from sidecar.spool import Spool, State
 
 log = logging.getLogger(__name__)
 
-SECONDS = 1.0
+LOOK_SECONDS = 1.0
 """The most seconds from the beginning of such a state to its line in the log."""
 PAUSE_SECONDS = 0.1
 """The minimum seconds between two looks at the states, however often the policy set changes."""
@@ -102,7 +102,7 @@ class StandingDenials:
             self.look()
             await asyncio.sleep(PAUSE_SECONDS)
             with suppress(TimeoutError):
-                async with asyncio.timeout(SECONDS - PAUSE_SECONDS):
+                async with asyncio.timeout(LOOK_SECONDS - PAUSE_SECONDS):
                     await self._wanted.wait()
 
     def look(self) -> None:

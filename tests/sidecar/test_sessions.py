@@ -378,7 +378,7 @@ async def test_a_foreign_session_is_asked_about_again_after_a_while(
             tmp_path, control, clock=clock, staleness_seconds=3600
         ) as running:
             sessions = running.parts.enforcer.preview.sessions
-            sessions.hears_of = lambda agent_id: agent_id == AGENT
+            sessions.receives_revocations_of = lambda agent_id: agent_id == AGENT
             mismatch = await running.evaluate(session_id="s-1")
             control.sessions["s-1"] = foreign("revoked")
             soon = await running.evaluate(session_id="s-1")

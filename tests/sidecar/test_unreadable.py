@@ -6,7 +6,7 @@ from functools import partial
 import pytest
 
 from policies.ground.masking import MaskingTurns
-from sidecar.unmapped import LONGEST, SECONDS, UnreadableRequests
+from sidecar.unmapped import LOG_SECONDS, LONGEST, UnreadableRequests
 
 
 def requests_at(clock: list[float], *, masks: bool = False) -> UnreadableRequests:
@@ -31,7 +31,7 @@ async def test_a_path_is_logged_escaped_shortened_and_without_its_query(
         await requests.note("GET", target, "event-1")
         line = caplog.messages[-1]
         assert line == f"event `event-1` is an unreadable request: GET `{shown}`"
-        clock[0] += SECONDS
+        clock[0] += LOG_SECONDS
 
 
 async def test_requests_left_out_of_the_log_are_counted(caplog: pytest.LogCaptureFixture) -> None:
@@ -39,7 +39,7 @@ async def test_requests_left_out_of_the_log_are_counted(caplog: pytest.LogCaptur
     requests = requests_at(clock)
     for _ in range(3):
         await requests.note("GET", "/a", "event-1")
-    clock[0] = SECONDS
+    clock[0] = LOG_SECONDS
     await requests.note("GET", "/b", "event-2")
     first, second = caplog.messages
     assert first.endswith("GET `/a`")

@@ -157,8 +157,8 @@ class Searches:
 
     def _require_deciding(self) -> None:
         # Every evaluation is denied now, for a reason that concerns no candidate.
-        if (withheld := self._enforcer.withheld()) is not None:
-            raise Unavailable(f"nothing can be allowed at the moment: {withheld[1]}")
+        if (denial := self._enforcer.denial_of_everything()) is not None:
+            raise Unavailable(f"nothing can be allowed at the moment: {denial[1]}")
         if self._policies.stale():
             raise Unavailable(self._policies.freshness.reason(self._policies.monotonic()))
 

@@ -170,9 +170,9 @@ class RedisLoop(FeedLoop):
         if self._reader is None:
             self._reader = self.sync.source = await self._connect()
         now = self._clock.monotonic()
-        # What is too large to be in doubt counts already, and is told here.
-        self._settle_doubts(self._reader, (), now)
-        if self._reader.check.doubts and now >= self._key_due:
+        # What is too large to be kept unverified counts already, and is told here.
+        self._recheck(self._reader, (), now)
+        if self._reader.check.unverified and now >= self._key_due:
             await self._learn_key(self._reader, now)
         # Before reading the set: the stream then brings each change that the read misses.
         from_the_end = await self._reader.find_stream_end()
@@ -191,23 +191,23 @@ class RedisLoop(FeedLoop):
         key: it is forged, or the key was rotated."""
         self._key_due = now + KEY_INTERVAL
         # What arrives while we ask may be signed by a key that is newer than the answer.
-        doubts = reader.check.doubts
+        unverified = reader.check.unverified
         try:
             await self._refresh_key()
         except FeedFailed as error:
-            # Keep following what the known key has signed. The rest stays in doubt: without an
+            # Keep following what the known key has signed. The rest stays unverified: without an
             # answer, nothing tells a rotation from a forgery.
             self._asking.failing(str(error))
             return
         except FeedRejected:
             # The known key does not endorse the one that the control API shows either.
-            self._settle_doubts(reader, doubts, now)
+            self._recheck(reader, unverified, now)
             raise
         self._asking.recovered()
-        self._settle_doubts(reader, doubts, now)
+        self._recheck(reader, unverified, now)
 
-    def _settle_doubts(self, reader: RedisReader, doubts: Iterable[bytes], now: float) -> None:
-        wrong = reader.check.settle_doubts(doubts)
+    def _recheck(self, reader: RedisReader, unverified: Iterable[bytes], now: float) -> None:
+        wrong = reader.check.recheck(unverified)
         # An attacker chooses how often: the metric counts each, the log needs one.
         if wrong and now - self._forgery_told >= PAUSE_SECONDS:
             self._forgery_told = now

@@ -38,17 +38,17 @@ from sidecar.policy_cache.partial_replica.working_set import ABSENT, HeldDocumen
 
 log = logging.getLogger(__name__)
 
-SECONDS = 2.0
+ANSWER_SECONDS = 2.0
 """The seconds within which Redis must answer, besides any time for which it waits for news."""
 MAX_ENTRIES = 1000
 MAX_CHALLENGES = 10_000
 MAX_DAMAGE_REPORTS = 16
 _BEGINNING = b"0-0"
 
-MAX_DOUBTS = 16
+MAX_UNVERIFIED = 16
 """The most items with an unknown signature that are kept until the keys are known. One forged item
 is enough for an alert."""
-MAX_DOUBT_BYTES = 2 * 1024 * 1024
+MAX_UNVERIFIED_BYTES = 2 * 1024 * 1024
 """The largest item with an unknown signature that is kept; a larger one counts as forged at once.
 The largest item that is ever signed is a head of 1,000 names (`MAX_CHANGED_NAMES`) of two
 identifiers each (`candidate/…/…`) of 256 characters of 4 bytes: under 2,070,000 bytes."""
@@ -70,9 +70,9 @@ class SignatureCheck:
     """Verifies the signatures of one tenant's items in Redis. `forged` counts the items that none
     of `log_keys` signed.
 
-    An item with an unknown signature is only in doubt at first, since the key may have been
-    rotated. Once the current keys are known, `settle_doubts` counts or forgets it. An item larger
-    than any that is ever signed counts at once, and is not kept.
+    An item with an unknown signature is only `unverified` at first, since the key may have been
+    rotated. Once the current keys are known, `recheck` counts or forgets it. An item larger than
+    any that is ever signed counts at once, and is not kept.
     """
 
     def __init__(self, tenant_id: str, log_keys: Callable[[], tuple[bytes, ...]]) -> None:
@@ -80,21 +80,21 @@ class SignatureCheck:
         self._tenant = tenant_id
         self._log_keys = log_keys
         self._head: tuple[bytes, SetHead] | None = None
-        self._doubts: dict[bytes, tuple[str, Callable[[], object]]] = {}
+        self._unverified: dict[bytes, tuple[str, Callable[[], object]]] = {}
         self._too_large: str | None = None
 
     @property
-    def doubts(self) -> list[bytes]:
-        return [*self._doubts]
+    def unverified(self) -> list[bytes]:
+        return [*self._unverified]
 
-    def settle_doubts(self, doubts: Iterable[bytes]) -> list[str]:
-        """Count those of these doubtful items that the keys known now did not sign either. Returns
-        the fault of each for the log. If an item has been too large since the last call, its fault
-        comes first."""
+    def recheck(self, unverified: Iterable[bytes]) -> list[str]:
+        """Count those of these unverified items that the keys known now did not sign either.
+        Returns the fault of each for the log. If an item has been too large since the last call,
+        its fault comes first."""
         too_large, self._too_large = self._too_large, None
         wrong = []
-        for signed in doubts:
-            what, open_again = self._doubts.pop(signed)
+        for signed in unverified:
+            what, open_again = self._unverified.pop(signed)
             try:
                 open_again()
             except SignatureRejected as error:
@@ -104,13 +104,13 @@ class SignatureCheck:
 
     def head(self, signed: bytes) -> SetHead:
         """Return the verified head. Raises `SignatureRejected` if the signature is not by a known
-        key; the head is then in doubt."""
+        key; the head is then `unverified`."""
         # The stream brings the head that the set then has: verify its signature once.
         if self._head is None or self._head[0] != signed:
             try:
                 self._head = signed, self._opened(SetHead, signed)
             except SignatureRejected:
-                self._doubt("a head", SetHead, signed)
+                self._keep_unverified("a head", SetHead, signed)
                 raise
         return self._head[1]
 
@@ -130,7 +130,7 @@ class SignatureCheck:
             try:
                 opened.append(self._opened(Heartbeat, signed))
             except SignatureRejected:
-                self._doubt("a heartbeat", Heartbeat, signed)
+                self._keep_unverified("a heartbeat", Heartbeat, signed)
         return opened
 
     def claim(self, signed: bytes) -> Claim | None:
@@ -139,12 +139,12 @@ class SignatureCheck:
             return self._opened(Claim, signed)
         return None
 
-    def _doubt(self, what: str, kind: type[_Signed], signed: bytes) -> None:
-        if len(signed) > MAX_DOUBT_BYTES:
+    def _keep_unverified(self, what: str, kind: type[_Signed], signed: bytes) -> None:
+        if len(signed) > MAX_UNVERIFIED_BYTES:
             self.forged += 1
-            self._too_large = self._fault(what, signed, f"none is over {MAX_DOUBT_BYTES}")
-        elif len(self._doubts) < MAX_DOUBTS:
-            self._doubts[signed] = what, lambda: self._opened(kind, signed)
+            self._too_large = self._fault(what, signed, f"none is over {MAX_UNVERIFIED_BYTES}")
+        elif len(self._unverified) < MAX_UNVERIFIED:
+            self._unverified[signed] = what, lambda: self._opened(kind, signed)
 
     def _fault(self, what: str, signed: bytes, why: object) -> str:
         return f"{what} of tenant `{self._tenant}`, {len(signed)} bytes: {why}"
@@ -236,7 +236,7 @@ class RedisReader:
         # At 0, Redis would block forever.
         block = max(1, int(seconds * 1000))
         read = self._client.xread(streams, count=MAX_ENTRIES, block=block)
-        found = await self._call(read, seconds + SECONDS)
+        found = await self._call(read, seconds + ANSWER_SECONDS)
         heads: list[SetHead] = []
         beats: list[Heartbeat] = []
         for stream, entries in found or ():
@@ -317,7 +317,7 @@ class RedisReader:
         except SignatureRejected as error:
             raise TornRead(f"the head in Redis is not trusted: {error}", [HEAD]) from error
 
-    async def _call(self, request: Any, seconds: float = SECONDS) -> Any:
+    async def _call(self, request: Any, seconds: float = ANSWER_SECONDS) -> Any:
         try:
             async with asyncio.timeout(seconds):
                 return await request

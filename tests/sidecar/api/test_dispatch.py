@@ -150,7 +150,7 @@ async def test_an_internal_error_is_500_with_only_the_request_id(
     async with fake_control_api() as control:
         control.create_tenant()
         async with running_sidecar(tmp_path, control) as running:
-            monkeypatch.setattr(running.parts.enforcer, "withheld", broken)
+            monkeypatch.setattr(running.parts.enforcer, "denial_of_everything", broken)
             answer = await running.call("POST", EVALUATE, GOOD, headers={"X-Request-ID": "r-17"})
             assert answer.status == 500
             assert "r-17" in is_error(500, answer.body)["message"]

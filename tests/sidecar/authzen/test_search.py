@@ -302,10 +302,13 @@ async def test_a_change_is_found_at_once(
 async def test_a_sidecar_that_may_not_decide_has_no_list(
     admin: Client, sidecar: RunningSidecar
 ) -> None:
-    sidecar.parts.enforcer.withheld = lambda: ("not_enrolled", "the sidecar has no agent yet")
+    sidecar.parts.enforcer.denial_of_everything = lambda: (
+        "not_enrolled",
+        "the sidecar has no agent yet",
+    )
     answer = await admin.post("search/subject", question(resource="r-1"))
     assert (answer.status, "no agent yet" in answer.text()) == (503, True)
-    sidecar.parts.enforcer.withheld = lambda: None
+    sidecar.parts.enforcer.denial_of_everything = lambda: None
     sidecar.parts.policies.freshness.expire("the test says so")
     assert (await admin.post("search/action", question("agt_clerk", resource="r-1"))).status == 503
 

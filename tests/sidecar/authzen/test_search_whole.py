@@ -53,13 +53,13 @@ def at_the_end(running: RunningSidecar, do: Callable[[int], None]) -> list[int]:
     numbers so far."""
     calls: list[int] = []
 
-    def withheld() -> None:
+    def count() -> None:
         # Asked when a search begins and when it ends.
         calls.append(len(calls) + 1)
         if len(calls) % 2 == 0:
             do(len(calls) // 2)
 
-    running.parts.enforcer.withheld = withheld
+    running.parts.enforcer.denial_of_everything = count
     return calls
 
 

@@ -84,7 +84,7 @@ class EnrolmentSetup:
     other: tuple[int, Any] = (200, {})
 
     def live(self) -> bool:
-        return self.identity.live(self.policy_set) is not None
+        return self.identity.valid_enrolment(self.policy_set) is not None
 
     def denied_as(self) -> str | None:
         return self.identity.problem and self.identity.problem[0]
@@ -211,7 +211,7 @@ async def test_another_generation_ends_the_keys_in_the_policy_set(tmp_path: Path
     async with world(tmp_path) as made:
         await made.enroller.step()
         for body in (None, enrolment_document("enr_2", "r")):
-            assert made.identity.live(PolicySet({enrolment_name("a"): body}.get)) is None
+            assert made.identity.valid_enrolment(PolicySet({enrolment_name("a"): body}.get)) is None
 
 
 HOSTILE = [

@@ -21,7 +21,7 @@ from sidecar.redirect.plan import (
     networks,
     port_ranges,
 )
-from sidecar.redirect.proof import NOWHERE, Unresolved, kubernetes_api
+from sidecar.redirect.proof import DOCUMENTATION_ADDRESS, Unresolved, kubernetes_api
 from tests.support.documents import put
 
 PLAN = RedirectPlan(8712, 20102)
@@ -96,8 +96,8 @@ def test_networks_that_would_undo_the_redirection_are_refused(text: str, says: s
         networks(text)
 
 
-def test_addresses_that_prove_the_rules_cannot_be_skipped() -> None:
-    for address in (*RESERVED.values(), *NOWHERE.values()):
+def test_what_proves_the_rules_can_not_be_skipped() -> None:
+    for address in (*RESERVED.values(), *DOCUMENTATION_ADDRESS.values()):
         with pytest.raises(UnusablePlan, match="by which rules are proven"):
             networks(f"{address}/{ip_address(address).max_prefixlen}")
         with pytest.raises(UnusablePlan, match="by which rules are proven"):

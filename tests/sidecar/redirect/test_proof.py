@@ -30,8 +30,8 @@ def test_the_proof_recognises_its_own_connection_by_the_port(
     monkeypatch.setattr(proof, "_PAUSE", 0)
     with socket.create_server(("127.0.0.1", 0)) as listening, ExitStack() as stack:
         plan: Any = Plan
-        way = proof.Way(plan, 4, listening.getsockname())
-        proof.expect_sidecar(stack, way, way.connect(stack))
+        trial = proof.TcpTrial(plan, 4, listening.getsockname())
+        proof.expect_sidecar(stack, trial, trial.connect(stack))
     assert list(seen.values()) == [*before, SIDECAR]
 
 
@@ -40,6 +40,6 @@ def test_a_listener_of_another_user_is_never_the_sidecar(monkeypatch: pytest.Mon
     monkeypatch.setattr(proof, "_PAUSE", 0)
     with socket.create_server(("127.0.0.1", 0)) as listening, ExitStack() as stack:
         plan: Any = Plan
-        way = proof.Way(plan, 4, listening.getsockname())
+        trial = proof.TcpTrial(plan, 4, listening.getsockname())
         with pytest.raises(proof.NotProven, match="not by a process of user 20102"):
-            proof.expect_sidecar(stack, way, way.connect(stack))
+            proof.expect_sidecar(stack, trial, trial.connect(stack))

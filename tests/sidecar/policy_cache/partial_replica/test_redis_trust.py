@@ -11,7 +11,7 @@ from policies.ground.signing import Endorsement, Signer
 from policies.sets.merkle_map import path
 from policies.sets.policy_set import role_document, role_name
 from policies.sets.redis_keys import HEAD, changes_key, document_field, doubts_key, set_key
-from sidecar.policy_cache.partial_replica.redis_reader import MAX_DOUBT_BYTES
+from sidecar.policy_cache.partial_replica.redis_reader import MAX_UNVERIFIED_BYTES
 from tests.sidecar.policy_cache.partial_replica.redis_set import (
     LIMIT,
     allowed,
@@ -178,9 +178,10 @@ async def test_a_key_that_the_control_api_endorses_is_no_forgery_and_any_other_i
             assert revision(running) < control.revision
             assert follower.forged == 0
             # No key could have signed this one, whatever the control API will say.
-            large = bytes(MAX_DOUBT_BYTES + 1)
+            large = bytes(MAX_UNVERIFIED_BYTES + 1)
             control.redis.xadd(changes_key(control.tenant_id), {"h": large})
-            told = f"a head of tenant `default`, {len(large)} bytes: none is over {MAX_DOUBT_BYTES}"
+            size = f"{len(large)} bytes: none is over {MAX_UNVERIFIED_BYTES}"
+            told = f"a head of tenant `default`, {size}"
             await until_async("it is told", lambda: told in caplog.text)
             assert follower.forged == 1
             control.feeds = True
