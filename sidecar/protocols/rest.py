@@ -55,7 +55,7 @@ class _Rule:
         self._source_id = route.source_id
         self._level = route.sensitivity
         self._naming = naming
-        self.route = _row(route.method, route.path, RouteClass(route.class_), self._source)
+        self.route = _route(route.method, route.path, RouteClass(route.class_), self._source)
 
     def _source(self, _rest: Rest, request: RoutedRequest) -> SourceRef:
         if self._source_id is None:
@@ -66,7 +66,7 @@ class _Rule:
         return self._naming.named(source_id, self._level)
 
 
-def _row(
+def _route(
     methods: str, path: str, class_: RouteClass, source: Callable[[Rest, RoutedRequest], SourceRef]
 ) -> ProtocolRoute:
     def find(rest: Rest, request: RoutedRequest) -> Sources:
@@ -76,8 +76,8 @@ def _row(
     return ProtocolRoute(methods, path, class_, found, source, find_sources_now=find)
 
 
-_READ = RouteMatch(_row("GET HEAD", "/**", RouteClass.RETRIEVE, Rest.source), ())
-_WRITE = RouteMatch(_row("*", "/**", RouteClass.WRITE, Rest.source), ())
+_READ = RouteMatch(_route("GET HEAD", "/**", RouteClass.RETRIEVE, Rest.source), ())
+_WRITE = RouteMatch(_route("*", "/**", RouteClass.WRITE, Rest.source), ())
 
 
 class Tcp(SourceProtocol):

@@ -18,7 +18,7 @@ from sidecar.proxy.pipeline.passthrough import Passthrough
 from sidecar.proxy.routing.refused_destination import NamedPort, UnknownDestination, names_of_port
 from sidecar.proxy.routing.source_endpoint import SharedParts, SourceEndpoint
 from sidecar.proxy.routing.source_lookup import SourceTable
-from sidecar.proxy.routing.source_router import NamedDestinations, VirtualHosts
+from sidecar.proxy.routing.source_router import NamedDestinations, SharedPortRouter
 from sidecar.proxy.tunnel.redirect_check import RedirectCheck
 from sidecar.proxy.tunnel.transparent import (
     DestinationLookup,
@@ -150,8 +150,8 @@ class Proxy:
         if first.source.kind == "tcp":
             acceptor = TcpAcceptor(first, unknown, BackgroundTasks(), limits)
             return ProxyListener(listen, acceptor, self._heads(), budget, limits)
-        hosts = VirtualHosts(listen, endpoints, unknown)
-        serve = self._under_own_names(hosts.serve, listen, endpoints, unknown)
+        router = SharedPortRouter(listen, endpoints, unknown)
+        serve = self._under_own_names(router.serve, listen, endpoints, unknown)
         service = HttpService(serve, unknown.record, tls)
         return ProxyListener(listen, service, self._heads(), budget, limits)
 

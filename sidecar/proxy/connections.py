@@ -168,9 +168,9 @@ class Ended(Enum):
 class SpliceDirection(asyncio.Protocol):
     """One direction of a splice: the bytes that arrive from `source` are written to `sink`. This is
     also the asyncio protocol of `source`, so it hears when `source` is too slow to take the bytes
-    of the opposite direction, `back`; it then pauses reading there."""
+    of the direction `opposite`; it then pauses reading there."""
 
-    back: "SpliceDirection"
+    opposite: "SpliceDirection"
 
     def __init__(
         self, splice: "Splice", source: asyncio.Transport, sink: asyncio.Transport
@@ -200,7 +200,7 @@ class SpliceDirection(asyncio.Protocol):
                 self._splice.close()
             else:
                 end_sending(self._sink)
-                if self.back.ended:
+                if self.opposite.ended:
                     self._splice.close()
         return True
 
@@ -208,12 +208,12 @@ class SpliceDirection(asyncio.Protocol):
         self._splice.abort()
 
     def pause_writing(self) -> None:
-        if not self.back.over:
-            self.back.source.pause_reading()
+        if not self.opposite.over:
+            self.opposite.source.pause_reading()
 
     def resume_writing(self) -> None:
-        if not self.back.over:
-            self.back.source.resume_reading()
+        if not self.opposite.over:
+            self.opposite.source.resume_reading()
 
     @property
     def over(self) -> bool:
@@ -244,7 +244,7 @@ class Splice:
         self.finished: asyncio.Future[None] = self._loop.create_future()
         self.up = SpliceDirection(self, agent, upstream)
         self.down = SpliceDirection(self, upstream, agent)
-        self.up.back, self.down.back = self.down, self.up
+        self.up.opposite, self.down.opposite = self.down, self.up
 
     def passed(self, direction: SpliceDirection, data: bytes) -> None:
         self._last = self._loop.time()

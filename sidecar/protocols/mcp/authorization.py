@@ -93,7 +93,7 @@ def _is_discovery(segments: tuple[str, ...]) -> bool:
     return segments[-2:] == (_WELL_KNOWN, "openid-configuration")
 
 
-def is_token_route(target: Target) -> bool:
+def is_oauth_endpoint(target: Target) -> bool:
     """Return whether `target` is an endpoint of the authorization server other than discovery, so
     that a refusal has the form that OAuth clients read."""
     return any(target.path == path for _, path in _ROUTES)
@@ -194,17 +194,18 @@ def _plan(*, client: bool) -> PlanForward:
     return lambda _mcp, _request, _sources, _visibility: plan
 
 
-def _row(
+def _route_match(
     method: str, path: str, find: Callable[[Any, RoutedRequest], Sources], **more: Any
 ) -> RouteMatch:
-    row = ProtocolRoute(method, path, RouteClass.METADATA, without_waiting(find), **more)
-    return RouteMatch(replace(row, plan_forward=_plan(client=path == "/token")), ())
+    route = ProtocolRoute(method, path, RouteClass.METADATA, without_waiting(find), **more)
+    return RouteMatch(replace(route, plan_forward=_plan(client=path == "/token")), ())
 
 
-_ROW = ProtocolRoute("GET", f"/{_WELL_KNOWN}", RouteClass.OPEN, plan_forward=_plan(client=False))
-_DISCOVERY = RouteMatch(_ROW, ())
+_DISCOVERY = RouteMatch(
+    ProtocolRoute("GET", f"/{_WELL_KNOWN}", RouteClass.OPEN, plan_forward=_plan(client=False)), ()
+)
 _ROUTES = {
-    ("GET", "/authorize"): _row("GET", "/authorize", _of_query),
-    ("POST", "/register"): _row("POST", "/register", _of_body, parse_body=_registration),
-    ("POST", "/token"): _row("POST", "/token", _of_body, parse_body=_token_request),
+    ("GET", "/authorize"): _route_match("GET", "/authorize", _of_query),
+    ("POST", "/register"): _route_match("POST", "/register", _of_body, parse_body=_registration),
+    ("POST", "/token"): _route_match("POST", "/token", _of_body, parse_body=_token_request),
 }

@@ -168,7 +168,7 @@ class McpMethods(SourceProtocol):
     sidecar."""
 
     def __init__(self, source: Source, monotonic: Callable[[], float]) -> None:
-        vendors = {each.name: _vendor_row(each) for each in source.methods}
+        vendors = {each.name: _vendor_route(each) for each in source.methods}
         self._objects = McpObjects(SourceNames(source), source.arguments, vendors)
         self._vendors = vendors
         make = partial(Continuations, monotonic)
@@ -179,7 +179,7 @@ class McpMethods(SourceProtocol):
     def authorization_source(self) -> SourceRef:
         return self._objects.authorization()
 
-    def row_of(self, message: dict[str, Any]) -> ProtocolRoute | None:
+    def route_of(self, message: dict[str, Any]) -> ProtocolRoute | None:
         """Return the route of a well-formed message, by its method; None if the method is unknown
         and therefore denied."""
         if "method" not in message:
@@ -273,67 +273,67 @@ class McpMethods(SourceProtocol):
 _FindByParams = Callable[[McpMethods, dict[str, Any], RoutedRequest], Sources]
 
 
-def _row(method: str, class_: RouteClass, find: _FindByParams | None = None) -> ProtocolRoute:
+def _route(method: str, class_: RouteClass, find: _FindByParams | None = None) -> ProtocolRoute:
     """Return a route whose pattern is a JSON-RPC method. Every response is filtered: a server may
     push a message of any kind in any stream."""
     find_sources = None if find is None else without_waiting(partial(_distinct_sources, find))
     named = class_ is _RETRIEVE  # the elements of a list are named by the response alone
-    row = ProtocolRoute("POST", method, class_, find_sources, forwards_unchanged=named)
-    return replace(row, plan_forward=McpMethods.plan_response)
+    route = ProtocolRoute("POST", method, class_, find_sources, forwards_unchanged=named)
+    return replace(route, plan_forward=McpMethods.plan_response)
 
 
 def _distinct_sources(find: _FindByParams, mcp: McpMethods, request: RoutedRequest) -> Sources:
     return tuple(dict.fromkeys(find(mcp, params_of(request.body), request)))
 
 
-def _vendor_row(method: VendorMethod) -> ProtocolRoute:
-    row = _row(method.name, RouteClass(method.class_), McpMethods.of_vendor)
-    return replace(row, hint_source=McpMethods.vendor_source)
+def _vendor_route(method: VendorMethod) -> ProtocolRoute:
+    route = _route(method.name, RouteClass(method.class_), McpMethods.of_vendor)
+    return replace(route, hint_source=McpMethods.vendor_source)
 
 
 # INVARIANT: a method that is not listed is denied as `unclassified_route`, so that a new version or
 # extension of the protocol opens nothing by itself.
 REQUESTS = {
-    row.pattern: row
-    for row in (
-        _row("tools/call", _RETRIEVE, McpMethods.of_call),
-        _row("resources/read", _RETRIEVE, McpMethods.of_read),
-        _row("prompts/get", _RETRIEVE, McpMethods.of_prompt),
+    route.pattern: route
+    for route in (
+        _route("tools/call", _RETRIEVE, McpMethods.of_call),
+        _route("resources/read", _RETRIEVE, McpMethods.of_read),
+        _route("prompts/get", _RETRIEVE, McpMethods.of_prompt),
         # A completion returns stored values.
-        _row("completion/complete", _RETRIEVE, McpMethods.of_completion),
-        _row("tasks/get", _RETRIEVE, McpMethods.of_task),
-        _row("tasks/result", _RETRIEVE, McpMethods.of_task),
+        _route("completion/complete", _RETRIEVE, McpMethods.of_completion),
+        _route("tasks/get", _RETRIEVE, McpMethods.of_task),
+        _route("tasks/result", _RETRIEVE, McpMethods.of_task),
         # These return no result of the task, but name it.
-        _row("tasks/update", _METADATA, McpMethods.of_task),
-        _row("tasks/cancel", _METADATA, McpMethods.of_task),
+        _route("tasks/update", _METADATA, McpMethods.of_task),
+        _route("tasks/cancel", _METADATA, McpMethods.of_task),
         # Lists have no source of their own: the elements of the response are judged one by one.
-        _row("tasks/list", _METADATA),
-        _row("tools/list", _METADATA),
-        _row("prompts/list", _METADATA),
-        _row("resources/list", _METADATA),
-        _row("resources/templates/list", _METADATA),
-        _row("resources/subscribe", _METADATA, McpMethods.of_subscription),
-        _row("subscriptions/listen", _METADATA, McpMethods.of_listen),
+        _route("tasks/list", _METADATA),
+        _route("tools/list", _METADATA),
+        _route("prompts/list", _METADATA),
+        _route("resources/list", _METADATA),
+        _route("resources/templates/list", _METADATA),
+        _route("resources/subscribe", _METADATA, McpMethods.of_subscription),
+        _route("subscriptions/listen", _METADATA, McpMethods.of_listen),
         # Ends a subscription, so it must work even after a revocation.
-        _row("resources/unsubscribe", _OPEN),
-        _row("initialize", _OPEN),
-        _row("server/discover", _OPEN),
-        _row("ping", _OPEN),
-        _row("logging/setLevel", _OPEN),
+        _route("resources/unsubscribe", _OPEN),
+        _route("initialize", _OPEN),
+        _route("server/discover", _OPEN),
+        _route("ping", _OPEN),
+        _route("logging/setLevel", _OPEN),
     )
 }
 
 NOTIFICATIONS = {
-    row.pattern: row
-    for row in (
-        _row("notifications/initialized", _OPEN),
-        _row("notifications/cancelled", _OPEN),
-        _row("notifications/progress", _OPEN),
-        _row("notifications/roots/list_changed", _OPEN),
+    route.pattern: route
+    for route in (
+        _route("notifications/initialized", _OPEN),
+        _route("notifications/cancelled", _OPEN),
+        _route("notifications/progress", _OPEN),
+        _route("notifications/roots/list_changed", _OPEN),
         # Concerns a task that the agent carries out for the server.
-        _row("notifications/tasks/status", _OPEN),
+        _route("notifications/tasks/status", _OPEN),
     )
 }
 
 # The agent's response to a request from the server: samples, the user's input, roots.
-CLIENT_RESPONSE = _row("a response", _OPEN)
+CLIENT_RESPONSE = _route("a response", _OPEN)

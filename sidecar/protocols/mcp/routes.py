@@ -33,7 +33,7 @@ class Mcp(McpMethods):
         super().__init__(source, monotonic)
         self._endpoint, by_method = source.endpoint, Mcp.refine_by_method
         end = source.endpoint
-        rows = (
+        routes = (
             # INVARIANT: `refine` replaces this row with the method's own, or denies the request.
             ProtocolRoute("POST", end, _OPEN, parse_body=message_body, refine=by_method),
             # The stream of messages that the server pushes, or replays to a resuming client.
@@ -45,8 +45,8 @@ class Mcp(McpMethods):
         if self._serves_sse:
             stream = ProtocolRoute("GET", methods.PATH, _METADATA, plan_forward=Mcp.plan_stream)
             self._streams = RouteTable((stream,))
-        self._allowed = ", ".join(row.methods for row in rows)
-        self._table = RouteTable(rows)
+        self._allowed = ", ".join(route.methods for route in routes)
+        self._table = RouteTable(routes)
 
     def match(self, method: str, target: Target) -> RouteMatch | None:
         found = self._table.match(method, target) or authorization.match(method, target)
@@ -83,7 +83,7 @@ class Mcp(McpMethods):
         fault = headers.fault(request.fields, message, self._versions.supported)
         if fault is not None:
             raise Malformed(fault.message)
-        return self.row_of(message)
+        return self.route_of(message)
 
     def render_refusal(
         self, request: RoutedRequest | None, refusal: RefusalResponse
@@ -93,7 +93,7 @@ class Mcp(McpMethods):
         OAuth error."""
         if request is None:
             return None
-        if authorization.is_token_route(request.target):
+        if authorization.is_oauth_endpoint(request.target):
             return headers.oauth(refusal)
         if request.method != "POST":
             other = request.target.path == self._endpoint and refusal.status == 403
@@ -125,7 +125,7 @@ class Mcp(McpMethods):
             return headers.unreadable(refusal, message, self._readable_fault(request))
         if not isinstance(message, dict) or "id" not in message or "method" not in message:
             return None
-        if refusal.status == 403 and self.row_of(message) is None:
+        if refusal.status == 403 and self.route_of(message) is None:
             return headers.unknown_method(refusal, message, request.fields)
         return headers.refused(refusal, message)
 

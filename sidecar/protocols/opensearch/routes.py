@@ -31,14 +31,14 @@ _BULK, _ADMIN, _OPEN = RouteClass.BULK, RouteClass.ADMIN, RouteClass.OPEN
 def read_route(
     methods: str, pattern: str, find_sources: FindSources, plan: PlanForward | None = None
 ) -> ProtocolRoute:
-    row = ProtocolRoute(methods, pattern, _RETRIEVE, find_sources, parse_body=optional_json)
-    return replace(row, plan_forward=plan, forwards_unchanged=True)
+    route = ProtocolRoute(methods, pattern, _RETRIEVE, find_sources, parse_body=optional_json)
+    return replace(route, plan_forward=plan, forwards_unchanged=True)
 
 
-def filtered(row: ProtocolRoute, plan: PlanForward) -> ProtocolRoute:
-    """Return the route `row` with `plan` as its forward plan for an agent that may not see every
-    document. For other agents its own plan stays."""
-    unfiltered = row.plan_forward
+def filtered(route: ProtocolRoute, plan: PlanForward) -> ProtocolRoute:
+    """Return `route` with `plan` as its forward plan for an agent that may not see every document.
+    For other agents its own plan stays."""
+    unfiltered = route.plan_forward
 
     def forward(
         server: OpenSearchServer, request: RoutedRequest, sources: Sources, visibility: Visibility
@@ -48,30 +48,31 @@ def filtered(row: ProtocolRoute, plan: PlanForward) -> ProtocolRoute:
             return FORWARD_UNCHANGED
         return chosen(server, request, sources, visibility)
 
-    return replace(row, plan_forward=forward, filters_documents=True)
+    return replace(route, plan_forward=forward, filters_documents=True)
 
 
 def filtering_route(
-    row: ProtocolRoute,
+    route: ProtocolRoute,
     plan: PlanForward,
     can_filter: Callable[[OpenSearchServer, RoutedRequest], bool],
 ) -> ProtocolRoute:
-    """Return the route `row`, extended so that it withholds documents by their levels if the
-    request allows it (`can_filter`)."""
-    filtering = filtered(row, plan)
+    """Return `route`, extended so that it withholds documents by their levels if the request allows
+    it (`can_filter`)."""
+    filtering = filtered(route, plan)
 
     def refine(server: OpenSearchServer, request: RoutedRequest) -> ProtocolRoute:
         # `can_filter` reads the whole body, so it isn't called where documents have no levels.
-        return filtering if server.level_field is not None and can_filter(server, request) else row
+        filters = server.level_field is not None and can_filter(server, request)
+        return filtering if filters else route
 
-    return replace(row, refine=refine)
+    return replace(route, refine=refine)
 
 
 def search_route(methods: str, pattern: str, plan: PlanForward) -> ProtocolRoute:
     """Return a route for searches. `plan` is its forward plan for an agent that may see every
     document."""
-    row = read_route(methods, pattern, search.sources_of_search, plan)
-    return filtering_route(row, search.filter_search, search.can_filter)
+    route = read_route(methods, pattern, search.sources_of_search, plan)
+    return filtering_route(route, search.filter_search, search.can_filter)
 
 
 def language_route(pattern: str, find_sources: FindSources) -> ProtocolRoute:
@@ -91,15 +92,15 @@ def listing_route(pattern: str) -> ProtocolRoute:
     """Return a route whose response is an object with one member per index. The request is
     authorized by the index names in the path; if they are patterns, the response is filtered
     instead."""
-    row = metadata_route("GET HEAD", pattern, reads_and_writes.sources_of_metadata)
+    route = metadata_route("GET HEAD", pattern, reads_and_writes.sources_of_metadata)
     composed = composed_route("GET HEAD", pattern, reads_and_writes.list_by_index)
 
     def refine(_server: OpenSearchServer, request: RoutedRequest) -> ProtocolRoute:
         # A pattern may cover indices that the agent may not see. They are left out of the response,
         # where a judgement by name would deny the whole request.
-        return composed if any(map(is_pattern, path_names(request))) else row
+        return composed if any(map(is_pattern, path_names(request))) else route
 
-    return replace(row, refine=refine)
+    return replace(route, refine=refine)
 
 
 def write_route(
@@ -204,8 +205,8 @@ ROUTES = (
         for start in ("", _I)
     ),
     *(
-        filtering_route(row, multi_search.filter_documents, multi_search.can_filter_documents)
-        for row in (
+        filtering_route(route, multi_search.filter_documents, multi_search.can_filter_documents)
+        for route in (
             read_route(_GP, "/_mget", multi_search.sources_of_documents),
             read_route(_GP, f"{_I}/_mget", multi_search.sources_of_documents),
             _READ_DOCUMENT,

@@ -147,7 +147,7 @@ _R, _D = "/records/namespaces/{namespace}", "/namespaces/{namespace}/documents"
 _CHAT, _FILES = "/assistant/chat/{assistant}", "/assistant/files/{assistant}"
 
 
-def _row(
+def _route(
     methods: str, path: str, class_: RouteClass, find: FindSources, hint: Any = None, **more: Any
 ) -> ProtocolRoute:
     """Return a route whose sources are found in the request itself, without a look-up."""
@@ -158,9 +158,10 @@ def _row(
 def _unfiltered_route(
     methods: str, path: str, find: FindSources, *, paged: bool = False
 ) -> ProtocolRoute:
-    row = _row(methods, path, _RETRIEVE, find, forwards_unchanged=True)
+    route = _route(methods, path, _RETRIEVE, find, forwards_unchanged=True)
     parse_body = None if methods == "GET" else json_object
-    return replace(row, parse_body=parse_body, plan_forward=Pinecone.plan_paged if paged else None)
+    plan_forward = Pinecone.plan_paged if paged else None
+    return replace(route, parse_body=parse_body, plan_forward=plan_forward)
 
 
 def _filtered_route(unfiltered: ProtocolRoute, form: QueryForm) -> ProtocolRoute:
@@ -196,25 +197,25 @@ _OTHERS = (
     _unfiltered_route("GET", "/vectors/list", PineconeSources.of_query, paged=True),
     _unfiltered_route("POST", f"{_D}/list", PineconeSources.of_documents, paged=True),
     # An assistant answers from any of its files, so no condition on the level can be added.
-    _row("POST", _CHAT, _RETRIEVE, _assistant),
-    _row("POST", f"{_CHAT}/context", _RETRIEVE, _assistant),
-    _row("POST", f"{_CHAT}/chat/completions", _RETRIEVE, _assistant),
-    _row("GET", _FILES, _RETRIEVE, _assistant),
-    _row("GET", f"{_FILES}/{{file}}", _RETRIEVE, _assistant),
+    _route("POST", _CHAT, _RETRIEVE, _assistant),
+    _route("POST", f"{_CHAT}/context", _RETRIEVE, _assistant),
+    _route("POST", f"{_CHAT}/chat/completions", _RETRIEVE, _assistant),
+    _route("GET", _FILES, _RETRIEVE, _assistant),
+    _route("GET", f"{_FILES}/{{file}}", _RETRIEVE, _assistant),
     ProtocolRoute("GET", "/namespaces", _METADATA, plan_forward=Pinecone.plan_namespaces),
-    _row("GET", "/namespaces/{namespace}", _METADATA, _path),
+    _route("GET", "/namespaces/{namespace}", _METADATA, _path),
     replace(_STATS, parse_body=optional_json_object, refine=Pinecone.refine_stats),
-    _row("POST", "/vectors/upsert", _WRITE, _body, parse_body=json_object),
-    _row("POST", "/vectors/update", _WRITE, _body, parse_body=json_object),
-    _row("POST", "/vectors/delete", _WRITE, _body, parse_body=json_object),
-    _row("POST", "/namespaces", _WRITE, PineconeSources.of_created, parse_body=json_object),
-    _row("DELETE", "/namespaces/{namespace}", _WRITE, _path, _hint),
-    _row("POST", f"{_R}/upsert", _WRITE, _path, _hint),
-    _row("POST", f"{_D}/upsert", _WRITE, _path, _hint),
-    _row("POST", f"{_D}/update", _WRITE, _path, _hint),
-    _row("POST", f"{_D}/delete", _WRITE, _path, _hint),
-    _row("POST", _FILES, _WRITE, _assistant, _hint_assistant),
-    _row("DELETE", f"{_FILES}/{{file}}", _WRITE, _assistant, _hint_assistant),
+    _route("POST", "/vectors/upsert", _WRITE, _body, parse_body=json_object),
+    _route("POST", "/vectors/update", _WRITE, _body, parse_body=json_object),
+    _route("POST", "/vectors/delete", _WRITE, _body, parse_body=json_object),
+    _route("POST", "/namespaces", _WRITE, PineconeSources.of_created, parse_body=json_object),
+    _route("DELETE", "/namespaces/{namespace}", _WRITE, _path, _hint),
+    _route("POST", f"{_R}/upsert", _WRITE, _path, _hint),
+    _route("POST", f"{_D}/upsert", _WRITE, _path, _hint),
+    _route("POST", f"{_D}/update", _WRITE, _path, _hint),
+    _route("POST", f"{_D}/delete", _WRITE, _path, _hint),
+    _route("POST", _FILES, _WRITE, _assistant, _hint_assistant),
+    _route("DELETE", f"{_FILES}/{{file}}", _WRITE, _assistant, _hint_assistant),
     # Imports copy from external storage, into any namespace.
     ProtocolRoute("GET POST", "/bulk/imports", _BULK),
     ProtocolRoute("GET DELETE", "/bulk/imports/{import}", _BULK),
@@ -231,9 +232,9 @@ _UNFILTERED = [
 # INVARIANT: a literal segment comes before a `{parameter}` in the same position. A route that is
 # not listed is denied as `unclassified_route`, so that an upgrade of Pinecone opens nothing by
 # itself.
-ROUTES = (*(_filtered_route(row, form) for row, form in _UNFILTERED), *_OTHERS)
+ROUTES = (*(_filtered_route(route, form) for route, form in _UNFILTERED), *_OTHERS)
 
 _TABLE = RouteTable(ROUTES)
 # Without `sensitivity_field` nothing is filtered, so all requests of a route share one row, which
 # has nothing to refine.
-_TABLE_WITHOUT_LEVELS = RouteTable((*(row for row, _ in _UNFILTERED), *_OTHERS))
+_TABLE_WITHOUT_LEVELS = RouteTable((*(route for route, _ in _UNFILTERED), *_OTHERS))

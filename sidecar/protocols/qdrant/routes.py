@@ -95,8 +95,8 @@ def _retrieval(
 
 
 def _unfiltered(path: str) -> ProtocolRoute:
-    row = ProtocolRoute("POST", path, _RETRIEVE, Qdrant.of_body, parse_body=json_object)
-    return replace(row, find_sources_now=Qdrant.of_body_now)
+    route = ProtocolRoute("POST", path, _RETRIEVE, Qdrant.of_body, parse_body=json_object)
+    return replace(route, find_sources_now=Qdrant.of_body_now)
 
 
 def _list(path: str, member: str, name: str) -> ProtocolRoute:

@@ -33,7 +33,7 @@ from sidecar.protocols.shared.responses import (
     to_json,
 )
 from sidecar.protocols.strict_body import Budget, json_object
-from sidecar.protocols.weaviate.graphql import GraphqlQuery, parse_query, searches
+from sidecar.protocols.weaviate.graphql import GraphqlQuery, parse_graphql_request, searches
 from sidecar.protocols.weaviate.names import (
     ResponseFilter,
     json_array,
@@ -290,11 +290,11 @@ class WeaviateForwarding(WeaviateSources):
 
 
 def parse_graphql(raw: bytes, media_type: str | None, budget: Budget) -> list[GraphqlQuery]:
-    return [parse_query(json_object(raw, media_type), budget)]
+    return [parse_graphql_request(json_object(raw, media_type), budget)]
 
 
 def parse_graphql_batch(raw: bytes, media_type: str | None, budget: Budget) -> list[GraphqlQuery]:
-    return [parse_query(each, budget) for each in json_array(raw, media_type, budget)]
+    return [parse_graphql_request(each, budget) for each in json_array(raw, media_type, budget)]
 
 
 def _is_batch(request: RoutedRequest) -> bool:

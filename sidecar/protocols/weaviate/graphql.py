@@ -216,7 +216,7 @@ class GraphqlQuery(NamedTuple):
         return {"query": print_ast(document or self.document), **self.other_members}
 
 
-def parse_query(body: Any, budget: Budget) -> GraphqlQuery:
+def parse_graphql_request(body: Any, budget: Budget) -> GraphqlQuery:
     """Parse the body of a GraphQL request. Raises `Malformed`."""
     if not isinstance(body, dict):
         raise Malformed("a GraphQL request must be an object")

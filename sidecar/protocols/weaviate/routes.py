@@ -55,8 +55,8 @@ _TENANTS = f"{_C}/tenants"
 
 
 def _graphql(path: str, parse_body: BodyParser) -> ProtocolRoute:
-    row = ProtocolRoute("POST", path, _RETRIEVE, Weaviate.of_queries, parse_body=parse_body)
-    unfiltered = replace(row, plan_forward=Weaviate.forward_queries)
+    route = ProtocolRoute("POST", path, _RETRIEVE, Weaviate.of_queries, parse_body=parse_body)
+    unfiltered = replace(route, plan_forward=Weaviate.forward_queries)
     filtering = replace(unfiltered, plan_forward=Weaviate.filter_queries, filters_documents=True)
 
     def refine(weaviate: Weaviate, request: RoutedRequest) -> ProtocolRoute:

@@ -199,14 +199,14 @@ class RequestClassifier:
         )
         context.route = route = None if match is None else match.route
         if route is None or route.route_class in _RESTRICTED:
-            route = self.check_row(route, routed, f"`{method}` of this path")
+            route = self.check_route(route, routed, f"`{method}` of this path")
         if context.websocket and not _streams(route):
             reason = f"`{route.methods} {route.pattern}` does not accept WebSocket"
             raise Refused(403, ROUTE_DENIED, reason, who)
         context.routed = routed
         return route, routed
 
-    def check_row(
+    def check_route(
         self, route: ProtocolRoute | None, routed: RoutedRequest, asked: str
     ) -> ProtocolRoute:
         """Return `route`, the row of the route table that the head or the body led to. Raises

@@ -37,13 +37,13 @@ from sidecar.proxy.messages import request_reader
 from sidecar.proxy.messages.response_relay import RelayedResponse, relay, write_whole
 from sidecar.proxy.messages.sse import EventParser, FilteredStream, is_event_stream
 from sidecar.proxy.pipeline.authorizer import Authorizer
-from sidecar.proxy.pipeline.lasting import (
+from sidecar.proxy.pipeline.lineage import COMPLETED, FAILED, TRUNCATED, LineageRecorder
+from sidecar.proxy.pipeline.reauthorization import (
     NoLongerAllowed,
-    judge_again,
-    judged_again,
+    reauthorize_late_response,
+    reauthorizing,
     run_websocket,
 )
-from sidecar.proxy.pipeline.lineage import COMPLETED, FAILED, TRUNCATED, LineageRecorder
 from sidecar.proxy.pipeline.request_context import AllowedRequest, decision_fields
 from sidecar.proxy.proxy_metrics import ProxyMetrics
 from sidecar.proxy.upstream.client import UpstreamClient, UpstreamRequest
@@ -175,8 +175,8 @@ class Forwarder:
         body = response.message.body
         try:
             if self.lineage.now() - allowed.started > seconds:
-                await judge_again(allowed, authorizer, response)
-            with judged_again(request, allowed, body, authorizer, seconds):
+                await reauthorize_late_response(allowed, authorizer, response)
+            with reauthorizing(request, allowed, body, authorizer, seconds):
                 return await self._relay_judged(request, allowed, response, identify, relayed)
         except NoLongerAllowed as error:
             if not relayed.started:

@@ -20,8 +20,8 @@ from sidecar.proxy.connections import BufferedConnection, Splice
 from sidecar.proxy.limits import ProxyLimits
 from sidecar.proxy.messages.response_relay import RelayedResponse
 from sidecar.proxy.pipeline.authorizer import WRITE_DENIED, Authorizer, Denied, Refused
-from sidecar.proxy.pipeline.lasting import TunnelResult, run_tunnel
 from sidecar.proxy.pipeline.lineage import FAILED, TRUNCATED, LineageRecorder
+from sidecar.proxy.pipeline.reauthorization import TunnelResult, run_tunnel
 from sidecar.proxy.pipeline.request_context import decision_label
 from sidecar.proxy.proxy_metrics import ProxyMetrics
 from sidecar.proxy.upstream.client import TunnelDialler

@@ -90,7 +90,7 @@ async def judge(
                 routed.budget, size, route.refine, source.protocol, routed
             )
             # Checked again: the row that the head led to may have been open, and this one closed.
-            route = source.classifier.check_row(refined, routed, "the method in this body")
+            route = source.classifier.check_route(refined, routed, "the method in this body")
         if source.checked_whole is not None:
             sources = await _find_checked(source, source.checked_whole, route, routed, size)
         elif route.compose_response is not None:

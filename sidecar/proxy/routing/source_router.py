@@ -1,10 +1,10 @@
 """Routes each request to the pipeline of the source that it is for, or refuses and records it:
 
-    VirtualHosts        several sources on one listening address, by host and path
-    FixedDestination    inside a tunnel, terminated or plain: `Host` must name the destination, or
+    SharedPortRouter    several sources on one listening address, by host and path
+    TunnelRouter        inside a tunnel, terminated or plain: `Host` must name the destination, or
                         the agent would reach a server that the tunnel wasn't opened to
                         (`proxy/RULES.md`, B19)
-    RedirectedHttp      the source that `Host` names at the connection's original port; the original
+    RedirectedRouter    the source that `Host` names at the connection's original port; the original
                         address decides nothing, and is never connected to (`proxy/RULES.md`,
                         Tunnels and redirects)
 
@@ -85,7 +85,7 @@ def check_host(head: RequestHead, where: Authority, default_port: int) -> None:
         raise Malformed("the header `host` names another server than the target")
 
 
-class VirtualHosts(SourceRouter):
+class SharedPortRouter(SourceRouter):
     """Routes the requests that arrive at the address `listen`, which several sources share, by host
     and path."""
 
@@ -137,7 +137,7 @@ class NamedDestinations(NamedTuple):
         return None if group.sole is None else self.endpoints[group.sole.alias]
 
 
-class FixedDestination(SourceRouter):
+class TunnelRouter(SourceRouter):
     """Routes the requests inside a tunnel, whose destination was fixed when it was opened. `scheme`
     is `http` or `https`."""
 
@@ -177,7 +177,7 @@ class FixedDestination(SourceRouter):
 _SCHEME = "http"
 
 
-class RedirectedHttp(SourceRouter):
+class RedirectedRouter(SourceRouter):
     """Routes the requests of one redirected connection, which was going to the address and port
     `original`."""
 

@@ -152,7 +152,9 @@ class RedirectCheck:
             self.problem = problem
             self._changed()
 
-    async def takes(self, agent: BufferedConnection, original: Authority, seconds: float) -> bool:
+    async def claims_connection(
+        self, agent: BufferedConnection, original: Authority, seconds: float
+    ) -> bool:
         """Return whether a connection that arrived was opened by this check. Any other connection
         keeps its bytes unread and is handled as usual. `seconds` limits the wait for the
         challenge."""

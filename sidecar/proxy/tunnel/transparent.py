@@ -31,7 +31,7 @@ from sidecar.proxy.limits import ProxyLimits
 from sidecar.proxy.pipeline.authorizer import UNREADABLE
 from sidecar.proxy.routing.refused_destination import UNKNOWN, UnknownDestination, requested_source
 from sidecar.proxy.routing.source_lookup import SourceGroup, TcpSources
-from sidecar.proxy.routing.source_router import Destination, RedirectedHttp
+from sidecar.proxy.routing.source_router import Destination, RedirectedRouter
 from sidecar.proxy.tunnel.client_hello import Hello
 from sidecar.proxy.tunnel.redirect_check import RedirectCheck, original_destination
 from sidecar.proxy.tunnel.tunnel_dispatch import TunnelDispatch, read_hello
@@ -93,7 +93,7 @@ class Transparent(ConnectionAcceptor):
             reason = "the connection was not redirected, or was going to a port of this sidecar"
             await self._deny(agent, UNKNOWN, reason, original)
             return
-        if self._check is not None and await self._check.takes(
+        if self._check is not None and await self._check.claims_connection(
             agent, original, self._limits.opening_seconds
         ):
             return
@@ -108,7 +108,7 @@ class Transparent(ConnectionAcceptor):
             await self._deny(agent, UNREADABLE, error.message, original)
             return
         if hello is None:
-            handler = RedirectedHttp(original, self._destinations, self.unknown)
+            handler = RedirectedRouter(original, self._destinations, self.unknown)
             agent.hand_to(server.within(handler.serve))
         else:
             await self._dispatch_tls(agent, server, original, hello)

@@ -34,7 +34,7 @@ from sidecar.proxy.routing.refused_destination import (
 )
 from sidecar.proxy.routing.source_endpoint import SourceEndpoint
 from sidecar.proxy.routing.source_lookup import SourceGroup, upstream_parts
-from sidecar.proxy.routing.source_router import Destination, FixedDestination, NamedDestinations
+from sidecar.proxy.routing.source_router import Destination, NamedDestinations, TunnelRouter
 from sidecar.proxy.tunnel.client_hello import HANDSHAKE, Hello, HelloReader
 
 NO_SERVER_NAME = "no_server_name"
@@ -125,7 +125,7 @@ class TunnelDispatch:
             agent.transport.close()
             return False
         if hello is None:
-            plain = FixedDestination(destination, self.destinations, self._unknown, "http")
+            plain = TunnelRouter(destination, self.destinations, self._unknown, "http")
             agent.hand_to(within(plain.serve))
             return False
         problem = self._hello_problem(hello, destination)
@@ -135,7 +135,7 @@ class TunnelDispatch:
         context = self.termination(destination.group)
         if context is None:
             return True
-        terminated = FixedDestination(destination, self.destinations, self._unknown, "https")
+        terminated = TunnelRouter(destination, self.destinations, self._unknown, "https")
         factory = partial(within, terminated.serve)
         on_invalid = partial(self._record_invalid_tls, where)
         agent.hand_to(TlsLayer(context, factory, self._limits.handshake_seconds, on_invalid))

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from policies.ground.errors import Malformed
 from sidecar.protocols.protocol import Unresolved
 from sidecar.protocols.strict_body import Budget, OverBudget
-from sidecar.protocols.weaviate.graphql import collections, parse_query
+from sidecar.protocols.weaviate.graphql import collections, parse_graphql_request
 from sidecar.protocols.weaviate.names import References, references_in
 from tests.sidecar.protocols.minimal import denied, minimal, scripted
 from tests.sidecar.protocols.weaviate.server import Server
@@ -24,7 +24,7 @@ def _named(*bodies: dict[str, Any]) -> set[str]:
     return {
         each.collection
         for body in bodies
-        for each in collections(parse_query(body, budget), budget)
+        for each in collections(parse_graphql_request(body, budget), budget)
     }
 
 
@@ -108,7 +108,7 @@ def test_a_long_image_uses_no_budget_and_is_forwarded_unchanged() -> None:
     for quote in ('"', '"""'):
         body = {"query": f"{{Get{{A(nearImage: {{image: {quote}{image}{quote}}}){{b}}}}}}"}
         budget = Budget()
-        query = parse_query(body, budget)
+        query = parse_graphql_request(body, budget)
         assert f'"{image}"' in query.to_body()["query"]
         budget.charge_graphql_characters(65_000)
 
@@ -123,12 +123,12 @@ def test_a_long_image_uses_no_budget_and_is_forwarded_unchanged() -> None:
 )
 def test_a_long_string_in_a_wrong_place_is_refused(text: str) -> None:
     with pytest.raises(Malformed):
-        parse_query({"query": text.replace("%s", "x" * 600)}, Budget())
+        parse_graphql_request({"query": text.replace("%s", "x" * 600)}, Budget())
 
 
 def test_a_query_may_contain_the_placeholder() -> None:
     text = '{Get{A(a: "sluice-set-aside-0", b: "' + "x" * 600 + '"){b}}}'
-    printed = parse_query({"query": text}, Budget()).to_body()["query"]
+    printed = parse_graphql_request({"query": text}, Budget()).to_body()["query"]
     assert "sluice-set-aside-0" in printed
     assert "x" * 600 in printed
 

@@ -44,7 +44,7 @@ class NoLongerAllowed(Exception):
 
 
 @contextmanager
-def judged_again(
+def reauthorizing(
     request: HttpRequest,
     allowed: AllowedRequest,
     body: BodyStream,
@@ -75,20 +75,20 @@ def judged_again(
             watching.cancel()
 
 
-async def judge_again(
+async def reauthorize_late_response(
     allowed: AllowedRequest, authorizer: Authorizer, response: UpstreamResponse
 ) -> None:
     """Decide anew before a `response` is relayed whose head took long to arrive. Raises
     `NoLongerAllowed`. If it raises anything, the response is finished first: the agent may also
     leave while this waits."""
     try:
-        await _judge(allowed, authorizer)
+        await _reauthorize(allowed, authorizer)
     except BaseException:
         await response.finish()
         raise
 
 
-async def _judge(allowed: AllowedRequest, authorizer: Authorizer) -> None:
+async def _reauthorize(allowed: AllowedRequest, authorizer: Authorizer) -> None:
     try:
         await authorizer.reauthorize(allowed.sources, allowed.routed.attribution)
     except (Denied, SluiceError) as error:
@@ -104,7 +104,7 @@ async def _watch(
 ) -> None:
     try:
         while True:
-            await _judge(allowed, authorizer)
+            await _reauthorize(allowed, authorizer)
             await asyncio.sleep(seconds)
     except NoLongerAllowed as error:
         log.info("a response is cut: %s", error)
