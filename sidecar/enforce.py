@@ -302,7 +302,7 @@ class Enforcer:
         try:
             facts = preview.facts(retrieval, key)
             foreign = not preview.speaks_for(retrieval.agent_id)
-            retrieval = raised(retrieval, facts.sources)
+            retrieval = at_effective_level(retrieval, facts.sources)
             decision = evaluate(retrieval, facts)
         except MissingDocument:
             raise

@@ -47,9 +47,10 @@ Effect = TypeVar("Effect", bound=Hashable)
 
 
 class AccessQuery(NamedTuple):
-    """The subject of a question, which the classes of names must be able to tell apart: patterns
-    and names of agents and sources, and names of tasks. The sources in `each_source` are also told
-    apart from one another. `steps` limits the work for the answer."""
+    """The names and patterns that a question mentions. The analysis sorts agents, tasks and sources
+    into classes, and must not put two names into one class if something mentioned here matches only
+    one of them. The sources in `each_source` are also told apart from one another. `steps` limits
+    the work for the answer."""
 
     agents: tuple[str, ...] = ()
     tasks: tuple[str, ...] = ()

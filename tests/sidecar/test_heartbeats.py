@@ -102,5 +102,5 @@ async def test_a_heartbeat_without_room_is_recorded_when_there_is_some(tmp_path:
             assert (await beaten(running, revision))[-1] == revision
 
 
-def test_a_heartbeat_comes_within_a_second() -> None:
+def test_a_heartbeat_is_due_within_a_second() -> None:
     assert 0 < COALESCE_SECONDS < HEARTBEAT_SECONDS <= 1

@@ -50,5 +50,5 @@ def _matches(entries: tuple[str, ...], name: str | None) -> bool:
     return name is not None and listed(entries, name)
 
 
-def test_a_role_without_policies_may_read_nothing() -> None:
+def test_a_role_without_policies_has_no_row() -> None:
     assert access_rows("r", [], AccessQuery()) == []

@@ -96,7 +96,7 @@ def test_networks_that_would_undo_the_redirection_are_refused(text: str, says: s
         networks(text)
 
 
-def test_what_proves_the_rules_can_not_be_skipped() -> None:
+def test_addresses_that_prove_the_rules_cannot_be_skipped() -> None:
     for address in (*RESERVED.values(), *DOCUMENTATION_ADDRESS.values()):
         with pytest.raises(UnusablePlan, match="by which rules are proven"):
             networks(f"{address}/{ip_address(address).max_prefixlen}")

@@ -301,7 +301,7 @@ def test_the_size_of_the_patch_depends_on_the_containers_alone(count: int) -> No
 
 
 @pytest.mark.parametrize("excess", [0, 1])
-def test_a_pod_has_a_limit_of_containers(excess: int) -> None:
+def test_a_pod_with_too_many_containers_is_refused(excess: int) -> None:
     chosen = fragment("explicit")
     # Only Sluice's containers don't count: one of the author's with the name of a volume does.
     listed = [*(f"n{each}" for each in range(199 + excess)), chosen.volumes[0]["name"]]
