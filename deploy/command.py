@@ -138,7 +138,7 @@ def unknown(word: str) -> str:
 
 
 _SIDECAR = (
-    "aiohappyeyeballs", "aiohttp", "google_crc32c", "graphql", "httptools", "idna",
+    "aiohappyeyeballs", "aiohttp", "google_crc32c", "graphql", "httptools", "idna", "ngh2",
     "prometheus_client", "uvloop",
 )  # fmt: skip
 _SERVER = (

@@ -16,12 +16,12 @@ from policies.ground.errors import (
 )
 from policies.ground.keys import KeysDiffer, key_digest, presented_key
 from sidecar.api.route import ApiRoute
-from sidecar.http.messages.request_parser import HTTP_10, HTTP_11, RequestMessage
+from sidecar.http.messages.request_parser import HTTP_2, HTTP_10, HTTP_11, RequestMessage
 
 # Printable ASCII without spaces: the id is echoed in a header and written to the log.
 _REQUEST_ID = re.compile(r"[\x21-\x7e]{1,128}").fullmatch
 _NEEDS_KEY = "/v1/"
-SPOKEN_VERSIONS = (HTTP_11, HTTP_10)
+SPOKEN_VERSIONS = (HTTP_11, HTTP_2, HTTP_10)
 _KEY, _AUTHORIZATION, _ID = b"x-api-key", b"authorization", b"x-request-id"
 _TYPE, _LENGTH, _TRACE, _HOST = b"content-type", b"content-length", b"traceparent", b"host"
 # A browser sets at least one of them on every POST, and no page can remove either.
@@ -127,7 +127,7 @@ def _presented(values: Values) -> tuple[str | None, SluiceError | None]:
 
 def _fault(message: RequestMessage, route: ApiRoute | None, values: Values) -> SluiceError | None:
     if message.version not in SPOKEN_VERSIONS:
-        return Malformed("the HTTP version must be 1.1 or 1.0")
+        return Malformed("the HTTP version must be 2, 1.1 or 1.0")
     if route is None:
         return NotFound("no such path")
     if message.method not in route.methods:

@@ -85,6 +85,22 @@ class RequestHead:
         return values[0]
 
 
+class ResponseHead(NamedTuple):
+    """The head of a response without its framing, which each version of HTTP does in its own way.
+
+    `lines` are the header fields, each with its line end, and `own` those of the sidecar, which
+    follow the framing. `length` is the value of `Content-Length`, None if the end of the body shows
+    where it ends. `announced` is the line `Trailer` of a body without a length, with its line end.
+    """
+
+    status: int
+    reason: bytes
+    lines: bytes
+    length: bytes | None
+    own: bytes = b""
+    announced: bytes = b""
+
+
 class _FieldRule(NamedTuple):
     forwarded: bool
     key: bytes | None

@@ -10,6 +10,7 @@ from http import HTTPStatus
 from typing import NamedTuple
 
 from policies.ground.clock import Clock
+from sidecar.http.headers import ResponseHead
 
 JSON = b"application/json"
 NO_STORE = b"no-store"
@@ -33,6 +34,12 @@ class RenderedResponse(NamedTuple):
         else:
             ending = b"Connection: keep-alive\r\n\r\n" if http10 else b"\r\n"
         return b"%b%b%b" % (self.head, ending, b"" if omit_body else self.body)
+
+    def split(self) -> tuple[ResponseHead, bytes]:
+        """Return the head and the body, as `sidecar.http.server.request.Response` describes."""
+        line, _, lines = self.head.partition(b"\r\n")
+        lines, _, length = lines.rpartition(b"Content-Length: ")
+        return ResponseHead(int(line.split()[1]), b"", lines, length.rstrip()), self.body
 
 
 class ResponseRenderer:

@@ -85,7 +85,7 @@ def server_context(pair: Pair, client_ca: Path | None = None) -> ReloadingContex
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     # Renegotiation lets a client spend the sidecar's CPU; compression leaks secrets (CRIME).
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
-    context.set_alpn_protocols(_PROTOCOLS)
+    context.set_alpn_protocols(["h2", *_PROTOCOLS])
     context.use(pair)
     return context
 

@@ -22,7 +22,7 @@ from policies.ground.errors import Malformed, SluiceError
 from sidecar.http.attribution import Attribution
 from sidecar.http.authority import DEFAULT_PORTS, Authority, authority
 from sidecar.http.headers import RequestHead, sort_request_fields
-from sidecar.http.messages.request_parser import HTTP_10, HTTP_11
+from sidecar.http.messages.request_parser import HTTP_2, HTTP_10, HTTP_11
 from sidecar.http.request_target import canonical
 from sidecar.http.server.request import HttpRequest, ResponseSent
 from sidecar.proxy.connections import take_over
@@ -208,7 +208,12 @@ class ForwardProxy(SourceRouter):
         return super().serve(request)
 
     def _find(self, request: HttpRequest, head: RequestHead, who: Attribution) -> FoundSource:
-        scheme, where, rest = parse_absolute(request.target)
+        if request.version == HTTP_2:
+            # It has the scheme of this port, and its authority as `host`.
+            stated = (head.one(b"host") or b"").decode("latin-1")
+            scheme, where, rest = "http", authority(stated, 80), request.target
+        else:
+            scheme, where, rest = parse_absolute(request.target)
         check_host(head, where, DEFAULT_PORTS[scheme])
         target = canonical(rest, opaque=self._table.opaque)
         group = self._table.at(where)

@@ -10,6 +10,7 @@ import orjson
 
 from policies.evaluate import Decision
 from policies.ground.errors import SluiceError, Unavailable, error_body
+from sidecar.http.headers import ResponseHead
 from sidecar.http.request_body import BodyBudgetExceeded
 from sidecar.protocols.protocol import RefusalResponse, RoutedRequest, SourceProtocol, with_event
 from sidecar.recorder import is_outage
@@ -132,6 +133,11 @@ class LocalResponse:
         elif http10:
             lines.append(b"Connection: keep-alive")
         return b"\r\n".join(lines) + b"\r\n\r\n" + (b"" if omit_body else self.body)
+
+    def split(self) -> tuple[ResponseHead, bytes]:
+        """Return the head and the body, as `sidecar.http.server.request.Response` describes."""
+        lines = b"".join([b"%b: %b\r\n" % field for field in self.fields])
+        return ResponseHead(self.status, b"", lines, b"%d" % len(self.body)), self.body
 
 
 def _retry_after(seconds: int) -> tuple[bytes, bytes]:

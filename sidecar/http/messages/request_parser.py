@@ -18,7 +18,7 @@ from sidecar.http.messages.chunks import Trailers
 
 Fields = list[tuple[bytes, bytes]]
 
-HTTP_11, HTTP_10 = "1.1", "1.0"
+HTTP_2, HTTP_11, HTTP_10 = "2", "1.1", "1.0"
 
 
 class HeadLimits(NamedTuple):
@@ -38,11 +38,11 @@ class BrokenFraming(Exception):
 
 class RequestMessage:
     """One parsed request. `fields` are its header fields as they were written, without white space
-    around their values. With `fault`, the parser could not read the request, and everything else is
-    empty; with `http2` too, the client speaks HTTP/2."""
+    around their values. `fault` says why the request could not be read, and then everything else is
+    empty; it is empty if the request was read."""
 
     __slots__ = (
-        "body", "fault", "fields", "http2", "method", "offers_upgrade", "should_close", "target",
+        "body", "fault", "fields", "method", "offers_upgrade", "should_close", "target",
         "version",
     )  # fmt: skip
 
@@ -57,7 +57,7 @@ class RequestMessage:
         self.offers_upgrade = False
         """True if the bytes after the head may belong to another protocol, because the request is a
         CONNECT or has the header `Upgrade`."""
-        self.fault = self.http2 = False
+        self.fault = ""
 
 
 class _BeyondLimits(Exception):
@@ -280,7 +280,7 @@ class RequestParser(Generic[Message]):
         # connection may last a while.
         self.message, self._in_head = None, False
         unreadable = self._new_message()
-        unreadable.fault = True
+        unreadable.fault = "the request is not HTTP/1.1"
         self._on_message(unreadable)
 
 

@@ -2,9 +2,10 @@
 requests answered in order, and ends it.
 
     ServerConnection    owns the others
-      Http1             says what may come next (HTTP/2 is refused in its place)
+      Http1             says what may come next
       Responder         has the service answer
       TimeLimits        end what takes too long
+      Http2Connection   in place of these three, if the first bytes are those of HTTP/2
     HttpRequest         acts on its connection, by `ClientConnection` alone
 
     malformed requests    reach the service like any other
@@ -22,10 +23,11 @@ from functools import partial
 from typing import cast
 
 from policies.ground.connection_budget import HEADS_FULL, Slot
+from sidecar.http.http2.session import PREFACE
 from sidecar.http.messages.body import BodyOmitted, BodyStream
-from sidecar.http.messages.request_parser import HTTP_10, BrokenFraming
+from sidecar.http.messages.request_parser import BrokenFraming
 from sidecar.http.server.http1 import PIECE, SWITCHED, Http1
-from sidecar.http.server.http2_refusal import GOAWAY, SETTINGS, Http2Opening
+from sidecar.http.server.http2_connection import Http2Connection
 from sidecar.http.server.request import (
     HandedOver,
     HttpRequest,
@@ -47,8 +49,9 @@ class ServerConnection(asyncio.Protocol):
     connection that has one already."""
 
     __slots__ = (
-        "_closed", "_connections", "_http1", "_loop", "_parse", "_reading_paused", "_responder",
-        "_service", "_serving", "_slot", "_time_limits", "congested", "heads", "transport",
+        "_closed", "_connections", "_http1", "_http2", "_loop", "_parse", "_reading_paused",
+        "_responder", "_service", "_serving", "_slot", "_time_limits", "congested", "heads",
+        "transport",
     )  # fmt: skip
 
     def __init__(
@@ -69,7 +72,8 @@ class ServerConnection(asyncio.Protocol):
             partial(HttpRequest, self),
             partial(BodyStream, limits.buffer_bytes, self),
         )
-        self._parse: Callable[[bytes], bool] = partial(self._parse_first, Http2Opening())
+        self._http2: Http2Connection | None = None
+        self._parse: Callable[[bytes], bool] = partial(self._parse_first, b"")
         """The function that parses a piece of bytes, in the protocol that the first bytes show. It
         returns False if the budget has no room for the head that is arriving."""
         self._time_limits = TimeLimits(self, http1, limits, loop)
@@ -98,6 +102,8 @@ class ServerConnection(asyncio.Protocol):
             self._slot.leave()
         self._connections.discard(self)
         self._time_limits.stop()
+        if self._http2 is not None:
+            self._http2.lost()
         if self._http1.lose():
             log.info("a client hung up in the middle of its request body")
         self._time_limits.writable(_gone())
@@ -113,6 +119,9 @@ class ServerConnection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self._service.flow.received += len(data)
         http1 = self._http1
+        if self._http2 is not None:
+            self._http2.receive(data)
+            return
         if http1.unread or len(data) > PIECE or http1.holds_back():
             http1.hold(data)
         else:
@@ -127,6 +136,8 @@ class ServerConnection(asyncio.Protocol):
     def eof_received(self) -> bool:
         """Keep the connection open if the client, which closed its sending side, may still wait for
         a response."""
+        if self._http2 is not None:
+            return self._http2.client_ended()
         self._http1.half_closed = True
         return self._time_limits.awaits_response()
 
@@ -135,6 +146,9 @@ class ServerConnection(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self.congested = False
+        if self._http2 is not None:
+            self._http2.writable()
+            return
         self._time_limits.writable()
         # Responses to a client that doesn't read must not pile up in memory.
         if self._http1.current is None:
@@ -158,21 +172,23 @@ class ServerConnection(asyncio.Protocol):
         if not self._time_limits.awaits_response():
             transport.close()
 
-    def _parse_first(self, opening: Http2Opening, piece: bytes) -> bool:
-        """Parse the first bytes of the connection, which may be the preface of HTTP/2. A client of
-        HTTP/2 is refused at its first request, which is treated as one that can't be read."""
-        http1, begun = self._http1, opening.found
-        if not opening.feed(piece):
-            self._parse = http1.parse
-        elif opening.found:
-            if not begun:
-                http1.restart()  # it may hold the beginning of the preface
-                self.write(SETTINGS)
-            if opening.requested:
-                self._parse = http1.parse
-                http1.add_http2_request()
+    def _parse_first(self, begun: bytes, piece: bytes) -> bool:
+        """Parse the first bytes of the connection: `begun` is the beginning of HTTP/2's preface,
+        and has not been parsed."""
+        begun += piece
+        if PREFACE.startswith(begun) and len(begun) < len(PREFACE):
+            self._parse = partial(self._parse_first, begun)
             return True
-        return http1.parse(piece)  # it is HTTP/1, or may still be
+        if not begun.startswith(PREFACE):
+            self._parse = self._http1.parse
+            return self._http1.parse(begun)
+        transport = self.transport
+        assert transport is not None
+        self._time_limits.stop()
+        scheme = b"https" if transport.get_extra_info("ssl_object") else b"http"
+        self._http2 = Http2Connection(self, self._service, self._loop, scheme)
+        self._parse = self._http2.receive
+        return self._http2.receive(begun)
 
     def _adjust_reading(self) -> None:
         transport, http1 = self.transport, self._http1
@@ -326,18 +342,23 @@ class ServerConnection(asyncio.Protocol):
         if self._closed is None:
             self._closed = self._loop.create_future()
         self._http1.last = True
-        if self._http1.current is None and self.transport is not None:
+        if self._http2 is not None:
+            self._http2.finish()
+        elif self._http1.current is None and self.transport is not None:
             self.transport.close()
         return self._closed
 
     async def cut(self) -> None:
-        """End the connection at once, and cancel the task that answers its request."""
-        task = self._responder.task
+        """End the connection at once, and cancel the tasks that answer its requests."""
+        tasks = [] if self._responder.task is None else [self._responder.task]
+        if self._http2 is not None:
+            tasks = self._http2.tasks()
         if self.transport is not None:
             self.transport.abort()
-        if task is not None:
+        for task in tasks:
             task.cancel()
-            await asyncio.wait((task,))
+        if tasks:
+            await asyncio.wait(tasks)
 
     def _end(self) -> None:
         """End the connection once the written bytes are sent. Bytes that the client still sends are
@@ -375,8 +396,5 @@ def _gone() -> ConnectionResetError:
 
 
 def _encoded(response: Response, request: HttpRequest, *, keep_alive: bool) -> bytes:
-    if request.http2:
-        # Whatever the service's response says: the client reads nothing but frames.
-        return GOAWAY
-    omit_body, http10 = request.method == "HEAD", request.version == HTTP_10
-    return response.encode(keep_alive=keep_alive, omit_body=omit_body, http10=http10)
+    omit_body = request.method == "HEAD"
+    return response.encode(keep_alive=keep_alive, omit_body=omit_body, http10=request.http10)

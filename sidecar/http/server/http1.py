@@ -225,10 +225,3 @@ class Http1:
         """Start over: take the next byte as the first one of a head."""
         self._parser.reset()
         self._held_head.release()
-
-    def add_http2_request(self) -> None:
-        """Add a request that can't be read, in place of the first request of an HTTP/2 client."""
-        request = self._new_request()
-        request.fault = request.http2 = True
-        self.last = True
-        self.waiting.append(request)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, NamedTuple, Protocol
 
 from policies.ground.connection_budget import ConnectionBudget
+from sidecar.http.headers import ResponseHead
 from sidecar.http.messages.chunks import encode_chunk
 from sidecar.http.messages.request_parser import HTTP_10, HTTP_11, HeadLimits, RequestMessage
 from sidecar.http.server.head_cache import HeadCache, KnownHead
@@ -27,6 +28,9 @@ class Response(Protocol):
         """Return the whole response as bytes, without its body if it answers a HEAD (`omit_body`).
         The header `Connection` states `keep_alive`: HTTP/1.0 (`http10`) closes connections unless
         told otherwise."""
+
+    def split(self) -> tuple[ResponseHead, bytes]:
+        """Return the head and the body, for a version of HTTP that frames them differently."""
 
 
 Complete = Callable[[BaseException | None], Response]
@@ -61,22 +65,6 @@ class ResponseSent:
 Answer = Response | Deferred | ResponseSent
 
 
-class ResponseHead(NamedTuple):
-    """The head of a response without its framing, which each version of HTTP does in its own way.
-
-    `lines` are the header fields, each with its line end, and `own` those of the sidecar, which
-    follow the framing. `length` is the value of `Content-Length`, None if the end of the body shows
-    where it ends. `announced` is the line `Trailer` of a body without a length, with its line end.
-    """
-
-    status: int
-    reason: bytes
-    lines: bytes
-    length: bytes | None
-    own: bytes = b""
-    announced: bytes = b""
-
-
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _NO_CONTENT = 204
 """A response with this status may not state a length (RFC 9110 section 8.6)."""
@@ -86,10 +74,17 @@ class ClientConnection(Protocol):
     """The part of a client's connection that its requests use; the methods do what those of
     `HttpRequest` say."""
 
-    transport: asyncio.Transport | None
-    """The transport; None before the connection is made and after it is lost."""
-    congested: bool
-    heads: HeadCache
+    @property
+    def transport(self) -> asyncio.Transport | None:
+        """The transport; None before the connection is made and after it is lost."""
+
+    @property
+    def congested(self) -> bool:
+        """True while the client reads more slowly than the sidecar writes."""
+
+    @property
+    def heads(self) -> HeadCache:
+        """The heads that the service remembers."""
 
     @property
     def ending(self) -> bool:

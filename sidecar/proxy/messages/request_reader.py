@@ -14,12 +14,11 @@ import re
 from policies.ground.errors import Malformed, TooLarge
 from sidecar.http.headers import Fields, RequestHead, encode_fields, sort_request_fields
 from sidecar.http.messages.chunks import BadTrailers, TrailerHead, welcomes_trailers
-from sidecar.http.messages.request_parser import HTTP_10, HTTP_11
+from sidecar.http.messages.request_parser import HTTP_2, HTTP_10, HTTP_11
 from sidecar.http.messages.response_parser import ResponseMessage
 from sidecar.http.request_body import BodyTooSlow, Lease, read_whole
 from sidecar.http.request_target import Target
 from sidecar.http.server.head_cache import HeadTemplate, head_template
-from sidecar.http.server.http2_refusal import REASON
 from sidecar.http.server.request import HttpRequest
 from sidecar.proxy.limits import ProxyLimits
 from sidecar.proxy.proxy_metrics import UpstreamNoResponse
@@ -99,8 +98,8 @@ def check_frame(method: str, version: str, head: RequestHead) -> None:
             check_websocket(method, version, head)
         except Malformed as error:
             raise Tunnelling(error.message) from error
-    if version not in (HTTP_11, HTTP_10):
-        raise Malformed(f"HTTP version {version} is not 1.0 or 1.1")
+    if version not in (HTTP_11, HTTP_2, HTTP_10):
+        raise Malformed(f"HTTP version {version} is not 1.0, 1.1 or 2")
     codings = read.get(b"transfer-encoding")
     if codings is not None:
         # Request smuggling (RFC 9112 section 11.2) needs a message that readers end in different
@@ -117,7 +116,7 @@ def check_frame(method: str, version: str, head: RequestHead) -> None:
 
 def _check_host(version: str, host: bytes | None) -> None:
     if host is None:
-        if version == HTTP_11:
+        if version != HTTP_10:
             raise Malformed("the header `host` is missing")
         return
     found = _HOST(host)
@@ -151,7 +150,7 @@ def read_head(request: HttpRequest) -> RequestHead:
         return template.fill(request.raw_head)
     if request.fault:
         # What the parser says would echo the offending line, which may hold a credential.
-        raise Malformed(REASON if request.http2 else "the request is not HTTP/1.1")
+        raise Malformed(request.fault)
     head: RequestHead | None = request.head
     if head is None:
         head = sort_request_fields(request.fields)
@@ -234,6 +233,8 @@ def forwarded_request(
         method = "GET" if method == "HEAD" else method
         lines = _readable_lines(head, _CONDITIONS)
     chunked = length is None and b"transfer-encoding" in head.read
+    if request.version == HTTP_2 and length is None and (body or stream is not None):
+        chunked = True  # HTTP/2 frames a body of any length; HTTP/1 needs chunks
     if upgrade:
         lines += UPGRADE_LINES
     sent = UpstreamRequest(method, target.forwarded, lines, length, chunked, body, stream, upgrade)

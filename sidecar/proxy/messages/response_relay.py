@@ -9,8 +9,8 @@ from contextlib import nullcontext
 from typing import Any
 
 from policies.ground.errors import Malformed, UpstreamFailed
-from sidecar.http.headers import encode_fields
-from sidecar.http.server.request import HttpRequest, ResponseHead, ResponseSent
+from sidecar.http.headers import ResponseHead, encode_fields
+from sidecar.http.server.request import HttpRequest, ResponseSent
 from sidecar.protocols.protocol import FetchedResponse
 from sidecar.proxy.local_response import Fields
 from sidecar.proxy.messages.sse import FilteredStream, is_event_stream

@@ -10,11 +10,11 @@ import orjson
 import pytest
 
 from sidecar.http.request_body import MAX_BODY
-from sidecar.http.server.http2_refusal import GOAWAY, PREFACE, SETTINGS
 from tests.sidecar.error_bodies import is_error, refused
+from tests.sidecar.proxy.http2_client import Http2Client
 from tests.sidecar.wire import GOOD, answer_of, connect, head, raw, request, with_key
 from tests.support import waiting
-from tests.support.fake_control_api import fake_control_api
+from tests.support.fake_control_api import EVALUATE_KEY, fake_control_api
 from tests.support.sidecar import EVALUATE, RunningSidecar, running_sidecar
 
 
@@ -318,8 +318,13 @@ async def test_a_client_that_does_not_read_stops_being_read(sidecar: RunningSide
     assert (await sidecar.evaluate())["decision"] == "ALLOW"
 
 
-async def test_a_client_of_http_2_is_refused_in_its_own_protocol(sidecar: RunningSidecar) -> None:
-    reader, writer = await connect(sidecar)
-    writer.write(PREFACE + b"\0\0\0\4\0\0\0\0\0" + b"\0\0\1\1\5\0\0\0\1x")
-    assert await reader.read() == SETTINGS + GOAWAY
-    writer.close()
+async def test_an_evaluation_over_http_2_is_that_of_http_1(sidecar: RunningSidecar) -> None:
+    client = Http2Client(*await connect(sidecar))
+    typed = ("content-type", "application/json")
+    got = await client.ask(
+        EVALUATE, ("x-api-key", EVALUATE_KEY), typed, method="POST", host="a", body=GOOD
+    )
+    assert got.status == 200, got
+    assert orjson.loads(got.body)["decision"] == "ALLOW"
+    assert (await client.ask(EVALUATE, typed, method="POST", host="a", body=GOOD)).status == 401
+    assert len(await sidecar.records()) == 1

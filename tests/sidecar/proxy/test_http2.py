@@ -1,43 +1,29 @@
-"""Clients of HTTP/2 by prior knowledge show why the proxy refuses them, at each of its ports."""
+"""HTTP/2 at every port of the proxy: decided, recorded and relayed as HTTP/1.1 is."""
 
-import asyncio
 from pathlib import Path
 
-import grpc
+import orjson
 import pytest
 
-from sidecar.http.server.http2_refusal import GOAWAY, PREFACE, REASON, SETTINGS
 from sidecar.proxy.assembly import FORWARD_PROXY, TRANSPARENT
-from tests.sidecar.proxy.every_port import every_port
-from tests.support.proxy import ProxySetup
+from tests.sidecar.proxy.every_port import EveryPort, every_port
+from tests.sidecar.proxy.http2_client import Http2Client
+from tests.support.waiting import until_async
 
-OWN_SETTINGS = b"\0\0\6\4\0\0\0\0\0\0\3\0\0\0d"
-REQUEST = b"\0\0\5\1\5\0\0\0\1abcde"
 TUNNEL = b"CONNECT kb.test:80 HTTP/1.1\r\nHost: kb.test:80\r\n\r\n"
-
-
-async def test_a_grpc_client_gets_the_reason_of_the_refusal(setup: ProxySetup) -> None:
-    def call() -> grpc.RpcError:
-        with grpc.insecure_channel(f"127.0.0.1:{setup.port}") as channel:
-            with pytest.raises(grpc.RpcError) as error:
-                channel.unary_unary("/a.B/C")(b"", timeout=20)
-            return error.value
-
-    error = await asyncio.to_thread(call)
-    assert error.code() is grpc.StatusCode.UNAVAILABLE
-    assert REASON in error.details()
-    decisions = await setup.sidecar.decisions()
-    assert set(decisions) == {("DENY", "unreadable_request", "rest://kb")}
-    assert len(decisions) <= 2, "it tries once more, as no stream was processed"
-    assert setup.upstream.begun == []
-
-
-@pytest.mark.parametrize(
+PORTS = pytest.mark.parametrize(
     ("port", "before"),
     [("kb", b""), (FORWARD_PROXY, b""), (FORWARD_PROXY, TUNNEL), (TRANSPARENT, b"")],
     ids=["listen", "forward proxy", "tunnel", "redirected"],
 )
-async def test_every_port_that_reads_http_refuses_http_2(
+
+
+async def _gone(made: EveryPort) -> bool:
+    return not made.proxy.agent_connections
+
+
+@PORTS
+async def test_every_port_decides_and_forwards_requests_of_http_2(
     tmp_path: Path, port: str, before: bytes
 ) -> None:
     async with every_port(tmp_path) as made:
@@ -45,9 +31,48 @@ async def test_every_port_that_reads_http_refuses_http_2(
         writer.write(before)
         if before:
             await reader.readuntil(b"\r\n\r\n")
-        writer.write(PREFACE + OWN_SETTINGS + REQUEST)
-        assert await reader.read() == SETTINGS + GOAWAY
+        client = Http2Client(reader, writer)
+        many = [client.begin(f"/open/{number}") for number in range(3)]
+        for stream in many:
+            got = await client.result(stream)
+            assert (got.status, got.reset) == (200, None)
+            assert orjson.loads(got.body)["result"]
+            assert got.fields[b"x-sluice-event-id"]
         writer.close()
-        [(decision, name, _)] = await made.sidecar.decisions()
-        assert (decision, name) == ("DENY", "unreadable_request")
-        assert made.upstream.begun == []
+        decisions = await made.sidecar.decisions()
+        paths = [f"/open/{number}" for number in range(3)]
+        judged = sorted((decision, source) for decision, _, source in decisions)
+        assert judged == [("ALLOW", f"rest://kb{path}") for path in paths]
+        assert sorted(each.target for each in made.upstream.seen) == paths
+        await until_async("the agent is gone", lambda: _gone(made))
+
+
+@PORTS
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"scheme": "https"},
+        {"fields": [("host", "other.test")]},
+        {"fields": [("connection", "close")]},
+        {"fields": [("X-Upper", "1")]},
+        {"method": "CONNECT"},
+    ],
+    ids=["scheme", "host", "connection", "upper case", "connect"],
+)
+async def test_a_head_of_http_2_that_could_mean_two_things_is_recorded_and_reset(
+    tmp_path: Path, port: str, before: bytes, change: dict[str, object]
+) -> None:
+    async with every_port(tmp_path) as made:
+        reader, writer = await made.open(port)
+        writer.write(before)
+        if before:
+            await reader.readuntil(b"\r\n\r\n")
+        client = Http2Client(reader, writer)
+        more = dict(change)
+        got = await client.ask("/open/1", *more.pop("fields", []), **more)  # type: ignore[misc]
+        assert got.reset == 1, "PROTOCOL_ERROR"
+        assert (await client.ask("/open/2")).status == 200, "other streams go on"
+        writer.close()
+        decisions = sorted(await made.sidecar.decisions())
+        assert [each[:2] for each in decisions][1] == ("DENY", "unreadable_request")
+        assert [each.target for each in made.upstream.seen] == ["/open/2"]

@@ -6,6 +6,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, NamedTuple
 
 from policies.ground.connection_budget import ConnectionBudget
+from sidecar.http.headers import ResponseHead
 from sidecar.http.messages.request_parser import HeadLimits
 from sidecar.http.server.connections import Connections
 from sidecar.http.server.head_cache import KEY_BYTES, HeadCache
@@ -38,6 +39,9 @@ class Reply(NamedTuple):
 
     def encode(self, *, keep_alive: bool, omit_body: bool, http10: bool) -> bytes:
         return b"[%b%b]" % (self.text, b"" if keep_alive else b" close")
+
+    def split(self) -> tuple[ResponseHead, bytes]:
+        return ResponseHead(200, b"", b"", b"%d" % len(self.text)), self.text
 
 
 def failed(_request: HttpRequest) -> Reply:

@@ -7,8 +7,15 @@ from typing import NamedTuple
 
 import pytest
 
+from sidecar.http.headers import ResponseHead
 from sidecar.http.messages.body import BodyBrokenOff
-from sidecar.http.server.request import Answer, Deferred, HttpRequest, ResponseSent, Serve
+from sidecar.http.server.request import (
+    Answer,
+    Deferred,
+    HttpRequest,
+    ResponseSent,
+    Serve,
+)
 from tests.sidecar.http.server.served import (
     LIMITS,
     Client,
@@ -303,6 +310,9 @@ class _Unencodable(NamedTuple):
     close: bool = False
 
     def encode(self, *, keep_alive: bool, omit_body: bool, http10: bool) -> bytes:
+        raise ConnectionError("internal words")
+
+    def split(self) -> tuple[ResponseHead, bytes]:
         raise ConnectionError("internal words")
 
 

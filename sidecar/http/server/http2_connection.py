@@ -1,0 +1,290 @@
+"""Serves the requests of one HTTP/2 connection, many at once: each stream is a request with a
+responder of its own, and is answered by the same service as a request of HTTP/1.
+
+    ServerConnection      owns the socket, and this once the first bytes are HTTP/2's
+      Http2Connection     its frames, limits, streams and end
+        Http2Stream       one request: its body, its response, its end
+
+A slow client slows its own stream alone, and so does a slow reader of a body: the client gets
+credit for the bytes that were taken, not for those that arrived.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from policies.ground.errors import Unavailable
+from sidecar.http.http2 import session as h2
+from sidecar.http.http2.frame_limits import Flood, FrameLimits
+from sidecar.http.http2.heads import BadHead, TranslatedHead
+from sidecar.http.http2.session import Session, SessionFailed
+from sidecar.http.server.http2_stream import Http2Stream, Socket
+from sidecar.http.server.request import Service
+
+log = logging.getLogger(__name__)
+
+_WRITE_BYTES = 64 * 1024
+"""The bytes that are handed to the transport at once."""
+_SWEEP_SECONDS = 5.0
+"""The seconds between two looks at what takes too long."""
+_BODIES_FULL = "too many bytes of request bodies wait to be read; nothing was decided"
+_FAULT = "the request is not valid HTTP/2"
+
+
+class Http2Connection:
+    """The streams of one connection above `socket`, whose requests `service` answers. `scheme` is
+    the one that requests have to state: `https` above TLS, otherwise `http`."""
+
+    def __init__(
+        self, socket: Socket, service: Service, loop: asyncio.AbstractEventLoop, scheme: bytes
+    ) -> None:
+        self.socket = socket
+        self.service = service
+        self.loop = loop
+        self.session = Session()
+        self.streams: dict[int, Http2Stream] = {}
+        self._scheme = scheme
+        self._limits = FrameLimits(loop.time)
+        self._held = service.budget.head()
+        self._untaken = 0
+        """Bytes of bodies for which the client has no credit yet."""
+        self._last = 0
+        """The highest number of a stream that has begun."""
+        self._ending = self._ended = False
+        self._idle_since = loop.time()
+        self._flushing = False
+        self._sweep_timer = loop.call_later(_SWEEP_SECONDS, self._sweep)
+        self._steps: dict[type, Callable[..., None]] = {
+            h2.RequestReceived: self._begin,
+            h2.DataReceived: self._data,
+            h2.TrailersReceived: self._trailers,
+            h2.StreamReset: self._reset,
+            h2.StreamClosed: self._closed,
+            h2.PingAcknowledged: self._announced,
+            h2.ConnectionClosed: self._failed,
+        }
+
+    # -------------------------------------------------------------------------- what the owner does
+
+    def receive(self, data: bytes) -> bool:
+        """Read bytes from the client, and serve the requests that begin in them. Returns True, as
+        there is always room: what there is no room for ends the connection."""
+        if self._ended:
+            return True
+        try:
+            self._limits.feed(data)
+            if not self._hold():
+                raise Flood("there is no room for another unfinished head")
+            self._handle(self.session.receive(data))
+        except (Flood, SessionFailed) as error:
+            self._cut_off(error)
+        self.flush()
+        return True
+
+    def writable(self) -> None:
+        """Go on writing: the transport has room again."""
+        self.flush()
+
+    def client_ended(self) -> bool:
+        """Note that the client sends nothing more. Returns whether responses are still owed."""
+        self._ending = True
+        return bool(self.streams)
+
+    def lost(self) -> None:
+        """End everything: the connection is gone."""
+        self._ended = True
+        self._held.release()
+        self._sweep_timer.cancel()
+        for stream in list(self.streams.values()):
+            self._drop(stream)
+
+    def finish(self) -> None:
+        """Take no new streams, once the client knows, and end the connection with the last one."""
+        if not self._ending:
+            self._ending = True
+            self.session.announce_end()
+            self.flush()
+
+    def has(self, number: int) -> bool:
+        """Return whether the stream is open."""
+        return number in self.streams
+
+    def log_failure(self, error: BaseException) -> None:
+        """Log that a stream is reset because of a bug of ours."""
+        log.error("a stream failed", exc_info=error)
+
+    def tasks(self) -> list["asyncio.Task[None]"]:
+        """Return the tasks that answer requests."""
+        return [each.task for each in self.streams.values() if each.task is not None]
+
+    # ----------------------------------------------------------------------------------- the events
+
+    def _handle(self, events: list[h2.Event]) -> None:
+        for event in events:
+            step = self._steps.get(type(event))
+            if step is not None:
+                step(event)
+
+    def _begin(self, event: h2.RequestReceived) -> None:
+        number = event.stream_id
+        self._last = max(self._last, number)
+        self.streams[number] = stream = Http2Stream(self, number)
+        request = stream.request
+        try:
+            head = TranslatedHead(event.headers, self._scheme)
+        except BadHead as error:
+            request.fault = str(error)
+            self._limits.provoked()
+            self.session.reset(number, h2.PROTOCOL_ERROR)
+            stream.ended = True
+        else:
+            request.method, request.target, request.fields = head.method, head.target, head.fields
+        if not event.end_stream and not request.fault:
+            stream.open_body()
+        stream.serve()
+
+    def _data(self, event: h2.DataReceived) -> None:
+        stream, count = self.streams.get(event.stream_id), len(event.data)
+        if stream is None or not stream.receive(event.data):
+            # No reader will take it, but the connection's window must not shrink for that.
+            self.session.credit(event.stream_id, count)
+        else:
+            self._untaken += count
+            if not self._hold():
+                stream.refuse_body(Unavailable(_BODIES_FULL))
+        if stream is not None and event.end_stream:
+            stream.request.body.end()
+
+    def _trailers(self, event: h2.TrailersReceived) -> None:
+        stream = self.streams.get(event.stream_id)
+        if stream is not None:
+            stream.end_body(event.headers)
+
+    def _reset(self, event: h2.StreamReset) -> None:
+        # `_closed` follows, and does what is to be done.
+        log.debug("a client reset stream %d with code %d", event.stream_id, event.error_code)
+
+    def _closed(self, event: h2.StreamClosed) -> None:
+        number, code = event.stream_id, event.error_code
+        stream = self.streams.pop(number, None)
+        if stream is None:
+            if code and number > self._last:
+                # The library refused its head, and has reset it: what it asked for is not known.
+                self._refuse(number)
+            return
+        if code and not stream.ended:
+            # The client reset it, which is counted as a frame, or broke the protocol on it.
+            self._limits.provoked()
+        stream.close(broken=bool(code))
+        if not self.streams:
+            self._idle_since = self.loop.time()
+
+    def _refuse(self, number: int) -> None:
+        """Record a request whose head could not be read. Its stream is closed already."""
+        self._last = number
+        self._limits.provoked()
+        stream = Http2Stream(self, number)
+        stream.ended = True
+        stream.request.fault = _FAULT
+        stream.serve()
+
+    def _announced(self, _event: h2.PingAcknowledged) -> None:
+        if self._ending:
+            self.session.refuse_streams()
+
+    def _failed(self, event: h2.ConnectionClosed) -> None:
+        if event.error_code:
+            self._cut_off(SessionFailed(event.debug_data.decode("latin-1")))
+
+    def credit(self, number: int, count: int) -> None:
+        """Let the client send `count` more bytes on a stream: as many were taken."""
+        self._untaken -= count
+        self._hold()
+        self.session.credit(number, count)
+        self.flush()
+
+    def _hold(self) -> bool:
+        """Count what is held for this connection: bytes of bodies, and a head that has not ended,
+        which may be as long as the limit allows. Returns False if there is no room for it."""
+        held = self._untaken
+        if self._limits.head_since is not None:
+            held += h2.HEAD_BYTES
+        return held == self._held.size or self._held.resize(held)
+
+    # ------------------------------------------------------------------------------------- writing
+
+    def flush(self) -> None:
+        """Write what is to be sent, as long as the transport takes it."""
+        if self._flushing:
+            return
+        self._flushing = True
+        socket, session = self.socket, self.session
+        try:
+            while socket.transport is not None and not socket.congested:
+                data = session.sendable(_WRITE_BYTES)
+                if not data:
+                    break
+                self._limits.sent(len(data))
+                socket.write(data)
+            # A stream closes once its last byte was sent, and that may free the room for others.
+            self._handle(session.events())
+        except (Flood, SessionFailed) as error:
+            self._cut_off(error)
+        except ConnectionError:
+            return  # the client is gone: `lost` follows
+        finally:
+            self._flushing = False
+        for stream in list(self.streams.values()):
+            stream.wake_writer()
+        self._end_if_done()
+
+    def _end_if_done(self) -> None:
+        transport = self.socket.transport
+        if transport is None or transport.is_closing():
+            return
+        if self._ended or not self.session.wants_more or (self._ending and not self.streams):
+            transport.close()
+
+    # --------------------------------------------------------------------------------- what goes on
+
+    def _sweep(self) -> None:
+        """End what takes too long: an idle connection, a head that never ends, a response that the
+        client does not take."""
+        now, limits = self.loop.time(), self.service.limits
+        self._sweep_timer = self.loop.call_later(_SWEEP_SECONDS, self._sweep)
+        since = self._limits.head_since
+        if since is not None and now - since > limits.idle_seconds:
+            self._cut_off(Flood(f"a head took longer than {limits.idle_seconds:g} s"))
+        elif not self.streams and now - self._idle_since > limits.idle_seconds:
+            self.finish()
+            if now - self._idle_since > limits.idle_seconds + 2 * _SWEEP_SECONDS:
+                self._abort()
+        for stream in list(self.streams.values()):
+            if stream.stalled(now, limits.write_seconds):
+                log.info(
+                    "a stream is reset: its client took nothing for %g s", limits.write_seconds
+                )
+                stream.reset()
+        self.flush()
+
+    def _cut_off(self, error: Exception) -> None:
+        """End the connection because of what its client sent."""
+        if self._ended:
+            return
+        self._ended = True
+        log.info("an HTTP/2 connection is cut off: %s", error)
+        calm = isinstance(error, Flood)
+        if calm:
+            self.session.terminate(h2.ENHANCE_YOUR_CALM, str(error))
+        stream = Http2Stream(self, 0)
+        stream.ended = True
+        stream.request.fault = f"{_FAULT}: {error}" if calm else _FAULT
+        stream.serve()
+
+    def _abort(self) -> None:
+        if self.socket.transport is not None:
+            self.socket.transport.abort()
+
+    def _drop(self, stream: Http2Stream) -> None:
+        self.streams.pop(stream.number, None)
+        stream.close(broken=True)
