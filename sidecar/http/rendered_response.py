@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from policies.ground.clock import Clock
 from sidecar.http.headers import ResponseHead
+from sidecar.http.http2.grpc_status import Failure
 
 JSON = b"application/json"
 NO_STORE = b"no-store"
@@ -40,6 +41,10 @@ class RenderedResponse(NamedTuple):
         line, _, lines = self.head.partition(b"\r\n")
         lines, _, length = lines.rpartition(b"Content-Length: ")
         return ResponseHead(int(line.split()[1]), b"", lines, length.rstrip()), self.body
+
+    def failure(self) -> Failure | None:
+        """Return None: the sidecar's own ports serve no gRPC."""
+        return None
 
 
 class ResponseRenderer:

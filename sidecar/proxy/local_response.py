@@ -11,6 +11,7 @@ import orjson
 from policies.evaluate import Decision
 from policies.ground.errors import SluiceError, Unavailable, error_body
 from sidecar.http.headers import ResponseHead
+from sidecar.http.http2.grpc_status import Failure
 from sidecar.http.request_body import BodyBudgetExceeded
 from sidecar.protocols.protocol import RefusalResponse, RoutedRequest, SourceProtocol, with_event
 from sidecar.recorder import is_outage
@@ -23,6 +24,7 @@ _UNAVAILABLE = 503
 _RETRY_SECONDS = 5
 """The value of `Retry-After`, in seconds, when the sidecar can't decide or record: a policy set or
 a record that lags usually catches up within a few seconds."""
+_RETRY_AFTER = b"Retry-After"
 _OWN_FIELDS = ((b"Cache-Control", b"no-store"), (b"Server", b"sluice"))
 
 
@@ -113,7 +115,11 @@ class LocalResponse:
             return self
         # The other format brings a content type of its own.
         fields = [field for field in self.fields if field != _JSON]
-        return LocalResponse(own.status, (*own.fields, *fields), own.body, close=self.close)
+        response = LocalResponse(
+            own.status, (*own.fields, *fields), own.body, message=self.message, close=self.close
+        )
+        response.decision = self.decision
+        return response
 
     def end_connection(self) -> None:
         """Make this the last response on its connection."""
@@ -139,6 +145,18 @@ class LocalResponse:
         lines = b"".join([b"%b: %b\r\n" % field for field in self.fields])
         return ResponseHead(self.status, b"", lines, b"%d" % len(self.body)), self.body
 
+    def failure(self) -> Failure | None:
+        """Return the refusal as gRPC tells it."""
+        decision = self.decision
+        waits = [int(value) for name, value in self.fields if name == _RETRY_AFTER]
+        return Failure(
+            self.status,
+            self.message,
+            decision.get("policy_name", ""),
+            {name: decision[name] for name in ("decision", "event_id") if name in decision},
+            waits[0] if waits else 0,
+        )
+
 
 def _retry_after(seconds: int) -> tuple[bytes, bytes]:
-    return (b"Retry-After", b"%d" % seconds)
+    return (_RETRY_AFTER, b"%d" % seconds)

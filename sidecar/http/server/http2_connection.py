@@ -265,6 +265,8 @@ class Http2Connection:
                     "a stream is reset: its client took nothing for %g s", limits.write_seconds
                 )
                 stream.reset()
+            elif stream.outstays(now, limits.lingering_seconds):
+                self.session.reset(stream.number, h2.NO_ERROR)  # RFC 9113 section 8.1
         self.flush()
 
     def _cut_off(self, error: Exception) -> None:

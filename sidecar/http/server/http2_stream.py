@@ -5,6 +5,7 @@ from typing import Protocol
 
 from sidecar.http.headers import ResponseHead
 from sidecar.http.http2 import session as h2
+from sidecar.http.http2.grpc_status import is_grpc, trailers_only
 from sidecar.http.http2.heads import lower_case, response_fields
 from sidecar.http.http2.session import Fields, Session
 from sidecar.http.messages.body import BodyBrokenOff, BodyStream
@@ -98,8 +99,8 @@ class Http2Stream:
     """The stream `number` of `connection`, as its request sees a connection."""
 
     __slots__ = (
-        "_connection", "_drained", "_responder", "_response_begun", "_stalled_at", "_stalled_since",
-        "ended", "number", "request", "reset_by_client",
+        "_connection", "_drained", "_refused_since", "_responder", "_response_begun",
+        "_stalled_at", "_stalled_since", "ended", "number", "request"
     )  # fmt: skip
 
     def __init__(self, connection: Streams, number: int) -> None:
@@ -113,9 +114,10 @@ class Http2Stream:
         self._drained: asyncio.Future[None] | None = None
         self.ended = False
         """True once nothing more may be written: the response is whole, or the stream is reset."""
-        self.reset_by_client = False
         self._response_begun = False
         self._stalled_since = self._stalled_at = 0.0
+        self._refused_since: float | None = None
+        """The time at which the response was whole, if the body was not."""
 
     # ------------------------------------------------------------------- what the connection does
 
@@ -173,6 +175,10 @@ class Http2Stream:
         """Let the writer go on if enough of what was written has been sent."""
         if self._drained is not None and not self.congested:
             self._wake(None)
+
+    def outstays(self, now: float, seconds: float) -> bool:
+        """Return whether the client still sends a body so long after its request was answered."""
+        return self._refused_since is not None and now - self._refused_since > seconds
 
     def stalled(self, now: float, seconds: float) -> bool:
         """Return whether the client has taken nothing of the response for so long."""
@@ -273,16 +279,20 @@ class Http2Stream:
     def _respond(self, request: HttpRequest, answer: Response | ResponseSent) -> None:
         if not isinstance(answer, ResponseSent) and not self.ended:
             head, body = answer.split()
-            request.respond(head, b"" if request.method == "HEAD" else body)
+            failure = answer.failure() if is_grpc(request.fields) else None
+            if failure is None:
+                request.respond(head, b"" if request.method == "HEAD" else body)
+            else:
+                request.response_started = True
+                self.respond(trailers_only(failure, response_fields(head)), b"", ())
         if not self.ended:
             # The response broke off, or there is none: its end must not look like a whole one.
             self.reset()
-        elif not request.body.settled and self._connection.has(self.number):
-            # RFC 9113 section 8.1: the response is whole, and the rest of the request is not
-            # wanted.
+        elif not request.body.settled:
+            # The response is whole, and what comes of the request's body is dropped. Not reset at
+            # once: clients would take that for a failure, and lose the response.
             request.body.fail(BodyBrokenOff())
-            self._connection.session.reset(self.number, h2.NO_ERROR)
-            self._connection.flush()
+            self._refused_since = self._connection.loop.time()
 
     def _break_off(self, error: BaseException) -> None:
         if not isinstance(error, (asyncio.CancelledError, ConnectionError)):

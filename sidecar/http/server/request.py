@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, Protocol
 
 from policies.ground.connection_budget import ConnectionBudget
 from sidecar.http.headers import ResponseHead
+from sidecar.http.http2.grpc_status import Failure
 from sidecar.http.messages.chunks import encode_chunk
 from sidecar.http.messages.request_parser import HTTP_10, HTTP_11, HeadLimits, RequestMessage
 from sidecar.http.server.head_cache import HeadCache, KnownHead
@@ -31,6 +32,10 @@ class Response(Protocol):
 
     def split(self) -> tuple[ResponseHead, bytes]:
         """Return the head and the body, for a version of HTTP that frames them differently."""
+
+    def failure(self) -> Failure | None:
+        """Return the refusal that the response is, as a client of gRPC is told; None if the
+        response has no such form."""
 
 
 Complete = Callable[[BaseException | None], Response]

@@ -1,13 +1,18 @@
 """HTTP/2 at every port of the proxy: decided, recorded and relayed as HTTP/1.1 is."""
 
+import asyncio
 from pathlib import Path
 
+import grpc
 import orjson
 import pytest
+from google.rpc.error_details_pb2 import ErrorInfo  # type: ignore[import-untyped]
+from google.rpc.status_pb2 import Status  # type: ignore[import-untyped]
 
 from sidecar.proxy.assembly import FORWARD_PROXY, TRANSPARENT
 from tests.sidecar.proxy.every_port import EveryPort, every_port
 from tests.sidecar.proxy.http2_client import Http2Client
+from tests.support.proxy import ProxySetup
 from tests.support.waiting import until_async
 
 TUNNEL = b"CONNECT kb.test:80 HTTP/1.1\r\nHost: kb.test:80\r\n\r\n"
@@ -16,6 +21,7 @@ PORTS = pytest.mark.parametrize(
     [("kb", b""), (FORWARD_PROXY, b""), (FORWARD_PROXY, TUNNEL), (TRANSPARENT, b"")],
     ids=["listen", "forward proxy", "tunnel", "redirected"],
 )
+TOO_SENSITIVE = [("x-sluice-sensitivity", "critical")]
 
 
 async def _gone(made: EveryPort) -> bool:
@@ -76,3 +82,25 @@ async def test_a_head_of_http_2_that_could_mean_two_things_is_recorded_and_reset
         decisions = sorted(await made.sidecar.decisions())
         assert [each[:2] for each in decisions][1] == ("DENY", "unreadable_request")
         assert [each.target for each in made.upstream.seen] == ["/open/2"]
+
+
+async def test_a_grpc_client_shows_the_reason_of_a_denial(setup: ProxySetup) -> None:
+    def call() -> grpc.RpcError:
+        with grpc.insecure_channel(f"127.0.0.1:{setup.port}") as channel:
+            with pytest.raises(grpc.RpcError) as error:
+                channel.unary_unary("/a.B/C")(b"", timeout=20, metadata=TOO_SENSITIVE)
+            return error.value
+
+    error = await asyncio.to_thread(call)
+    assert error.code() is grpc.StatusCode.PERMISSION_DENIED
+    [(decision, name, _)] = await setup.sidecar.decisions()
+    assert decision == "DENY"
+    fields = dict(error.trailing_metadata())
+    assert fields["x-sluice-decision"] == "DENY"
+    status = Status.FromString(fields["grpc-status-details-bin"])
+    assert (status.code, status.message) == (7, error.details())
+    info = ErrorInfo()
+    assert status.details[0].Unpack(info)
+    assert (info.reason, info.domain) == (name, "sluice")
+    assert info.metadata["event_id"] == fields["x-sluice-event-id"]
+    assert setup.upstream.begun == []

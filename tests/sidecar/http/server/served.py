@@ -43,6 +43,9 @@ class Reply(NamedTuple):
     def split(self) -> tuple[ResponseHead, bytes]:
         return ResponseHead(200, b"", b"", b"%d" % len(self.text)), self.text
 
+    def failure(self) -> None:
+        return None
+
 
 def failed(_request: HttpRequest) -> Reply:
     return Reply(b"500", close=True)

@@ -315,6 +315,9 @@ class _Unencodable(NamedTuple):
     def split(self) -> tuple[ResponseHead, bytes]:
         raise ConnectionError("internal words")
 
+    def failure(self) -> None:
+        return None
+
 
 async def _unencodable(_request: HttpRequest) -> Answer:
     return _Unencodable()

@@ -1,0 +1,108 @@
+"""Tells a client of gRPC why its call is refused: by a status in trailers, where it looks for one
+(gRPC over HTTP/2, Responses). Of a plain 403 it would show its user nothing but the number.
+
+    grpc-status               7 denied, 3 unreadable, 14 nothing was decided: try again
+    grpc-message              the reason, percent-encoded
+    grpc-status-details-bin   a `google.rpc.Status` with one `ErrorInfo`, and a `RetryInfo` if the
+                              call may be made again
+
+Pure. Knows no connection.
+"""
+
+from base64 import b64encode
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from sidecar.http.http2.session import Fields
+
+_TYPE = b"application/grpc"
+_DOMAIN = "sluice"
+_ERROR_INFO = "type.googleapis.com/google.rpc.ErrorInfo"
+_RETRY_INFO = "type.googleapis.com/google.rpc.RetryInfo"
+
+_UNKNOWN, _UNAVAILABLE = 2, 14
+# By the status of the same answer over HTTP.
+_CODES = {
+    400: 3,
+    401: 16,
+    403: 7,
+    404: 5,
+    408: 4,
+    413: 8,
+    429: 8,
+    502: _UNAVAILABLE,
+    503: _UNAVAILABLE,
+    504: 4,
+}
+
+
+class Failure(NamedTuple):
+    """A refusal of a request. `status` is the one over HTTP, `reason` the name of the policy, empty
+    if nothing was decided, and `retry_seconds` the time after which to try again, 0 for never."""
+
+    status: int
+    message: str
+    reason: str = ""
+    metadata: Mapping[str, str] = {}
+    retry_seconds: int = 0
+
+
+def is_grpc(fields: Fields) -> bool:
+    """Return whether a request is a call of gRPC (gRPC over HTTP/2, Requests)."""
+    for name, value in fields:
+        if name == b"content-type":
+            return value == _TYPE or value.startswith((_TYPE + b"+", _TYPE + b";"))
+    return False
+
+
+def trailers_only(failure: Failure, fields: Fields) -> list[tuple[bytes, bytes]]:
+    """Return the fields of a response that has no body: a head that is the trailers too. `fields`
+    are those of the same answer over HTTP, of which the sidecar's own are kept."""
+    code = _CODES.get(failure.status, _UNKNOWN)
+    kept = [field for field in fields if field[0].startswith(b"x-sluice-")]
+    return [
+        (b":status", b"200"),
+        (b"content-type", _TYPE),
+        (b"grpc-status", b"%d" % code),
+        (b"grpc-message", _percent_encoded(failure.message)),
+        (b"grpc-status-details-bin", b64encode(_details(code, failure)).rstrip(b"=")),
+        *kept,
+    ]
+
+
+def _percent_encoded(text: str) -> bytes:
+    return b"".join(
+        b"%c" % byte if 0x20 <= byte < 0x7F and byte != 0x25 else b"%%%02X" % byte
+        for byte in text.encode("utf-8", "replace")
+    )
+
+
+def _details(code: int, failure: Failure) -> bytes:
+    """Encode a `google.rpc.Status` (google/rpc/status.proto, error_details.proto)."""
+    status = b"\x08" + _varint(code) + _text(2, failure.message)
+    if failure.reason:
+        entries = [
+            _bytes(3, _text(1, key) + _text(2, value)) for key, value in failure.metadata.items()
+        ]
+        info = _text(1, failure.reason) + _text(2, _DOMAIN) + b"".join(entries)
+        status += _bytes(3, _text(1, _ERROR_INFO) + _bytes(2, info))
+    if failure.retry_seconds:
+        delay = _bytes(1, b"\x08" + _varint(failure.retry_seconds))
+        status += _bytes(3, _text(1, _RETRY_INFO) + _bytes(2, delay))
+    return status
+
+
+def _text(number: int, text: str) -> bytes:
+    return _bytes(number, text.encode("utf-8", "replace"))
+
+
+def _bytes(number: int, data: bytes) -> bytes:
+    return _varint(number << 3 | 2) + _varint(len(data)) + data
+
+
+def _varint(value: int) -> bytes:
+    encoded = bytearray()
+    while value > 0x7F:
+        encoded.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes((*encoded, value))
