@@ -88,7 +88,7 @@ class Http2Body(BodyStream):
             self._stream.credit(owed)
 
     def abandon(self) -> None:
-        """Give credit for the bytes that nobody takes: the connection's window counts them."""
+        """Give credit for the bytes that no reader takes: the connection's window counts them."""
         self._owed += self.total_bytes - self._taken_bytes
         self._taken_bytes = self.total_bytes
         self._parts.clear()
@@ -132,7 +132,7 @@ class Http2Stream:
         self.request.body = Http2Body(self)
 
     def receive(self, data: bytes) -> bool:
-        """Add bytes to the body. Returns False if nobody will take them."""
+        """Add bytes to the body. Returns False if no reader will take them."""
         body = self.request.body
         if self.ended or not isinstance(body, Http2Body) or body.settled:
             return False

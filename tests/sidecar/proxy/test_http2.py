@@ -21,6 +21,9 @@ PORTS = pytest.mark.parametrize(
     [("kb", b""), (FORWARD_PROXY, b""), (FORWARD_PROXY, TUNNEL), (TRANSPARENT, b"")],
     ids=["listen", "forward proxy", "tunnel", "redirected"],
 )
+pytestmark = pytest.mark.deep(
+    stands_in="tests/sidecar/http/server/test_http2.py::test_requests_are_answered_side_by_side"
+)
 TOO_SENSITIVE = [("x-sluice-sensitivity", "critical")]
 
 
