@@ -12,6 +12,7 @@ from google.rpc.status_pb2 import Status  # type: ignore[import-untyped]
 from sidecar.proxy.assembly import FORWARD_PROXY, TRANSPARENT
 from tests.sidecar.proxy.every_port import EveryPort, every_port
 from tests.sidecar.proxy.http2_client import Http2Client
+from tests.support.certificates import authority
 from tests.support.proxy import ProxySetup
 from tests.support.waiting import until_async
 
@@ -107,3 +108,51 @@ async def test_a_grpc_client_shows_the_reason_of_a_denial(setup: ProxySetup) -> 
     assert (info.reason, info.domain) == (name, "sluice")
     assert info.metadata["event_id"] == fields["x-sluice-event-id"]
     assert setup.upstream.begun == []
+
+
+async def test_http_2_is_offered_and_served_within_tls(tmp_path: Path) -> None:
+    context = authority().client()
+    context.set_alpn_protocols(["h2", "http/1.1"])
+    async with every_port(tmp_path) as made:
+        reader, writer = await asyncio.open_connection(
+            "127.0.0.1", made.proxy.port("secure"), ssl=context, server_hostname="secure.test"
+        )
+        secured = writer.get_extra_info("ssl_object")
+        assert secured.selected_alpn_protocol() == "h2"
+        client = Http2Client(reader, writer)
+        where = {"host": "secure.test", "scheme": "https"}
+        assert (await client.ask("/open/1", **where)).status == 200
+        assert (await client.ask("/open/2", host="secure.test")).reset == 1, (
+            "not this port's scheme"
+        )
+        writer.close()
+    assert [each.target for each in made.upstream.seen] == ["/open/1"]
+
+
+@PORTS
+async def test_a_body_of_http_2_arrives_whole_and_in_its_length(
+    tmp_path: Path, port: str, before: bytes
+) -> None:
+    body = bytes(range(256)) * 1024
+    async with every_port(tmp_path) as made:
+        reader, writer = await made.open(port)
+        writer.write(before)
+        if before:
+            await reader.readuntil(b"\r\n\r\n")
+        client = Http2Client(reader, writer)
+        stream = client.begin("/open/write", method="POST", end=False)
+        rest = body
+        while rest:
+            room = min(client.h2.local_flow_control_window(stream), 16_384, len(rest))
+            if not room:
+                await client.exchange()
+                continue
+            client.h2.send_data(stream, rest[:room])
+            client.flush()
+            rest = rest[room:]
+        client.h2.end_stream(stream)
+        assert (await client.result(stream)).status == 200
+        writer.close()
+    [seen] = made.upstream.seen
+    assert seen.body == body
+    assert seen.values("transfer-encoding") == ["chunked"]
