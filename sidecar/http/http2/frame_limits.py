@@ -5,6 +5,7 @@ work, memory or an answer.
     SETTINGS, PING                  each is answered (CVE-2019-9512, CVE-2019-9515)
     RST_STREAM, and resets that     a request is begun and dropped (Rapid Reset, CVE-2023-44487;
     the peer provokes               MadeYouReset, CVE-2025-8671)
+    HEADERS that begin no request   as resets: refused, malformed, or on a closed stream
     DATA without bytes, PRIORITY,   work without progress (CVE-2019-9518, CVE-2019-9513,
     WINDOW_UPDATE, unknown kinds    CVE-2019-9511)
     CONTINUATION                    a head that never ends (CVE-2024-27316)
@@ -14,7 +15,7 @@ Pure: knows the heads of frames (RFC 9113 section 4.1), and a clock.
 
 from collections.abc import Callable
 
-from sidecar.http.http2.session import CONTINUATIONS, PREFACE
+from sidecar.http.http2.session import CONTINUATIONS, MAX_FRAME, PREFACE
 
 _HEAD = 9
 _DATA, _HEADERS, _RST_STREAM, _SETTINGS, _PING, _WINDOW_UPDATE, _CONTINUATION = (
@@ -33,7 +34,7 @@ SETTINGS = (32, 10.0)
 PINGS = (100, 10.0)
 RESETS = (1_000, 30.0)
 OTHERS = (1_000, 10.0)
-"""PRIORITY, PRIORITY_UPDATE, GOAWAY and frames of unknown kinds, together."""
+"""PRIORITY, PRIORITY_UPDATE, GOAWAY, answers to PING and frames of unknown kinds, together."""
 WINDOW_UPDATES = (1_000, 10.0)
 UPDATES_PER_DATA = 10
 """The further WINDOW_UPDATE frames that each DATA frame to the peer allows it."""
@@ -70,17 +71,19 @@ class FrameLimits:
     """The frames of one connection so far. `time` is a clock in seconds."""
 
     __slots__ = (
-        "_continuations", "_empty", "_ends_head", "_head", "_others", "_payload", "_pings",
-        "_resets", "_settings", "_time", "_updates", "head_since",
+        "_continuations", "_counted", "_empty", "_ends_head", "_heads", "_held", "_others",
+        "_pings", "_resets", "_settings", "_size", "_time", "_updates", "head_since",
     )  # fmt: skip
 
     def __init__(self, time: Callable[[], float]) -> None:
         self._time = time
-        self._head = b""
-        """The beginning of the head of a frame that is arriving."""
-        self._payload = len(PREFACE)
-        """The missing bytes of the frame under way; the preface is passed over like a payload."""
-        self._empty = self._continuations = 0
+        self._held = bytearray()
+        """The beginning of the frame that is arriving."""
+        self._size = len(PREFACE)
+        """The bytes of that frame, or of its head alone before it is counted. The preface passes
+        like a frame."""
+        self._counted = True
+        self._empty = self._continuations = self._heads = 0
         self._settings = _Rate("SETTINGS frames", SETTINGS)
         self._pings = _Rate("PING frames", PINGS)
         self._resets = _Rate("streams reset", RESETS)
@@ -91,30 +94,36 @@ class FrameLimits:
         self.head_since: float | None = None
         """The time since which a request's head is arriving; None outside of a head."""
 
-    def feed(self, data: bytes) -> None:
-        """Count the frames that begin in `data`. Raises `Flood`."""
-        at, end = self._payload, len(data)
-        if at > end:
-            self._payload = at - end
-            return
-        self._end_head()
-        if self._head:
-            missing = _HEAD - len(self._head)
-            self._head += data[:missing]
-            if len(self._head) < _HEAD:
-                return
-            at = missing + self._count(self._head)
-            self._head = b""
-            if at <= end:
-                self._end_head()
-        while at + _HEAD <= end:
-            at += _HEAD + self._count(data[at : at + _HEAD])
-            if at <= end:
-                self._end_head()
-        if at < end:
-            self._head, self._payload = data[at:], 0
-        else:
-            self._payload = at - end
+    def feed(self, data: bytes) -> bytes:
+        """Count the frames that begin in `data`, and return those that are whole now. Raises
+        `Flood`."""
+        held = self._held
+        if len(held) + len(data) < self._size:
+            held += data
+            return b""
+        if held:
+            data = bytes(held) + data
+            held.clear()
+        at, end = 0, len(data)
+        while at + self._size <= end:
+            if not self._counted:
+                self._size += self._count(data[at : at + _HEAD])
+                self._counted = True
+                continue
+            at += self._size
+            self._size, self._counted = _HEAD, False
+            self._end_head()
+        if at == end:
+            return data
+        held += data[at:]
+        return data[:at]
+
+    def answered(self, count: int) -> None:
+        """Count as resets the heads that have ended since the last call, but for `count` that were
+        those of requests, or trailers. Raises `Flood`."""
+        heads, self._heads = self._heads, 0
+        for _ in range(heads - count):
+            self.provoked()
 
     def provoked(self) -> None:
         """Count a reset that a mistake of the peer's made us send. Raises `Flood`."""
@@ -140,13 +149,14 @@ class FrameLimits:
             self._updates.add(self._time())
         elif kind == _RST_STREAM:
             self._resets.add(self._time())
-        elif kind in (_SETTINGS, _PING):
-            if not flags & _ACK:
-                rate = self._settings if kind == _SETTINGS else self._pings
-                rate.add(self._time())
+        elif kind == _SETTINGS:
+            self._settings.add(self._time())
+        elif kind == _PING and not flags & _ACK:
+            self._pings.add(self._time())
         else:
             self._others.add(self._time())
-        return length
+        # The library refuses a longer frame at its head.
+        return length if length <= MAX_FRAME else 0
 
     def _count_head(self, kind: int, flags: int) -> None:
         if kind == _HEADERS:
@@ -160,3 +170,4 @@ class FrameLimits:
     def _end_head(self) -> None:
         if self._ends_head:
             self.head_since, self._ends_head = None, False
+            self._heads += 1

@@ -4,8 +4,21 @@ late or missing, line breaks. Pure."""
 
 from sidecar.http.headers import ResponseHead, decode_fields
 from sidecar.http.http2.session import Fields
+from sidecar.http.messages.request_parser import HeadLimits
 
 _COOKIE, _HOST = b"cookie", b"host"
+
+METHODS = frozenset(
+    (
+        b"ACL", b"BIND", b"CHECKOUT", b"COPY", b"DELETE", b"GET", b"HEAD", b"LINK", b"LOCK",
+        b"M-SEARCH", b"MERGE", b"MKACTIVITY", b"MKCALENDAR", b"MKCOL", b"MOVE", b"NOTIFY",
+        b"OPTIONS", b"PATCH", b"POST", b"PROPFIND", b"PROPPATCH", b"PURGE", b"PUT", b"QUERY",
+        b"REBIND", b"REPORT", b"SEARCH", b"SOURCE", b"SUBSCRIBE", b"TRACE", b"UNBIND", b"UNLINK",
+        b"UNLOCK", b"UNSUBSCRIBE",
+    )
+)  # fmt: skip
+"""The methods that the parser of HTTP/1 knows. A data source could take another one, such as `get`,
+for one of these, and the decision would be on something else."""
 
 
 class BadHead(Exception):
@@ -14,11 +27,12 @@ class BadHead(Exception):
 
 class TranslatedHead:
     """A request's head as that of HTTP/1: the method, the target, and the fields, with `host`
-    first. Raises `BadHead` unless its scheme is `scheme`, the port's."""
+    first. Raises `BadHead` unless its scheme is `scheme`, the port's, and it keeps the `limits` of
+    HTTP/1."""
 
     __slots__ = ("fields", "method", "target")
 
-    def __init__(self, fields: Fields, scheme: bytes) -> None:
+    def __init__(self, fields: Fields, scheme: bytes, limits: HeadLimits) -> None:
         pseudo: dict[bytes, bytes] = {}
         others: list[tuple[bytes, bytes]] = []
         cookies: list[bytes] = []
@@ -32,10 +46,16 @@ class TranslatedHead:
         method, target = pseudo[b":method"], pseudo.get(b":path", b"")
         if method == b"CONNECT":
             raise BadHead("`CONNECT` is not served over HTTP/2")
+        if method not in METHODS:
+            raise BadHead("the request's method is not one of HTTP's")
         if pseudo.get(b":scheme") != scheme:
             raise BadHead(f"the request's scheme is not `{scheme.decode()}`, as this port's is")
         if not target.startswith(b"/") or not target.isascii():
             raise BadHead("the request's `:path` does not begin with `/`, or is not ASCII")
+        if len(target) > limits.line or len(others) > limits.fields:
+            raise BadHead("the request's `:path` is too long, or its fields are too many")
+        if any(len(name) + len(value) > limits.field for name, value in others):
+            raise BadHead("a field of the request is too long")
         host = pseudo.get(b":authority")
         stated = [value for name, value in others if name == _HOST]
         if host is None:
@@ -48,7 +68,7 @@ class TranslatedHead:
         if cookies:
             # RFC 9113 section 8.2.3: HTTP/1 has one line for all.
             others.append((_COOKIE, b"; ".join(cookies)))
-        self.method = method.decode("ascii", "replace")
+        self.method = method.decode("ascii")
         self.target = target.decode("ascii")
         self.fields = others
 

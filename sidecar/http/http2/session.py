@@ -7,14 +7,16 @@ length is malformed, and the event `StreamClosed` is all that is seen of it. It 
 by itself: `credit` does, once bytes were taken.
 """
 
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Callable, Sequence
+from typing import Any, Final
 
 from ngh2 import (
     Configuration,
     Connection,
     ConnectionClosed,
+    ConnectionStateError,
     DataReceived,
+    DenialOfServiceError,
     Event,
     GoAwayReceived,
     InformationalResponseReceived,
@@ -45,6 +47,8 @@ PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 NO_ERROR, PROTOCOL_ERROR, CANCEL, ENHANCE_YOUR_CALM = 0, 1, 8, 11
 """Error codes (RFC 9113 section 7)."""
 
+MAX_FRAME = 16_384
+"""The most bytes of a frame's payload: the protocol's default."""
 MAX_STREAMS = 100
 """The most requests at once on one connection."""
 STREAM_WINDOW = 65_535
@@ -67,7 +71,7 @@ _SETTINGS = {
     _Setting.HEADER_TABLE_SIZE: 4096,
     _Setting.MAX_CONCURRENT_STREAMS: MAX_STREAMS,
     _Setting.INITIAL_WINDOW_SIZE: STREAM_WINDOW,
-    _Setting.MAX_FRAME_SIZE: 16_384,
+    _Setting.MAX_FRAME_SIZE: MAX_FRAME,
     _Setting.MAX_HEADER_LIST_SIZE: HEAD_BYTES,
 }
 
@@ -79,24 +83,37 @@ class SessionFailed(Exception):
 class Session:
     """One connection's state, as its server."""
 
-    __slots__ = ("_connection",)
+    __slots__ = ("_connection", "_last_words", "_unusable")
 
     def __init__(self) -> None:
         self._connection = connection = Connection(Role.SERVER, _CONFIGURATION)
         connection.initiate_connection(_SETTINGS)
         connection.set_local_window_size(CONNECTION_WINDOW)
+        self._unusable = False
+        """True once the library refuses to read on and to write."""
+        self._last_words = b""
+        """The GOAWAY to send in place of the library."""
 
     def receive(self, data: bytes) -> list[Event]:
-        """Read bytes from the peer. Raises `SessionFailed` if they end the connection; a GOAWAY
-        that says why may then be among the bytes to send."""
+        """Read whole frames from the peer: of a frame that arrives in parts, the library would lose
+        the first part's credit if its stream is reset in between. Raises `SessionFailed` if they
+        end the connection; a GOAWAY that says why is then among the bytes to send."""
         try:
             self._connection.receive_data(data)
+        except ConnectionStateError as error:  # a GOAWAY of the library's is among the bytes
+            raise SessionFailed(str(error)) from error
         except NGH2Error as error:
+            calm = isinstance(error, DenialOfServiceError)
+            self._unusable = True
+            self.terminate(ENHANCE_YOUR_CALM if calm else PROTOCOL_ERROR, str(error))
             raise SessionFailed(str(error)) from error
         return self._connection.events()
 
     def sendable(self, most: int) -> bytes:
         """Return at most about `most` of the bytes to send, empty if there are none."""
+        if self._unusable:
+            data, self._last_words = self._last_words, b""
+            return data
         return self._connection.data_to_send(most)
 
     def events(self) -> list[Event]:
@@ -107,48 +124,89 @@ class Session:
         """Return the bytes of the body that were written and not sent yet."""
         return self._connection.queued_body_size(stream)
 
+    def waits(self, stream: int) -> bool:
+        """Return whether something of an open stream may wait for the peer's credit; its end may,
+        too."""
+        connection = self._connection
+        try:
+            window = min(
+                connection.remote_window_size, connection.stream_remote_window_size(stream)
+            )
+        except NGH2Error:
+            return True  # nothing will be sent any more
+        return window <= 0 or connection.queued_body_size(stream) > 0
+
+    @property
+    def all_queued(self) -> int:
+        """The bytes of all bodies that were written and not sent yet."""
+        return self._connection.queued_body_size()
+
     def credit(self, stream: int, count: int) -> None:
         """Let the peer send `count` more bytes: as many of the body's were taken."""
-        self._connection.acknowledge_received_data(count, stream)
+        _unless_over(self._connection.acknowledge_received_data, count, stream)
 
     @property
     def wants_more(self) -> bool:
         """False once the connection has nothing to receive and nothing to send any more."""
+        if self._unusable:
+            return bool(self._last_words)
         return self._connection.want_read or self._connection.want_write
 
     # ---------------------------------------------------------------------------------- messages
+    # Each raises `ConnectionResetError` if the stream is closed: the event may not be read yet.
 
     def respond(self, stream: int, fields: Fields, *, end: bool) -> None:
-        self._connection.send_response(stream, fields, end_stream=end)
+        _unless_closed(self._connection.send_response, stream, fields, end_stream=end)
 
     def interim(self, stream: int, fields: Fields) -> None:
-        self._connection.send_informational_response(stream, fields)
+        _unless_closed(self._connection.send_informational_response, stream, fields)
 
     def data(self, stream: int, data: bytes, *, end: bool = False) -> None:
-        self._connection.send_data(stream, data, end_stream=end)
+        _unless_closed(self._connection.send_data, stream, data, end_stream=end)
 
     def end(self, stream: int, trailers: Fields = ()) -> None:
         """End the body, with `trailers` if there are any."""
         if trailers:
-            self._connection.send_trailers(stream, trailers)
+            _unless_closed(self._connection.send_trailers, stream, trailers)
         else:
-            self._connection.end_stream(stream)
+            _unless_closed(self._connection.end_stream, stream)
 
     def reset(self, stream: int, code: int) -> None:
-        self._connection.reset_stream(stream, code)
+        """Reset a stream, unless it is closed."""
+        _unless_over(self._connection.reset_stream, stream, code)
 
     # -------------------------------------------------------------------------------- connection
+    # None of these has an effect on a connection that the library has ended already.
 
     def announce_end(self) -> None:
         """Tell the peer that the connection will end: it should begin no other streams. The answer
         to the PING that follows shows that the peer has read this."""
-        self._connection.send_shutdown_notice()
-        self._connection.ping()
+        _unless_over(self._connection.send_shutdown_notice)
+        _unless_over(self._connection.ping)
 
     def refuse_streams(self) -> None:
         """Process no stream that begins from now on; those that have begun go on."""
-        self._connection.send_goaway(NO_ERROR)
+        _unless_over(self._connection.send_goaway, NO_ERROR)
 
     def terminate(self, code: int, reason: str) -> None:
         """End the connection, with a reason for people."""
-        self._connection.send_goaway(code, debug_data=reason.encode())
+        if self._unusable:
+            # Any stream may have been processed, as far as the peer can know.
+            payload = b"\x7f\xff\xff\xff%b%b" % (code.to_bytes(4, "big"), reason.encode())
+            self._last_words = b"%b\x07\0\0\0\0\0%b" % (len(payload).to_bytes(3, "big"), payload)
+        else:
+            _unless_over(self._connection.send_goaway, code, debug_data=reason.encode())
+
+
+def _unless_over(act: Callable[..., Any], *values: Any, **options: Any) -> None:
+    try:
+        act(*values, **options)
+    except ConnectionStateError:
+        return  # it has failed, or its GOAWAY says that it ends
+
+
+def _unless_closed(act: Callable[..., Any], *values: Any, **options: Any) -> None:
+    try:
+        act(*values, **options)
+    except NGH2Error as error:
+        raise ConnectionResetError(str(error)) from error

@@ -136,9 +136,9 @@ class ServerConnection(asyncio.Protocol):
     def eof_received(self) -> bool:
         """Keep the connection open if the client, which closed its sending side, may still wait for
         a response."""
+        self._http1.half_closed = True
         if self._http2 is not None:
             return self._http2.client_ended()
-        self._http1.half_closed = True
         return self._time_limits.awaits_response()
 
     def pause_writing(self) -> None:
@@ -281,7 +281,7 @@ class ServerConnection(asyncio.Protocol):
             return
         self._time_limits.request_ended()
         if not keep or request.body.failure is not None:
-            self._end()
+            self.end()
             return
         if request.offers_upgrade:
             # The offer was ignored (RFC 9110 section 7.8), and nothing has followed it.
@@ -360,7 +360,7 @@ class ServerConnection(asyncio.Protocol):
         if tasks:
             await asyncio.wait(tasks)
 
-    def _end(self) -> None:
+    def end(self) -> None:
         """End the connection once the written bytes are sent. Bytes that the client still sends are
         discarded: a socket that is closed with unread bytes resets the connection, and its client
         could lose the response (RFC 9112 section 9.6), or, within TLS, the alert that follows the
@@ -385,7 +385,7 @@ class ServerConnection(asyncio.Protocol):
         http1 = self._http1
         if http1.current is None and not http1.waiting:
             self.write(HEADS_FULL)
-            self._end()
+            self.end()
             return
         http1.close()
         self.reset()

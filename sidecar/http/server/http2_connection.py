@@ -18,6 +18,7 @@ from sidecar.http.http2 import session as h2
 from sidecar.http.http2.frame_limits import Flood, FrameLimits
 from sidecar.http.http2.heads import BadHead, TranslatedHead
 from sidecar.http.http2.session import Session, SessionFailed
+from sidecar.http.messages.body import BodyBrokenOff
 from sidecar.http.server.http2_stream import Http2Stream, Socket
 from sidecar.http.server.request import Service
 
@@ -27,6 +28,11 @@ _WRITE_BYTES = 64 * 1024
 """The bytes that are handed to the transport at once."""
 _SWEEP_SECONDS = 5.0
 """The seconds between two looks at what takes too long."""
+_CREDIT_SECONDS = 60.0
+"""The most seconds without progress for which a response waits for the client's credit."""
+_ROUND_TRIP_SECONDS = 1.0
+"""The seconds for which a client may still begin requests after it was told that the connection
+will end, unless it shows earlier that it has read that."""
 _BODIES_FULL = "too many bytes of request bodies wait to be read; nothing was decided"
 _FAULT = "the request is not valid HTTP/2"
 
@@ -50,8 +56,20 @@ class Http2Connection:
         """Bytes of bodies for which the client has no credit yet."""
         self._last = 0
         """The highest number of a stream that has begun."""
-        self._ending = self._ended = False
-        self._idle_since = loop.time()
+        self._ending = False
+        """True once the client is told to begin no other streams, or sends nothing more."""
+        self._refusing = False
+        """True once streams that begin are not processed."""
+        self._ended = False
+        """True once nothing more is read."""
+        self._over = False
+        """True once everything is sent, and the sending side has ended."""
+        self._idle_since = self._stuck_since = loop.time()
+        self._written = self._stuck_at = 0
+        """The bytes written, now and at the last sweep."""
+        self._closing: asyncio.TimerHandle | None = None
+        self._unnumbered: list[Http2Stream] = []
+        """Records under way of requests whose stream never opened."""
         self._flushing = False
         self._sweep_timer = loop.call_later(_SWEEP_SECONDS, self._sweep)
         self._steps: dict[type, Callable[..., None]] = {
@@ -72,10 +90,13 @@ class Http2Connection:
         if self._ended:
             return True
         try:
-            self._limits.feed(data)
+            whole = self._limits.feed(data)
             if not self._hold():
                 raise Flood("there is no room for another unfinished head")
-            self._handle(self.session.receive(data))
+            events = self.session.receive(whole)
+            self._handle(events)
+            heads = (h2.RequestReceived, h2.TrailersReceived)
+            self._limits.answered(sum(isinstance(each, heads) for each in events))
         except (Flood, SessionFailed) as error:
             self._cut_off(error)
         self.flush()
@@ -86,23 +107,53 @@ class Http2Connection:
         self.flush()
 
     def client_ended(self) -> bool:
-        """Note that the client sends nothing more. Returns whether responses are still owed."""
-        self._ending = True
-        return bool(self.streams)
+        """Note that the client sends nothing more. Returns whether responses are still owed. A
+        client that is gone looks the same, so only `half_close_seconds` are left to responses that
+        have not begun."""
+        self._ending = self._refusing = True
+        for stream in self._streams():
+            stream.request.body.fail(BodyBrokenOff())
+        seconds = self.service.limits.half_close_seconds
+        if not seconds:
+            self._drop_unanswered()
+        else:
+            self._set_timer(seconds, self._drop_unanswered)
+        return bool(self.streams) and not self._ended
+
+    def _drop_unanswered(self) -> None:
+        for stream in self._streams():
+            if not stream.request.response_started or stream.request.ends_on_client_close:
+                self.session.reset(stream.number, h2.CANCEL)
+                self._drop(stream)
+        self.flush()
 
     def lost(self) -> None:
         """End everything: the connection is gone."""
         self._ended = True
         self._held.release()
         self._sweep_timer.cancel()
-        for stream in list(self.streams.values()):
+        if self._closing is not None:
+            self._closing.cancel()
+        for stream in self._streams():
             self._drop(stream)
 
     def finish(self) -> None:
         """Take no new streams, once the client knows, and end the connection with the last one."""
-        if not self._ending:
+        if not (self._ending or self._ended):
             self._ending = True
             self.session.announce_end()
+            self._set_timer(_ROUND_TRIP_SECONDS, self._refuse_streams)
+            self.flush()
+
+    def _set_timer(self, seconds: float, act: Callable[[], None]) -> None:
+        if self._closing is not None:
+            self._closing.cancel()
+        self._closing = self.loop.call_later(seconds, act)
+
+    def _refuse_streams(self) -> None:
+        if not (self._refusing or self._ended):
+            self._refusing = True
+            self.session.refuse_streams()
             self.flush()
 
     def has(self, number: int) -> bool:
@@ -115,7 +166,8 @@ class Http2Connection:
 
     def tasks(self) -> list["asyncio.Task[None]"]:
         """Return the tasks that answer requests."""
-        return [each.task for each in self.streams.values() if each.task is not None]
+        streams = [*self.streams.values(), *self._unnumbered]
+        return [each.task for each in streams if each.task is not None]
 
     # ----------------------------------------------------------------------------------- the events
 
@@ -131,7 +183,7 @@ class Http2Connection:
         self.streams[number] = stream = Http2Stream(self, number)
         request = stream.request
         try:
-            head = TranslatedHead(event.headers, self._scheme)
+            head = TranslatedHead(event.headers, self._scheme, self.service.limits.head)
         except BadHead as error:
             request.fault = str(error)
             self._limits.provoked()
@@ -162,7 +214,9 @@ class Http2Connection:
 
     def _reset(self, event: h2.StreamReset) -> None:
         # `_closed` follows, and does what is to be done.
-        log.debug("a client reset stream %d with code %d", event.stream_id, event.error_code)
+        stream = self.streams.get(event.stream_id)
+        if stream is not None:
+            stream.reset_by_client = True
 
     def _closed(self, event: h2.StreamClosed) -> None:
         number, code = event.stream_id, event.error_code
@@ -170,27 +224,30 @@ class Http2Connection:
         if stream is None:
             if code and number > self._last:
                 # The library refused its head, and has reset it: what it asked for is not known.
-                self._refuse(number)
+                self._last = number
+                self._record(_FAULT)
             return
-        if code and not stream.ended:
-            # The client reset it, which is counted as a frame, or broke the protocol on it.
-            self._limits.provoked()
-        stream.close(broken=bool(code))
+        by_client = stream.reset_by_client
+        provoked = code and not (by_client or stream.ended)
+        stream.close(broken=by_client or bool(code))
         if not self.streams:
             self._idle_since = self.loop.time()
+        if provoked:
+            # It broke the protocol on the stream. A reset of its own is counted as a frame.
+            self._limits.provoked()
 
-    def _refuse(self, number: int) -> None:
-        """Record a request whose head could not be read. Its stream is closed already."""
-        self._last = number
-        self._limits.provoked()
-        stream = Http2Stream(self, number)
+    def _record(self, fault: str) -> None:
+        """Record a request that could not be read, and that has no stream to answer it on."""
+        stream = Http2Stream(self, 0)
         stream.ended = True
-        stream.request.fault = _FAULT
+        stream.request.fault = fault
+        self._unnumbered = [each for each in self._unnumbered if each.task is not None]
+        self._unnumbered.append(stream)
         stream.serve()
 
     def _announced(self, _event: h2.PingAcknowledged) -> None:
         if self._ending:
-            self.session.refuse_streams()
+            self._refuse_streams()
 
     def _failed(self, event: h2.ConnectionClosed) -> None:
         if event.error_code:
@@ -205,7 +262,7 @@ class Http2Connection:
 
     def _hold(self) -> bool:
         """Count what is held for this connection: bytes of bodies, and a head that has not ended,
-        which may be as long as the limit allows. Returns False if there is no room for it."""
+        which may be as long as the limit allows. Return False if there is no room for it."""
         held = self._untaken
         if self._limits.head_since is not None:
             held += h2.HEAD_BYTES
@@ -218,32 +275,44 @@ class Http2Connection:
         if self._flushing:
             return
         self._flushing = True
-        socket, session = self.socket, self.session
         try:
-            while socket.transport is not None and not socket.congested:
-                data = session.sendable(_WRITE_BYTES)
-                if not data:
-                    break
-                self._limits.sent(len(data))
-                socket.write(data)
-            # A stream closes once its last byte was sent, and that may free the room for others.
-            self._handle(session.events())
-        except (Flood, SessionFailed) as error:
-            self._cut_off(error)
+            while self._write_some():
+                pass
         except ConnectionError:
             return  # the client is gone: `lost` follows
         finally:
             self._flushing = False
-        for stream in list(self.streams.values()):
-            stream.wake_writer()
+        for stream in self._streams():
+            stream.sent()
         self._end_if_done()
 
+    def _write_some(self) -> bool:
+        """Write a part of what is to be sent, and handle the events that this caused. Return
+        whether there may be more."""
+        socket, session, data = self.socket, self.session, b""
+        if not (self._over or socket.transport is None or socket.congested):
+            data = session.sendable(_WRITE_BYTES)
+        if data:
+            self._limits.sent(len(data))
+            self._written += len(data)
+            socket.write(data)
+        # A stream closes once its last byte was sent.
+        events = session.events()
+        try:
+            self._handle(events)
+        except Flood as error:
+            self._cut_off(error)
+        return bool(data or events)
+
     def _end_if_done(self) -> None:
-        transport = self.socket.transport
-        if transport is None or transport.is_closing():
+        """End the connection if everything is sent, and nothing more is to come."""
+        transport, session = self.socket.transport, self.session
+        if self._over or transport is None or transport.is_closing() or self.socket.congested:
             return
-        if self._ended or not self.session.wants_more or (self._ending and not self.streams):
-            transport.close()
+        ends = self._ended or not session.wants_more
+        if ends or (self._ending and self._refusing and not self.streams):
+            self._ended = self._over = True
+            self.socket.end()
 
     # --------------------------------------------------------------------------------- what goes on
 
@@ -252,21 +321,22 @@ class Http2Connection:
         client does not take."""
         now, limits = self.loop.time(), self.service.limits
         self._sweep_timer = self.loop.call_later(_SWEEP_SECONDS, self._sweep)
+        seconds = min(_CREDIT_SECONDS, limits.write_seconds)
+        if not (self.socket.congested or self._ended) or self._written != self._stuck_at:
+            self._stuck_at, self._stuck_since = self._written, now
+        elif now - self._stuck_since > seconds:
+            log.info("a connection is cut off: its client took nothing for %g s", seconds)
+            self._abort()
+            return
         since = self._limits.head_since
         if since is not None and now - since > limits.idle_seconds:
             self._cut_off(Flood(f"a head took longer than {limits.idle_seconds:g} s"))
         elif not self.streams and now - self._idle_since > limits.idle_seconds:
             self.finish()
-            if now - self._idle_since > limits.idle_seconds + 2 * _SWEEP_SECONDS:
-                self._abort()
-        for stream in list(self.streams.values()):
-            if stream.stalled(now, limits.write_seconds):
-                log.info(
-                    "a stream is reset: its client took nothing for %g s", limits.write_seconds
-                )
-                stream.reset()
-            elif stream.outstays(now, limits.lingering_seconds):
-                self.session.reset(stream.number, h2.NO_ERROR)  # RFC 9113 section 8.1
+        for stream in self._streams():
+            if stream.stalled(now, seconds):
+                log.info("a stream is reset: its client took nothing for %g s", seconds)
+                stream.cut()
         self.flush()
 
     def _cut_off(self, error: Exception) -> None:
@@ -278,10 +348,11 @@ class Http2Connection:
         calm = isinstance(error, Flood)
         if calm:
             self.session.terminate(h2.ENHANCE_YOUR_CALM, str(error))
-        stream = Http2Stream(self, 0)
-        stream.ended = True
-        stream.request.fault = f"{_FAULT}: {error}" if calm else _FAULT
-        stream.serve()
+        self._record(f"{_FAULT}: {error}" if calm else _FAULT)
+
+    def _streams(self) -> list[Http2Stream]:
+        """Return the open streams: what is done with one may end others."""
+        return list(self.streams.values())
 
     def _abort(self) -> None:
         if self.socket.transport is not None:

@@ -23,6 +23,11 @@ from sidecar.http.server.responder import Responder
 
 _QUEUED_BYTES = 256 * 1024
 """The bytes of a response that wait for the client before its writer has to wait too."""
+_ALL_QUEUED_BYTES = 1024 * 1024
+"""The bytes of all responses of a connection that wait for the client before each writer may have
+only its share waiting."""
+_SHARE_BYTES = 16 * 1024
+"""What each response may have waiting in any case, so that none stops another."""
 
 
 class Socket(Protocol):
@@ -38,6 +43,9 @@ class Socket(Protocol):
 
     def write(self, data: bytes) -> None:
         """Write bytes. Raises `ConnectionResetError` if the client is gone."""
+
+    def end(self) -> None:
+        """End the connection once the written bytes are sent; what still arrives is dropped."""
 
 
 class Streams(Protocol):
@@ -88,7 +96,10 @@ class Http2Body(BodyStream):
             self._stream.credit(owed)
 
     def abandon(self) -> None:
-        """Give credit for the bytes that no reader takes: the connection's window counts them."""
+        """Give credit for the bytes that no reader takes: the connection's window counts them. Whoever
+        still reads must not take the bytes before for the whole body."""
+        if self._parts and self.failure is None:
+            self.reject(BodyBrokenOff())
         self._owed += self.total_bytes - self._taken_bytes
         self._taken_bytes = self.total_bytes
         self._parts.clear()
@@ -99,8 +110,8 @@ class Http2Stream:
     """The stream `number` of `connection`, as its request sees a connection."""
 
     __slots__ = (
-        "_connection", "_drained", "_refused_since", "_responder", "_response_begun",
-        "_stalled_at", "_stalled_since", "ended", "number", "request"
+        "_connection", "_drained", "_responder", "_stalled_at", "_stalled_since", "_unwanted",
+        "_written", "broken", "ended", "number", "request", "reset_by_client",
     )  # fmt: skip
 
     def __init__(self, connection: Streams, number: int) -> None:
@@ -114,10 +125,14 @@ class Http2Stream:
         self._drained: asyncio.Future[None] | None = None
         self.ended = False
         """True once nothing more may be written: the response is whole, or the stream is reset."""
-        self._response_begun = False
-        self._stalled_since = self._stalled_at = 0.0
-        self._refused_since: float | None = None
-        """The time at which the response was whole, if the body was not."""
+        self.broken = False
+        """True if the stream ended before its response was whole."""
+        self.reset_by_client = False
+        self._unwanted = False
+        """True once the response is whole, and the rest of the request is not wanted."""
+        self._written = 0
+        """The bytes of the response's body so far."""
+        self._stalled_since, self._stalled_at = 0.0, -1
 
     # ------------------------------------------------------------------- what the connection does
 
@@ -156,14 +171,17 @@ class Http2Stream:
             body.end()
 
     def close(self, *, broken: bool) -> None:
-        """Note that the stream is closed: `broken` if that was before both messages had ended."""
+        """Note that the stream is closed: `broken` if that was before all of the response was
+        sent."""
+        self.broken = broken = self.broken or broken or not self.ended
         self.ended = True
         request, body = self.request, self.request.body
         if isinstance(body, Http2Body):
             body.abandon()
-        if not broken:
-            return
         body.fail(BodyBrokenOff())
+        if not broken:
+            self._wake(None)
+            return
         self._wake(_gone())
         for on_left in request.on_left or ():
             on_left()
@@ -171,20 +189,35 @@ class Http2Stream:
         if task is not None and self._connection.service.cancels:
             task.cancel()
 
-    def wake_writer(self) -> None:
-        """Let the writer go on if enough of what was written has been sent."""
+    def sent(self) -> None:
+        """Go on after bytes of the connection were sent: let the writer write more, or end what is
+        left of the request."""
         if self._drained is not None and not self.congested:
             self._wake(None)
+        if self._unwanted and not self._connection.socket.congested:
+            # RFC 9113 section 8.1: not before the response is sent, which the reset would end.
+            session = self._connection.session
+            if self._connection.has(self.number) and not session.waits(self.number):
+                self._unwanted = False
+                session.reset(self.number, h2.NO_ERROR)
+                self._connection.flush()
 
-    def outstays(self, now: float, seconds: float) -> bool:
-        """Return whether the client still sends a body so long after its request was answered."""
-        return self._refused_since is not None and now - self._refused_since > seconds
+    def cut(self) -> None:
+        """Reset the stream, even if the client has not got all of a whole response."""
+        if not self.broken:
+            self.ended = self.broken = True
+            self._wake(_gone())
+            self._connection.session.reset(self.number, h2.CANCEL)
+            self._connection.flush()
 
     def stalled(self, now: float, seconds: float) -> bool:
         """Return whether the client has taken nothing of the response for so long."""
-        queued = 0 if self.ended and not self._response_begun else self._queued()
-        if not queued or queued != self._stalled_at:
-            self._stalled_at, self._stalled_since = queued, now
+        queued = self._queued()
+        sent = self._written - queued
+        # Even the end of a response may have to wait for the client's credit.
+        waits = queued or (self.ended and self.request.body.settled)
+        if not waits or sent != self._stalled_at:
+            self._stalled_at, self._stalled_since = sent, now
             return False
         return now - self._stalled_since > seconds
 
@@ -204,10 +237,15 @@ class Http2Stream:
 
     @property
     def congested(self) -> bool:
-        return self._connection.socket.congested or self._queued() > _QUEUED_BYTES
+        if self._connection.socket.congested:
+            return True
+        queued = self._queued()
+        if queued <= _SHARE_BYTES:
+            return False
+        return queued > _QUEUED_BYTES or self._connection.session.all_queued > _ALL_QUEUED_BYTES
 
     async def drain(self) -> None:
-        if self.ended:
+        if self.broken:
             raise _gone()
         if self.congested:
             self._drained = self._connection.loop.create_future()
@@ -227,9 +265,7 @@ class Http2Stream:
 
     def reset(self) -> None:
         if not self.ended:
-            self.ended = True
-            self._connection.session.reset(self.number, h2.CANCEL)
-            self._connection.flush()
+            self.cut()
 
     def hand_over(self) -> HandedOver:
         raise ConnectionError("a stream of HTTP/2 can't be handed to another protocol")
@@ -241,15 +277,14 @@ class Http2Stream:
 
     def begin(self, fields: Fields, *, end: bool) -> None:
         self._check_open()
-        self._response_begun = True
         self._connection.session.respond(self.number, fields, end=end)
         self.ended = end
         self._connection.flush()
 
     def respond(self, fields: Fields, body: bytes, trailers: Fields) -> None:
         self._check_open()
-        self._response_begun = True
         session = self._connection.session
+        self._written += len(body)
         if not (body or trailers):
             session.respond(self.number, fields, end=True)
         else:
@@ -262,6 +297,7 @@ class Http2Stream:
 
     def send(self, part: bytes) -> None:
         self._check_open()
+        self._written += len(part)
         self._connection.session.data(self.number, part)
         self._connection.flush()
 
@@ -289,10 +325,9 @@ class Http2Stream:
             # The response broke off, or there is none: its end must not look like a whole one.
             self.reset()
         elif not request.body.settled:
-            # The response is whole, and what comes of the request's body is dropped. Not reset at
-            # once: clients would take that for a failure, and lose the response.
             request.body.fail(BodyBrokenOff())
-            self._refused_since = self._connection.loop.time()
+            self._unwanted = True
+            self.sent()
 
     def _break_off(self, error: BaseException) -> None:
         if not isinstance(error, (asyncio.CancelledError, ConnectionError)):

@@ -1,0 +1,158 @@
+"""The limits on the frames that a peer may send, and the translation of heads, without a
+connection."""
+
+from collections.abc import Callable
+
+import httptools
+import pytest
+
+from sidecar.http.http2.frame_limits import Flood, FrameLimits
+from sidecar.http.http2.heads import METHODS, BadHead, TranslatedHead
+from sidecar.http.http2.session import PREFACE
+from sidecar.http.messages.request_parser import HeadLimits
+from tests.sidecar.http.http2 import frames
+
+LIMITS = HeadLimits(line=100, field=50, fields=4)
+FLOODS: dict[str, tuple[bytes, int]] = {
+    "SETTINGS": (frames.settings(), 32),
+    "answers to SETTINGS": (frames.settings(flags=frames.ACK), 32),
+    "PING": (frames.ping(), 100),
+    "answers to PING": (frames.ping(frames.ACK), 1_000),
+    "RST_STREAM": (frames.reset(1), 1_000),
+    "DATA without a byte": (frames.data(1), 100),
+    "DATA of padding alone": (frames.data(1, pad=255), 100),
+    "WINDOW_UPDATE": (frames.update(0, 1), 1_000),
+    "PRIORITY": (frames.frame(frames.PRIORITY, 1, bytes(5)), 1_000),
+    "PRIORITY_UPDATE": (frames.frame(frames.PRIORITY_UPDATE, 0, bytes(4)), 1_000),
+    "GOAWAY": (frames.goaway(), 1_000),
+    "unknown": (frames.frame(frames.UNKNOWN, 0, b"x"), 1_000),
+    "CONTINUATION": (frames.frame(frames.CONTINUATION, 1), 8),
+}
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def begun(clock: Callable[[], float]) -> FrameLimits:
+    limits = FrameLimits(clock)
+    limits.feed(PREFACE)
+    return limits
+
+
+@pytest.mark.parametrize("kind", FLOODS)
+def test_a_frame_above_the_limit_of_its_kind_is_a_flood(kind: str) -> None:
+    frame, most = FLOODS[kind]
+    limits = begun(Clock())
+    limits.feed(frame * most)
+    with pytest.raises(Flood):
+        limits.feed(frame)
+
+
+@pytest.mark.parametrize("kind", [each for each in FLOODS if each != "CONTINUATION"])
+def test_frames_that_come_slowly_are_no_flood(kind: str) -> None:
+    frame, most = FLOODS[kind]
+    clock = Clock()
+    limits = begun(clock)
+    for _ in range(3):
+        limits.feed(frame * most + frames.data(1, b"x"))
+        clock.now += 31
+
+
+def test_the_more_is_sent_the_more_updates_of_windows_are_allowed() -> None:
+    limits = begun(Clock())
+    limits.sent(100 * 16_384)
+    limits.feed(frames.update(0, 1) * 2_000)
+    with pytest.raises(Flood):
+        limits.feed(frames.update(0, 1) * 11)
+
+
+def test_heads_that_begin_no_request_count_as_resets() -> None:
+    limits = begun(Clock())
+    for _ in range(1_000):
+        limits.feed(frames.headers(1) * 5)
+        limits.answered(4)
+    limits.feed(frames.headers(1))
+    with pytest.raises(Flood):
+        limits.answered(0)
+
+
+@pytest.mark.parametrize("size", [1, 8, 9, 10, 23, 1_000])
+def test_frames_are_passed_on_whole(size: int) -> None:
+    sent = [
+        PREFACE,
+        frames.settings({frames.MAX_STREAMS: 1}),
+        frames.settings(),
+        frames.headers(1, end=False),
+        frames.data(1, b"x" * 500),
+        frames.data(1),
+        frames.ping(),
+    ]
+    limits, passed = FrameLimits(Clock()), b""
+    ends = {sum(map(len, sent[:count])) for count in range(len(sent) + 1)}
+    data = b"".join(sent)
+    for at in range(0, len(data), size):
+        passed += limits.feed(data[at : at + size])
+        assert len(passed) in ends
+    assert passed == data
+
+
+def test_a_frame_that_is_too_long_is_passed_on_with_its_head() -> None:
+    limits = begun(Clock())
+    head = frames.frame(frames.DATA, 1, bytes(16_385))[:9]
+    assert limits.feed(head) == head
+
+
+def test_a_head_is_under_way_until_its_last_byte() -> None:
+    clock = Clock()
+    limits = begun(clock)
+    clock.now = 7.0
+    head = frames.headers(1, flags=0)
+    limits.feed(head[:9])
+    assert limits.head_since == 7.0
+    limits.feed(head[9:])
+    end = frames.frame(frames.CONTINUATION, 1, b"\x00\x01a\x01b", frames.END_HEADERS)
+    limits.feed(end[:-1])
+    assert limits.head_since == 7.0
+    limits.feed(end[-1:])
+    assert limits.head_since is None
+
+
+def test_the_methods_of_http_2_are_those_that_the_parser_of_http_1_knows() -> None:
+    def known(method: bytes) -> bool:
+        try:
+            httptools.HttpRequestParser(object()).feed_data(b"%b / HTTP/1.1\r\n\r\n" % method)
+        except httptools.HttpParserError:
+            return False
+        return True
+
+    assert all(map(known, METHODS))
+    others = {b"get", b"Get", b"GETS", b"FOO", b"DESCRIBE", b"FLUSH"}
+    assert not others & METHODS
+    assert not any(map(known, others))
+
+
+@pytest.mark.parametrize(
+    ("changed", "more"),
+    [
+        ({b":method": b"get"}, ()),
+        ({b":method": b"CONNECT"}, ()),
+        ({b":scheme": b"https"}, ()),
+        ({b":path": b"*"}, ()),
+        ({b":path": b"http://kb.test/a"}, ()),
+        ({b":path": b"/\xff"}, ()),
+        ({b":path": b"/" + b"a" * 100}, ()),
+        ({}, [(b"host", b"other.test")]),
+        ({}, [(b"x", b"a" * 50)]),
+        ({}, [(b"x", b"1")] * 5),
+    ],
+)
+def test_a_head_that_http_1_would_not_have_is_refused(
+    changed: dict[bytes, bytes], more: list[tuple[bytes, bytes]]
+) -> None:
+    TranslatedHead(frames.GET, b"http", LIMITS)
+    with pytest.raises(BadHead):
+        TranslatedHead([*{**dict(frames.GET), **changed}.items(), *more], b"http", LIMITS)
