@@ -96,8 +96,8 @@ class Http2Body(BodyStream):
             self._stream.credit(owed)
 
     def abandon(self) -> None:
-        """Give credit for the bytes that no reader takes: the connection's window counts them. Whoever
-        still reads must not take the bytes before for the whole body."""
+        """Give credit for the bytes that no reader takes, since the connection's window counts them.
+        Whoever still reads must not take the bytes before for the whole body."""
         if self._parts and self.failure is None:
             self.reject(BodyBrokenOff())
         self._owed += self.total_bytes - self._taken_bytes
