@@ -96,7 +96,7 @@ class Http2Body(BodyStream):
             self._stream.credit(owed)
 
     def abandon(self) -> None:
-        """Give credit for the bytes that no reader takes, since the connection's window counts them.
+        """Give credit for the bytes that no reader takes: the window of the connection counts them.
         Whoever still reads must not take the bytes before for the whole body."""
         if self._parts and self.failure is None:
             self.reject(BodyBrokenOff())

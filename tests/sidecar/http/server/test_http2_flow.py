@@ -5,6 +5,7 @@ import asyncio
 import gc
 import logging
 import tracemalloc
+from collections.abc import Callable
 
 import pytest
 
@@ -84,7 +85,7 @@ def _cut_frame(stream: int) -> tuple[bytes, bytes]:
 
 
 LENGTH = (*POST, (b"content-length", b"5"))
-UNREAD = {
+UNREAD: dict[str, Callable[[int], tuple[bytes, ...]]] = {
     "refused with its body": lambda n: (headers(n, POST, end=False) + data(n, bytes(16_000)),),
     "refused in the middle of a frame": _cut_frame,
     "padded": lambda n: (headers(n, POST, end=False) + data(n, bytes(16_000), pad=200),),
