@@ -9,6 +9,7 @@ import pytest
 
 from policies.definitions.model import Key, TenantSettings
 from policies.sets.policy_set import TENANT, tenant_document
+from sidecar.authzen.search import handlers
 from sidecar.settings.model import NamedSource, Source
 from sidecar.settings.sections import ActionRule, AuthzenSettings, ResourceRule
 from tests.sidecar.authzen.searching import (
@@ -230,9 +231,14 @@ async def test_another_form_of_page_is_refused(admin: Client, page: Any) -> None
     assert "page" in answer.json()["message"]
 
 
-async def test_a_limit_beyond_the_greatest_one_is_accepted(admin: Client) -> None:
+async def test_a_limit_beyond_the_greatest_one_counts_as_the_greatest(
+    admin: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert handlers.MAX_RESULTS == 1000
+    monkeypatch.setattr(handlers, "MAX_RESULTS", 2)
     body = question(resource="r-1") | {"page": {"limit": 5000, "properties": {}, "other": 1}}
-    assert (await admin.search("subject", body))["page"]["count"] == 3
+    page = (await admin.search("subject", body))["page"]
+    assert (page["count"], page["total"]) == (2, 3)
 
 
 @pytest.mark.parametrize(
