@@ -6,11 +6,14 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
-from sidecar.heartbeats import COALESCE_SECONDS, HEARTBEAT_SECONDS
+from sidecar.heartbeats import HEARTBEAT_SECONDS, Heartbeats
 from sidecar.spool import SpoolFull
 from tests.support import waiting
 from tests.support.fake_control_api import FakeControlApi, fake_control_api
+from tests.support.loop_clock import moving_clock
 from tests.support.sidecar import RunningSidecar, running_sidecar
 
 
@@ -102,5 +105,24 @@ async def test_a_heartbeat_without_room_is_recorded_when_there_is_some(tmp_path:
             assert (await beaten(running, revision))[-1] == revision
 
 
-def test_a_heartbeat_is_due_within_a_second() -> None:
-    assert 0 < COALESCE_SECONDS < HEARTBEAT_SECONDS <= 1
+async def test_a_heartbeat_is_recorded_within_a_second_of_a_change() -> None:
+    noted: list[int] = []
+
+    def note(revision: int) -> bool:
+        noted.append(revision)
+        return True
+
+    recorder: Any = SimpleNamespace(note_revision=note)
+    policies: Any = SimpleNamespace(policy_set=SimpleNamespace(revision=7))
+    with moving_clock() as clock:
+        heartbeats = Heartbeats(recorder, policies, clock.monotonic)
+        loop = asyncio.create_task(heartbeats.run())
+        try:
+            # The first one, and one right after another, which waits longest.
+            for beat in (1, 2):
+                heartbeats.wake()
+                await waiting.turns()
+                await clock.skip(1)
+                assert noted == [7] * beat
+        finally:
+            loop.cancel()

@@ -19,7 +19,6 @@ from policies.sets.policy_set import document_digest, role_document, session_doc
 from policies.sets.role import compile_role
 from policies.trail.change import ObjectChange, PublishedAs, change_record
 from policies.trail.findings import Reason
-from policies.trail.recompute.document_history import SLACK
 from policies.trail.recompute.recomputer import Recomputer
 from policies.trail.record import REPORT_PREFIX, Record, decision_record, incarnation_record
 from tests.policies.strategies import situations
@@ -462,5 +461,9 @@ def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch, trail: Trail) -> Non
     assert recomputer.counts.facts_unknown > 30
 
 
-def test_the_tolerance_of_times_is_minutes_and_not_hours() -> None:
-    assert SLACK < HOUR / 10
+def test_the_tolerance_of_times_is_minutes_and_not_hours(trail: Trail) -> None:
+    trail.change("key.revoked", "key_1", key=None)
+    trail.decide(ASKED, READS, wait=HOUR // 60)
+    assert trail.walk()[1] == []
+    trail.decide(ASKED, READS, wait=HOUR // 10)
+    assert trail.only().reason is Reason.FACTS_CONTRADICT
