@@ -66,10 +66,18 @@ async def test_strict_in_time_is_like_durable(tmp_path: Path) -> None:
 
 
 async def test_a_strict_put_is_timed_from_its_own_start(tmp_path: Path) -> None:
-    async with strict(tmp_path, FaultyDisk()) as (spool, clock):
-        for n in range(5):
-            await keep(spool, n)
-            await clock.skip(0.8 * TIMEOUT)
+    disk = FaultyDisk()
+    async with strict(tmp_path, disk) as (spool, clock):
+        await keep(spool, "first")
+        await clock.skip(0.8 * TIMEOUT)
+        disk.hold()
+        later = spool.put(record("later"), denial=False)
+        await clock.skip(0.8 * TIMEOUT)
+        assert not later.durable.done(), "the timer of the first one ended it"
+        await clock.skip(0.4 * TIMEOUT)
+        with pytest.raises(SpoolSlow):
+            await later.durable
+        disk.release()
 
 
 async def test_best_effort_answers_without_the_disk(tmp_path: Path) -> None:
