@@ -51,9 +51,21 @@ def test_any_other_value_starts_a_new_trace(values: list[bytes]) -> None:
     assert parse_traceparent(values) is None
 
 
-@given(st.binary(max_size=80))
-def test_no_value_causes_an_error(value: bytes) -> None:
-    parse_traceparent([value])
+def one_byte_changed(at: int, byte: int) -> bytes:
+    return VALID[:at] + bytes([byte]) + VALID[at + 1 :]
+
+
+CHANGED = st.builds(
+    one_byte_changed, st.integers(0, len(VALID) - 1), st.sampled_from(b"0123456789abcdefgA- ")
+)
+
+
+@given(st.binary(max_size=80) | CHANGED)
+def test_any_value_is_refused_or_read_as_what_it_says(value: bytes) -> None:
+    found = parse_traceparent([value])
+    if found is not None:
+        assert found.header()[3:53] == value[3:53]
+        assert parse_traceparent([found.header()]) == found
 
 
 def test_the_context_replaces_every_spelling_of_the_header() -> None:
