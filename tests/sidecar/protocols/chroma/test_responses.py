@@ -278,9 +278,19 @@ async def test_the_id_of_a_created_collection_is_cached(tmp_path: Path) -> None:
         assert not any("by-id" in target for target in scripted.upstream.targets)
 
 
-async def test_a_large_write_is_streamed_without_being_kept(tmp_path: Path) -> None:
+async def test_a_large_write_is_forwarded_while_it_arrives(tmp_path: Path) -> None:
     async with scripting(tmp_path, writes="allow") as scripted:
         scripted.answers["*"] = collection("open")
         large = b"x" * (6 * 1024 * 1024)
-        assert (await scripted.post(f"{BASE}/{ID}/add", large)).status == 200
+        half = len(large) // 2
+        head = f"POST {BASE}/{ID}/add HTTP/1.1\r\nHost: kb\r\nContent-Length: {len(large)}\r\n\r\n"
+        reader, writer = await asyncio.open_connection("127.0.0.1", scripted.port)
+        writer.write(head.encode() + large[:half])
+        begun = scripted.upstream.begun
+        await waiting.until_async(
+            "the source has the first half", lambda: begun and len(begun[-1].body) == half
+        )
+        writer.write(large[half:])
+        assert (await reader.readline()).split()[1] == b"200"
+        writer.close()
         assert scripted.upstream.seen[-1].body == large
