@@ -167,15 +167,17 @@ PASSING = (
     *(Passing(25, "a method override", get("/info/a", field), "/info/a") for field in OVERRIDES),
 )  # fmt: skip
 
-ELSEWHERE = {
-    16: ("test_bypasses_inside", "test_where_nothing_can_be_judged_nothing_passes"),
-    17: ("test_bypasses_inside", "test_a_body_that_is_not_judged_whole_is_not_forwarded"),
-    18: ("test_bypasses_inside", "test_a_body_that_is_encoded_is_not_forwarded"),
-    20: ("tunnel.test_connect_passthrough", "test_a_hello_for_another_server_is_denied"),
-    21: (
-        "upstream.test_egress_guard",
+ELSEWHERE = (
+    (16, "proxy.test_bypasses_inside", "test_where_nothing_can_be_judged_nothing_passes"),
+    (17, "proxy.test_bypasses_inside", "test_a_body_that_is_not_judged_whole_is_not_forwarded"),
+    (18, "proxy.test_bypasses_inside", "test_a_body_that_is_encoded_is_not_forwarded"),
+    (20, "proxy.tunnel.test_connect_passthrough", "test_a_hello_for_another_server_is_denied"),
+    (
+        21,
+        "proxy.upstream.test_egress_guard",
         "test_a_name_that_later_resolves_elsewhere_is_refused_then",
     ),
-    27: ("test_bypasses", "test_bypasses_around_the_sidecar_are_found_by_the_doctor"),
-}
-"""Rows that are no request, and where they are tested: a module beside this one, and a test."""
+    (27, "doctor.test_namespace", "test_a_hole_in_the_rules_is_real_and_is_found"),
+    (27, "doctor.test_checks", "test_an_agent_that_could_be_the_sidecar_is_found"),
+)
+"""Rows that are no request, and where they are tested: a module of `tests.sidecar`, and a test."""
