@@ -174,7 +174,7 @@ def test_the_version_is_printed() -> None:
 
 
 @pytest.mark.deep(stands_in="test_a_service_replaces_the_process_and_gets_all_arguments")
-def test_lint_takes_over_the_process_and_its_exit_code(tmp_path: Path) -> None:
+def test_lint_exits_with_1_and_names_a_file_with_a_fault(tmp_path: Path) -> None:
     assert sluice("policy", "lint", "policies/definitions").returncode == 0
     folder = tmp_path / "default" / "retail"
     folder.mkdir(parents=True)

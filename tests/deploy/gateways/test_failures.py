@@ -124,7 +124,7 @@ def stopped(world: Protected, service: str) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("name", LIMITS)
-def test_a_recipe_waits_two_seconds_for_a_check(name: str) -> None:
+def test_a_recipe_sets_a_limit_of_two_seconds_for_a_check(name: str) -> None:
     file, limit = LIMITS[name]
     assert f" {limit}" in (ROOT / "deploy/gateways" / name / file).read_text().replace("\t", " ")
 
@@ -142,7 +142,7 @@ def test_nothing_passes_while_the_sidecar_hangs(fronted: Fronted) -> None:
 def test_nothing_passes_while_the_sidecar_is_down_or_starts(fronted: Fronted) -> None:
     # To a gateway, one that hangs is one that is down, once it has waited.
     for name in LIMITS:
-        test_a_recipe_waits_two_seconds_for_a_check(name)
+        test_a_recipe_sets_a_limit_of_two_seconds_for_a_check(name)
     fronted.world.stack.sidecar.kill()
     found = fronted.refusals()
     assert found == {name: AWAY[name] for name in found}
