@@ -30,7 +30,7 @@ def test_the_page_shows_every_operation_with_its_fields_and_errors(api: ControlA
     answer = api.call("GET", "/docs", key=None)
     assert answer.raw == PAGE.body
     text = answer.raw.decode()
-    assert len(text) < 500_000
+    assert len(text) < 600_000  # characters; some 90 routes have 5,000 each
     for route in ROUTES:
         section = text.partition(f'<section id="{route.name}">')[2].partition("</section>")[0]
         shown = unescape(section)
