@@ -28,11 +28,13 @@ ODD = "/open/document?q=a%2Fb&q=%C3%A9&empty=&x=1+2"
 
 class Battery:
     """`client` is the family's; `tunnels` whether it opens a tunnel for plain HTTP too, and
-    `no_tunnel` what it raises where it gets none."""
+    `no_tunnel` what it raises where it gets none. `http_2` says that the client chooses HTTP/2
+    where TLS offers it, in which names of fields are in lower case."""
 
     client: ClassVar[Client]
     ways: ClassVar[Sequence[str]] = WAYS
     tunnels: ClassVar[bool] = False
+    http_2: ClassVar[bool] = False
     no_tunnel: ClassVar[type[Exception]] = OSError
 
     async def both(
@@ -48,6 +50,8 @@ class Battery:
         with setup.through() as base:
             through = await act(call, base + path, *given)
         assert through.told == direct.told
+        if self.http_2 and setup.over_tls:
+            expected = [each.lower() for each in expected]
         assert setup.library.log == expected
         assert direct.event_id is None
         [arrived] = expected

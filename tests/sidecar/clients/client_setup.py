@@ -57,6 +57,10 @@ class ClientSetup:
     port: int
 
     @property
+    def over_tls(self) -> bool:
+        return self.way in _OVER_TLS
+
+    @property
     def origin(self) -> int:
         """The library's port that is meant on this way."""
         return self.library.tls_port if self.way in _OVER_TLS else self.library.port

@@ -12,7 +12,7 @@ import ssl
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
@@ -39,6 +39,10 @@ class Arrived:
     target: str
     fields: tuple[tuple[str, str], ...]
     body: bytes = b""
+
+    def lower(self) -> "Arrived":
+        """Return the request with its fields' names in lower case."""
+        return replace(self, fields=tuple((name.lower(), value) for name, value in self.fields))
 
     def values(self, name: str) -> list[str]:
         return [value for each, value in self.fields if each.lower() == name.lower()]

@@ -112,6 +112,7 @@ class Curl:
 
 class TestCurl(Battery):
     client = Curl()
+    http_2 = True
 
     async def test_the_exit_code_of_curl_shows_a_denial(self, setup: ClientSetup) -> None:
         def run(url: str) -> "subprocess.CompletedProcess[bytes]":

@@ -142,10 +142,15 @@ async def test_requests_over_tls_are_judged_like_any(tls: OverTls, version: ssl.
     assert tls.setup.upstream.targets == ["/a", "/b"]
 
 
-async def test_only_http_1_1_is_negotiated(tls: OverTls) -> None:
-    tls.context.set_alpn_protocols(["h2", "http/1.1"])
+@pytest.mark.parametrize(
+    ("offered", "chosen"), [(["http/1.1", "h2"], "h2"), (["http/1.1"], "http/1.1"), (["h3"], None)]
+)
+async def test_http_2_is_negotiated_with_a_client_that_offers_it(
+    tls: OverTls, offered: list[str], chosen: str | None
+) -> None:
+    tls.context.set_alpn_protocols(offered)
     _, writer = await tls.open()
-    assert writer.get_extra_info("ssl_object").selected_alpn_protocol() == "http/1.1"
+    assert writer.get_extra_info("ssl_object").selected_alpn_protocol() == chosen
     writer.close()
 
 
