@@ -7,6 +7,10 @@ from typing import Protocol
 
 from sidecar.http.messages.chunks import Trailers
 
+_SMALL_BYTES = 4096
+"""The most bytes up to which parts that wait are joined. A peer may send a byte at a time, and each
+part on its own would take fifty bytes more."""
+
 
 class BodyBrokenOff(ConnectionError):
     """the connection was lost in the middle of a body"""
@@ -71,7 +75,11 @@ class BodyStream:
     def append(self, data: bytes) -> None:
         if not data:
             return
-        self._parts.append(data)
+        parts = self._parts
+        if parts and len(parts[-1]) + len(data) <= _SMALL_BYTES:
+            parts[-1] += data
+        else:
+            parts.append(data)
         self.total_bytes += len(data)
         waiting = self.total_bytes - self._taken_bytes
         if self._flow is not None and waiting > self._limit and not self.full:

@@ -1,6 +1,7 @@
 """A body while it arrives: what its reader gets, and what the connection is told."""
 
 import asyncio
+import tracemalloc
 
 import pytest
 
@@ -114,3 +115,16 @@ def test_the_connection_is_notified_once_of_a_full_body_and_once_of_a_read_one()
 
 def test_a_message_without_a_body_counts_as_read() -> None:
     assert (EMPTY.complete, EMPTY.taken, EMPTY.take()) == (True, True, b"")
+
+
+def test_bytes_that_come_one_by_one_take_little_more_than_their_number() -> None:
+    body = BodyStream()
+    tracemalloc.start()
+    try:
+        for at in range(8_192):
+            body.append(b"%02d" % (at % 100))
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert held < 2 * body.total_bytes
+    assert body.take() == b"".join(b"%02d" % (at % 100) for at in range(8_192))
