@@ -232,7 +232,7 @@ FLOODS = {
 
 
 @PORTS
-@pytest.mark.deep(stands_in="test_a_flood_ends_the_connection_with_one_record")
+@pytest.mark.deep(stands_in="test_a_frame_above_the_limit_of_its_kind_is_a_flood")
 @pytest.mark.parametrize("kind", FLOODS)
 async def test_a_flood_gets_its_reason_and_one_record_and_leaves_nothing(
     tmp_path: Path, port: str, before: bytes, scheme: bytes, kind: str
@@ -248,3 +248,35 @@ async def test_a_flood_gets_its_reason_and_one_record_and_leaves_nothing(
         decisions = [each[:2] for each in await made.sidecar.decisions()]
         assert decisions.count(("DENY", "unreadable_request")) == 1
         await made.nothing_left()
+
+
+@PORTS
+@pytest.mark.deep(stands_in="test_frames_are_passed_on_whole")
+@pytest.mark.parametrize("end", ["stop", "abort", "half close", "goaway", "broken"])
+async def test_the_end_of_a_connection_in_the_middle_of_its_streams_leaves_nothing(
+    tmp_path: Path, port: str, before: bytes, scheme: bytes, end: str
+) -> None:
+    async with every_port(tmp_path) as made:
+        async with agent(made, port, before, scheme) as client:
+            # Room for all: each stream's own window is left to fill.
+            client.send(frames.update(0, 1 << 20))
+            for path in (b"/silent", b"/stream", b"/endless", b"/events", b"/big"):
+                client.send(headers(client.stream(), client.head(path=path)))
+            posted = {path: client.stream() for path in (b"/a", b"/ask/a", b"/secret")}
+            for path, stream in posted.items():
+                client.send(headers(stream, client.head(method=b"POST", path=path), end=False))
+                client.send(data(stream, b"half"))
+            await client.result(posted[b"/secret"])
+            await until_async("the data source has them", lambda: len(made.upstream.begun) >= 5)
+            if end == "abort":
+                client.writer.transport.abort()
+            elif end == "half close" and client.writer.can_write_eof():
+                client.writer.write_eof()
+            elif end == "broken":
+                client.send(data(0, b"x"))
+            elif end == "goaway":
+                client.send(frames.goaway())
+            await made.proxy.close(0.2)
+        await made.nothing_left()
+        for decision, outcomes in (await made.outcomes()).values():
+            assert len(outcomes) == (decision == "ALLOW") or not outcomes

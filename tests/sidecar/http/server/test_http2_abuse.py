@@ -26,7 +26,10 @@ from tests.sidecar.http.server.served_http2 import (
 )
 from tests.support.loop_clock import moving_clock
 
-pytestmark = pytest.mark.asyncio(loop_factories=["asyncio", "uvloop"])
+pytestmark = [
+    pytest.mark.asyncio(loop_factories=["asyncio", "uvloop"]),
+    pytest.mark.deep(stands_in="test_a_frame_above_the_limit_of_its_kind_is_a_flood"),
+]
 
 FLOODS: dict[str, tuple[bytes, int]] = {
     "SETTINGS": (frames.settings(), 32),

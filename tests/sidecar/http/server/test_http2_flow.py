@@ -24,7 +24,10 @@ from tests.sidecar.http.server.served_http2 import (
 )
 from tests.support.loop_clock import moving_clock
 
-pytestmark = pytest.mark.asyncio(loop_factories=["asyncio", "uvloop"])
+pytestmark = [
+    pytest.mark.asyncio(loop_factories=["asyncio", "uvloop"]),
+    pytest.mark.deep(stands_in="test_a_slow_reader_of_a_body_stops_its_stream_and_no_other"),
+]
 
 WINDOW = 8 * 1024 * 1024
 BIG = 400_000

@@ -176,7 +176,7 @@ async def _connection(chance: Random) -> None:
         assert asyncio.all_tasks() == tasks
 
 
-@pytest.mark.deep(stands_in="test_a_broken_protocol_ends_the_connection_with_one_record")
+@pytest.mark.deep(stands_in="test_frames_are_passed_on_whole")
 async def test_whatever_a_client_does_its_connection_ends_and_leaves_nothing(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
