@@ -97,7 +97,7 @@ class Http2Body(BodyStream):
 
     def abandon(self) -> None:
         """Give credit for the bytes that no reader takes: the window of the connection counts them.
-        Whoever still reads must not take the bytes before for the whole body."""
+        A reader that goes on must not take the bytes before for the whole body."""
         if self._parts and self.failure is None:
             self.reject(BodyBrokenOff())
         self._owed += self.total_bytes - self._taken_bytes

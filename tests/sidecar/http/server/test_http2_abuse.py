@@ -28,7 +28,9 @@ from tests.support.loop_clock import moving_clock
 
 pytestmark = [
     pytest.mark.asyncio(loop_factories=["asyncio", "uvloop"]),
-    pytest.mark.deep(stands_in="test_a_frame_above_the_limit_of_its_kind_is_a_flood"),
+    pytest.mark.deep(
+        stands_in="tests/sidecar/http/http2/test_frame_limits.py::test_a_frame_above_the_limit_of_its_kind_is_a_flood"
+    ),
 ]
 
 FLOODS: dict[str, tuple[bytes, int]] = {

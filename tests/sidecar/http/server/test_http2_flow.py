@@ -26,7 +26,9 @@ from tests.support.loop_clock import moving_clock
 
 pytestmark = [
     pytest.mark.asyncio(loop_factories=["asyncio", "uvloop"]),
-    pytest.mark.deep(stands_in="test_a_slow_reader_of_a_body_stops_its_stream_and_no_other"),
+    pytest.mark.deep(
+        stands_in="tests/sidecar/http/server/test_http2.py::test_a_slow_reader_of_a_body_stops_its_stream_and_no_other"
+    ),
 ]
 
 WINDOW = 8 * 1024 * 1024
@@ -105,7 +107,7 @@ UNREAD: dict[str, Callable[[int], tuple[bytes, ...]]] = {
 
 
 @pytest.mark.parametrize("kind", UNREAD)
-async def test_bodies_that_nobody_reads_take_nothing_of_the_connections_window(kind: str) -> None:
+async def test_unread_bodies_take_nothing_of_the_connections_window(kind: str) -> None:
     client = Served()
     pieces = [piece for number in range(1, 901, 2) for piece in UNREAD[kind](number)]
     found = await client.send(*pieces)

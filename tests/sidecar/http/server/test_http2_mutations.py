@@ -176,7 +176,9 @@ async def _connection(chance: Random) -> None:
         assert asyncio.all_tasks() == tasks
 
 
-@pytest.mark.deep(stands_in="test_frames_are_passed_on_whole")
+@pytest.mark.deep(
+    stands_in="tests/sidecar/http/http2/test_frame_limits.py::test_frames_are_passed_on_whole"
+)
 async def test_whatever_a_client_does_its_connection_ends_and_leaves_nothing(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
