@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from sidecar.http.server.request import Answer, HttpRequest
 from tests.sidecar.http.http2 import frames
-from tests.sidecar.http.http2.frames import Frame
+from tests.sidecar.http.http2.frames import GET, Frame
 from tests.sidecar.http.server.served import Client, at_once
 
 NO_ERROR, PROTOCOL_ERROR, FLOW_CONTROL, STREAM_CLOSED, FRAME_SIZE = 0, 1, 3, 5, 6
@@ -53,3 +53,19 @@ def goaway(found: list[Frame]) -> int | None:
 
 def resets(found: list[Frame]) -> dict[int, int]:
     return {each.stream: each.code for each in found if each.kind == frames.RST_STREAM}
+
+
+def got(found: list[Frame], stream: int) -> int:
+    """The bytes of a response's body."""
+    return sum(
+        len(each.payload) for each in found if (each.kind, each.stream) == (frames.DATA, stream)
+    )
+
+
+def ended(found: list[Frame]) -> list[int]:
+    kinds = (frames.DATA, frames.HEADERS)
+    return [each.stream for each in found if each.kind in kinds and each.flags & 1]
+
+
+def head(name: str) -> tuple[tuple[bytes, bytes], ...]:
+    return (*GET[:3], (b":path", name.encode()))
