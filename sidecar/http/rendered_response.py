@@ -10,8 +10,8 @@ from http import HTTPStatus
 from typing import NamedTuple
 
 from policies.ground.clock import Clock
+from sidecar.http.grpc.status import Failure
 from sidecar.http.headers import ResponseHead
-from sidecar.http.http2.grpc_status import Failure
 
 JSON = b"application/json"
 NO_STORE = b"no-store"

@@ -10,8 +10,8 @@ import orjson
 
 from policies.evaluate import Decision
 from policies.ground.errors import SluiceError, Unavailable, error_body
+from sidecar.http.grpc.status import Failure
 from sidecar.http.headers import ResponseHead
-from sidecar.http.http2.grpc_status import Failure
 from sidecar.http.request_body import BodyBudgetExceeded
 from sidecar.protocols.protocol import RefusalResponse, RoutedRequest, SourceProtocol, with_event
 from sidecar.recorder import is_outage

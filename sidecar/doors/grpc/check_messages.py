@@ -13,9 +13,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from policies.ground.errors import Malformed
-
-VARINT = 0
-BYTES = 2
+from sidecar.http.grpc.wire import BYTES, VARINT, bytes_field, read_varint, varint_field
 
 Value = int | bytes
 Fields = dict[int, list[Value]]
@@ -41,7 +39,7 @@ def read(message: bytes, wanted: Mapping[int, int]) -> Fields:
         tag = message[at]
         at += 1
         if tag >= 0x80:
-            tag, at = _varint(message, at - 1)
+            tag, at = read_varint(message, at - 1, end)
         number, kind = tag >> 3, tag & 7
         if not number:
             raise Malformed("a message has a field without a number")
@@ -49,13 +47,13 @@ def read(message: bytes, wanted: Mapping[int, int]) -> Fields:
             length = message[at] if at < end else 0x80
             at += 1
             if length >= 0x80:
-                length, at = _varint(message, at - 1)
+                length, at = read_varint(message, at - 1, end)
             start, at = at, at + length
             if at > end:
                 raise Malformed("a field is longer than its message")
             value: Value = message[start:at] if number in wanted else b""
         elif kind == VARINT:
-            value, at = _varint(message, at)
+            value, at = read_varint(message, at, end)
         elif kind in _FIXED:
             at += _FIXED[kind]
             value = 0
@@ -111,47 +109,6 @@ def signed(value: int) -> int:
     """Return the int64 that this varint stands for: a negative number is sent as its two's
     complement."""
     return value - (1 << 64) if value >= 1 << 63 else value
-
-
-def bytes_field(number: int, value: bytes) -> bytes:
-    """Encode a field that holds bytes, text or a message."""
-    length = len(value)
-    if number < 16 and length < 0x80:  # most are
-        return b"%c%c%b" % (number << 3 | BYTES, length, value)
-    return b"%b%b%b" % (_encoded(number << 3 | BYTES), _encoded(length), value)
-
-
-def varint_field(number: int, value: int) -> bytes:
-    """Encode a field that holds a whole number, which must not be negative, or a value of an
-    enumeration."""
-    return _encoded(number << 3 | VARINT) + _encoded(value)
-
-
-def _varint(message: bytes, at: int) -> tuple[int, int]:
-    """Read the varint at offset `at`, and return it with the offset after it."""
-    value = 0
-    for shift in range(0, 70, 7):
-        if at >= len(message):
-            raise Malformed("a message ends in the middle of a number")
-        byte = message[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            if value >= 1 << 64:
-                raise Malformed("a number has more than 64 bits")
-            return value, at
-    raise Malformed("a number has more than 64 bits")
-
-
-def _encoded(value: int) -> bytes:
-    if value < 0x80:
-        return bytes((value,))
-    out = bytearray()
-    while value >= 0x80:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
 
 
 HeaderFields = tuple[tuple[bytes, bytes], ...]

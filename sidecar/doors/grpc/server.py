@@ -12,9 +12,9 @@ import grpc.aio
 
 from policies.ground.addresses import EVERY, ListenAddress
 from policies.ground.process.sockets import hosts_to_bind
-from sidecar.doors.grpc.check_messages import varint_field
 from sidecar.doors.grpc.service import MAX_MESSAGE, CheckService
 from sidecar.http.client.egress_guard import LoopGuard
+from sidecar.http.grpc.wire import varint_field
 from sidecar.proxy.downstream import BackgroundTasks
 from sidecar.settings.sections import DoorTls
 

@@ -3,9 +3,9 @@
 import asyncio
 from typing import Protocol
 
+from sidecar.http.grpc.status import is_grpc, trailers_only
 from sidecar.http.headers import ResponseHead
 from sidecar.http.http2 import session as h2
-from sidecar.http.http2.grpc_status import is_grpc, trailers_only
 from sidecar.http.http2.heads import lower_case, response_fields
 from sidecar.http.http2.session import Fields, Session
 from sidecar.http.messages.body import BodyBrokenOff, BodyStream

@@ -11,8 +11,8 @@ from collections.abc import Callable, Coroutine
 from typing import Any, NamedTuple, Protocol
 
 from policies.ground.connection_budget import ConnectionBudget
+from sidecar.http.grpc.status import Failure
 from sidecar.http.headers import ResponseHead
-from sidecar.http.http2.grpc_status import Failure
 from sidecar.http.messages.chunks import encode_chunk
 from sidecar.http.messages.request_parser import HTTP_10, HTTP_11, HeadLimits, RequestMessage
 from sidecar.http.server.head_cache import HeadCache, KnownHead

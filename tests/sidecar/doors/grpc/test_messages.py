@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from policies.ground.errors import Malformed
 from sidecar.doors.grpc import check_messages
 from sidecar.doors.grpc.check_messages import REMOVED, allowed, denied, dynamic_metadata, parse
+from sidecar.http.grpc import wire
 from tests.sidecar.doors.grpc.envoy_messages import message
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=200)
@@ -134,11 +135,11 @@ def test_a_repeated_field_is_malformed() -> None:
     once = encoded(http())
     with pytest.raises(Malformed, match="stands twice"):
         parse(once + once)
-    entry = check_messages.bytes_field(1, b"a") + check_messages.bytes_field(2, b"b")
-    twice = check_messages.bytes_field(2, b"GET") + check_messages.bytes_field(3, entry) * 2
-    inside = check_messages.bytes_field(4, check_messages.bytes_field(2, twice))
+    entry = wire.bytes_field(1, b"a") + wire.bytes_field(2, b"b")
+    twice = wire.bytes_field(2, b"GET") + wire.bytes_field(3, entry) * 2
+    inside = wire.bytes_field(4, wire.bytes_field(2, twice))
     with pytest.raises(Malformed, match="one key twice"):
-        parse(check_messages.bytes_field(1, inside))
+        parse(wire.bytes_field(1, inside))
 
 
 def test_a_header_with_two_values_is_malformed() -> None:
@@ -152,9 +153,7 @@ def test_a_header_with_two_values_is_malformed() -> None:
 def test_any_bytes_are_read_or_malformed(data: bytes) -> None:
     for message_ in (
         data,
-        check_messages.bytes_field(
-            1, check_messages.bytes_field(4, check_messages.bytes_field(2, data))
-        ),
+        wire.bytes_field(1, wire.bytes_field(4, wire.bytes_field(2, data))),
     ):
         with suppress(Malformed):
             parse(message_)
@@ -170,27 +169,23 @@ def test_a_message_cut_off_or_changed_is_read_or_malformed(data: st.DataObject) 
 
 
 def test_unlisted_fields_are_skipped_unread() -> None:
-    known = check_messages.bytes_field(2, b"GET") + check_messages.bytes_field(4, b"/a")
+    known = wire.bytes_field(2, b"GET") + wire.bytes_field(4, b"/a")
     unread = (
-        check_messages.bytes_field(99, b"\xff" * 40)
-        + check_messages.varint_field(98, 1 << 40)
+        wire.bytes_field(99, b"\xff" * 40)
+        + wire.varint_field(98, 1 << 40)
         + bytes([97 << 3 & 0x7F | 1 | 0x80, 97 >> 4])
         + b"8 bytes!"
         + bytes([97 << 3 & 0x7F | 5 | 0x80, 97 >> 4])
         + b"four"
     )
-    request = check_messages.bytes_field(2, unread + known + unread)
-    check = parse(
-        check_messages.bytes_field(
-            1, check_messages.bytes_field(1, b"\xff") + check_messages.bytes_field(4, request)
-        )
-    )
+    request = wire.bytes_field(2, unread + known + unread)
+    check = parse(wire.bytes_field(1, wire.bytes_field(1, b"\xff") + wire.bytes_field(4, request)))
     assert (check.method, check.target) == ("GET", "/a")
 
 
 def test_the_work_of_one_message_is_limited() -> None:
     with pytest.raises(Malformed, match="more than 2048 fields"):
-        parse(check_messages.bytes_field(9, b"") * 2049)
+        parse(wire.bytes_field(9, b"") * 2049)
 
 
 @pytest.mark.parametrize(
@@ -202,13 +197,13 @@ def test_the_work_of_one_message_is_limited() -> None:
 )  # fmt: skip
 def test_bytes_that_are_not_a_message_are_malformed(data: bytes) -> None:
     with pytest.raises(Malformed):
-        check_messages.read(data, {1: check_messages.BYTES})
+        check_messages.read(data, {1: wire.BYTES})
 
 
 @given(st.integers(0, 2**63 - 1), st.integers(1, 2**28))
 def test_a_number_is_unchanged_by_writing_and_reading(value: int, number: int) -> None:
-    field = check_messages.varint_field(number, value)
-    assert check_messages.read(field, {number: check_messages.VARINT}) == {number: [value]}
+    field = wire.varint_field(number, value)
+    assert check_messages.read(field, {number: wire.VARINT}) == {number: [value]}
 
 
 @given(TEXT, TEXT, st.booleans())
@@ -238,14 +233,14 @@ def test_google_reads_an_allowed_answer(event_id: str, policy_name: str, reporte
 
 @given(st.binary(max_size=300), st.binary(max_size=300), st.booleans())
 def test_an_entry_is_read_in_any_order_and_length(key: bytes, value: bytes, turned: bool) -> None:
-    parts = [check_messages.bytes_field(1, key), check_messages.bytes_field(2, value)]
+    parts = [wire.bytes_field(1, key), wire.bytes_field(2, value)]
     assert check_messages.pair(b"".join(reversed(parts) if turned else parts)) == (key, value)
 
 
 @given(st.binary(max_size=12))
 def test_any_entry_is_read_as_its_fields_are(entry: bytes) -> None:
     try:
-        fields = check_messages.read(entry, {1: check_messages.BYTES, 2: check_messages.BYTES})
+        fields = check_messages.read(entry, {1: wire.BYTES, 2: wire.BYTES})
         expected = check_messages.data(fields, 1), check_messages.data(fields, 2)
     except Malformed:
         with pytest.raises(Malformed):

@@ -17,6 +17,7 @@ from policies.ground.keys import make_key
 from sidecar.doors.grpc import check_messages
 from sidecar.doors.grpc.service import MAX_MESSAGE
 from sidecar.doors.judgement import Judgement, Outcome
+from sidecar.http.grpc import wire
 from sidecar.settings.sections import Door, DoorAgent, DoorHeaders
 from sidecar.spool import SpoolFull
 from tests.sidecar.doors.grpc.envoy_messages import message
@@ -374,8 +375,8 @@ async def test_health_follows_readiness(tmp_path: Path) -> None:
     async with grpc_door(tmp_path) as door:
         for ready, status in ((True, 1), (False, 2)):
             door.ready = ready
-            answer = await door.call(check_messages.bytes_field(1, b""), method=HEALTH)
-            assert check_messages.read(answer, {1: check_messages.VARINT}) == {1: [status]}
+            answer = await door.call(wire.bytes_field(1, b""), method=HEALTH)
+            assert check_messages.read(answer, {1: wire.VARINT}) == {1: [status]}
 
 
 def _about(data: st.DataObject) -> Any:

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from policies.ground.addresses import ListenAddress
 from sidecar.doors.grpc import check_messages
+from sidecar.http.grpc import wire
 from sidecar.settings.model import Source
 from sidecar.settings.sections import Door
 from tests.sidecar.doors.grpc.envoy_messages import message
@@ -161,9 +162,7 @@ async def test_a_process_answers_drains_and_stops(tmp_path: Path) -> None:
         await running.start()
         check: Any = channel.unary_unary(CHECK)
         health: Any = channel.unary_unary(HEALTH)
-        assert check_messages.read(await health(b"", timeout=20), {1: check_messages.VARINT}) == {
-            1: [1]
-        }
+        assert check_messages.read(await health(b"", timeout=20), {1: wire.VARINT}) == {1: [1]}
         for path, expected in (("/a", 0), ("/b", 7)):
             data = http(path=path).SerializeToString()
             answer = await check(data, metadata=METADATA, timeout=20)

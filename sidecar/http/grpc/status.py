@@ -13,7 +13,8 @@ from base64 import b64encode
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from sidecar.http.http2.session import Fields
+from sidecar.http.grpc.wire import bytes_field, varint_field
+from sidecar.http.headers import Fields
 
 _TYPE = b"application/grpc"
 _DOMAIN = "sluice"
@@ -79,30 +80,19 @@ def _percent_encoded(text: str) -> bytes:
 
 def _details(code: int, failure: Failure) -> bytes:
     """Encode a `google.rpc.Status` (google/rpc/status.proto, error_details.proto)."""
-    status = b"\x08" + _varint(code) + _text(2, failure.message)
+    status = varint_field(1, code) + _text(2, failure.message)
     if failure.reason:
         entries = [
-            _bytes(3, _text(1, key) + _text(2, value)) for key, value in failure.metadata.items()
+            bytes_field(3, _text(1, key) + _text(2, value))
+            for key, value in failure.metadata.items()
         ]
         info = _text(1, failure.reason) + _text(2, _DOMAIN) + b"".join(entries)
-        status += _bytes(3, _text(1, _ERROR_INFO) + _bytes(2, info))
+        status += bytes_field(3, _text(1, _ERROR_INFO) + bytes_field(2, info))
     if failure.retry_seconds:
-        delay = _bytes(1, b"\x08" + _varint(failure.retry_seconds))
-        status += _bytes(3, _text(1, _RETRY_INFO) + _bytes(2, delay))
+        delay = bytes_field(1, varint_field(1, failure.retry_seconds))
+        status += bytes_field(3, _text(1, _RETRY_INFO) + bytes_field(2, delay))
     return status
 
 
 def _text(number: int, text: str) -> bytes:
-    return _bytes(number, text.encode("utf-8", "replace"))
-
-
-def _bytes(number: int, data: bytes) -> bytes:
-    return _varint(number << 3 | 2) + _varint(len(data)) + data
-
-
-def _varint(value: int) -> bytes:
-    encoded = bytearray()
-    while value > 0x7F:
-        encoded.append(value & 0x7F | 0x80)
-        value >>= 7
-    return bytes((*encoded, value))
+    return bytes_field(number, text.encode("utf-8", "replace"))

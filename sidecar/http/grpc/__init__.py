@@ -1,0 +1,2 @@
+"""gRPC's messages: their framing, their fields, and the status that ends a call. Knows no
+connection and no data source."""

@@ -1,0 +1,58 @@
+"""The frames in which gRPC sends messages: a flag for compression, four bytes of length, and the
+message (gRPC over HTTP/2, Length-Prefixed-Message). Pure."""
+
+import zlib
+
+from policies.ground.errors import Malformed
+
+_HEAD = 5
+_TRAILERS = 0x80
+"""The flag of the frame that holds the trailers in gRPC-Web."""
+_WINDOW_BITS = {b"gzip": 16 + zlib.MAX_WBITS, b"deflate": zlib.MAX_WBITS}
+
+
+def frame(message: bytes) -> bytes:
+    """Return a message in its frame, uncompressed."""
+    return b"\0%b%b" % (len(message).to_bytes(4, "big"), message)
+
+
+def unframe(body: bytes, coding: bytes, limit: int) -> bytes:
+    """Return the one message in a body. A compressed one is inflated by `coding`, the value of
+    `grpc-encoding`, to at most `limit` bytes. Raises `Malformed`, also for fewer or more than one
+    message."""
+    message, rest = split(body, coding, limit)
+    if rest:
+        raise Malformed("the call has more than one message, or bytes after its message")
+    return message
+
+
+def split(body: bytes, coding: bytes, limit: int) -> tuple[bytes, bytes]:
+    """Return the first message in a body, as `unframe` does, and the bytes that follow it. Raises
+    `Malformed`."""
+    if len(body) < _HEAD:
+        raise Malformed("the call has no message, or its frame is torn")
+    flag, end = body[0], _HEAD + int.from_bytes(body[1:_HEAD], "big")
+    if end > len(body):
+        raise Malformed("the message's frame is torn")
+    if flag > 1:
+        raise Malformed(f"the message's frame has the flag {flag}")
+    message = body[_HEAD:end]
+    if flag:
+        message = _inflated(message, coding, limit)
+    return message, body[end:]
+
+
+def _inflated(message: bytes, coding: bytes, limit: int) -> bytes:
+    bits = _WINDOW_BITS.get(coding)
+    if bits is None:
+        raise Malformed("the message is compressed in a way that can't be inspected")
+    inflating = zlib.decompressobj(bits)
+    try:
+        whole = inflating.decompress(message, limit + 1)
+    except zlib.error:
+        raise Malformed("the compressed message can't be inflated") from None
+    if len(whole) > limit:
+        raise Malformed(f"the message is larger than {limit} bytes, so it can't be inspected")
+    if not inflating.eof or inflating.unused_data:
+        raise Malformed("the compressed message ends early, or bytes follow it")
+    return whole
