@@ -109,6 +109,8 @@ class UpstreamFailed(SluiceError):
     """the data source can't be reached or does not speak HTTP"""
 
     status = 502
+    incomplete = False
+    """True if the data source gave no whole response. Otherwise its response can't be judged."""
 
 
 class Unavailable(SluiceError):

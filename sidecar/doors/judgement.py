@@ -335,7 +335,7 @@ def _read(
     route, routed = source.classifier.classify_head(
         check.method, check.target, check.head, check.template, context
     )
-    if route.parse_body is not None:
+    if route.reads_body:
         try:
             if check.body is None:
                 raise Malformed(check.missing)

@@ -39,13 +39,16 @@ _PROXY_CLAIM_PREFIXES = (b"x-forwarded-", b"x-original-")
 # Read here and not forwarded; the forwarder writes its own.
 _READ = frozenset((b"host", b"content-length", b"expect", BAGGAGE))
 # Read here, and forwarded unchanged.
-_READ_AND_FORWARDED = frozenset((b"content-type", b"content-encoding"))
+_READ_AND_FORWARDED = frozenset((b"content-type", b"content-encoding", b"grpc-encoding"))
 
 # End-to-end fields that `Connection` may not name. `Connection: content-type` would drop the field,
 # and the data source would read another body than the one judged.
 END_TO_END = frozenset(
-    (b"host", b"content-length", b"content-type", b"content-encoding", b"authorization", b"expect")
-)
+    (
+        b"host", b"content-length", b"content-type", b"content-encoding", b"authorization",
+        b"expect", b"grpc-encoding",
+    )
+)  # fmt: skip
 
 PERSISTENCE = frozenset((b"close", b"keep-alive"))
 """The options of the header `Connection` that don't name a header field."""

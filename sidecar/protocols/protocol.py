@@ -10,6 +10,7 @@ from typing import Any, ClassVar, NamedTuple
 from policies.definitions.model import Sensitivity
 from policies.ground.errors import UpstreamFailed
 from sidecar.http.attribution import Attribution
+from sidecar.http.grpc.protobuf import Message, Values
 from sidecar.http.request_target import Target
 from sidecar.protocols.strict_body import BodyParser, Budget
 
@@ -61,6 +62,18 @@ class FetchedResponse(NamedTuple):
     reason: str
     fields: Fields
     body: bytes
+    """The body; of a call of gRPC, the one message in it, without its frame."""
+    trailers: bytes = b""
+    """The trailer fields to forward, each with its line end."""
+
+
+class GrpcMessage(NamedTuple):
+    """The message of a call of gRPC."""
+
+    values: Values
+    """The fields by name, as `sidecar/http/grpc/protobuf.py` decodes them."""
+    data: bytes
+    """The message as it is forwarded: the canonical encoding of `values`."""
 
 
 class RoutedRequest(NamedTuple):
@@ -69,7 +82,8 @@ class RoutedRequest(NamedTuple):
     path_params: tuple[str, ...]
     """The values of the `{names}` in the route's pattern, decoded, in order."""
     body: Any
-    """The return value of the route's `parse_body`; None if the route has none."""
+    """The return value of the route's `parse_body`, or the `GrpcMessage` that the route's `message`
+    decodes; None if the route has neither."""
     fetch: Callable[[str], Awaitable[FetchedResponse]]
     """Sends a GET for a target to the data source, with the agent's credentials. Raises
     `UpstreamFailed`, `ResponseTooLarge`."""
@@ -237,6 +251,11 @@ class ProtocolRoute:
     parse_body: BodyParser | None = None
     """Parses a body on which the decision depends. The body is forwarded only if this succeeds (R3,
     R6)."""
+    rpc: bool = False
+    """True if the row is a method of gRPC, False if it is a request of any other kind."""
+    message: Message | None = None
+    """The message that a call of gRPC has, on which the decision depends. What is forwarded is its
+    canonical encoding."""
     refine: Callable[[Any, RoutedRequest], "ProtocolRoute | None"] | None = None
     """Chooses the row to use instead, by the request's body, where the path isn't enough. Returns
     None for a request that no row covers. Raises `Malformed` and `Unresolved`."""
@@ -273,6 +292,11 @@ class ProtocolRoute:
     after_forward: Callable[[Any], None] | None = None
     """Called when a request for which `before_forward` was called is finished, whatever its
     outcome."""
+
+    @property
+    def reads_body(self) -> bool:
+        """True if the decision depends on the body."""
+        return self.parse_body is not None or self.message is not None
 
 
 def without_waiting(find: Callable[[Any, RoutedRequest], Sources]) -> FindSources:
@@ -326,6 +350,8 @@ class SourceProtocol:
 
     signs_requests: ClassVar[bool] = False
     """True if the proxy must call `sign` for each request, and drop the agent's own credentials."""
+    reads_grpc: ClassVar[bool] = False
+    """True if the route table has methods of gRPC. Then no other row covers a call of gRPC."""
     uses_host: ClassVar[bool] = False
     """True if the header `Host` names part of what is requested, so that the proxy calls
     `apply_host`."""

@@ -9,8 +9,8 @@ from http import HTTPStatus
 import orjson
 
 from policies.evaluate import Decision
-from policies.ground.errors import SluiceError, Unavailable, error_body
-from sidecar.http.grpc.status import Failure
+from policies.ground.errors import SluiceError, Unavailable, UpstreamFailed, error_body
+from sidecar.http.grpc.status import INTERNAL, Failure
 from sidecar.http.headers import ResponseHead
 from sidecar.http.request_body import BodyBudgetExceeded
 from sidecar.protocols.protocol import RefusalResponse, RoutedRequest, SourceProtocol, with_event
@@ -39,7 +39,7 @@ class LocalResponse:
     """A response made by the proxy that has not been written yet. With `close`, the connection ends
     after it."""
 
-    __slots__ = ("body", "close", "decision", "fields", "message", "status")
+    __slots__ = ("body", "close", "decision", "fields", "message", "status", "withheld")
 
     def __init__(
         self, status: int, fields: Fields, body: bytes, *, message: str = "", close: bool = False
@@ -49,6 +49,8 @@ class LocalResponse:
         self.fields = fields
         self.body = body
         self.close = close
+        self.withheld = False
+        """True if a response of the data source is withheld because it can't be judged."""
         self.decision: dict[str, str] = {}
         """For a denial, the four fields of the evaluation: `decision`, `policy_name`, `reason` and
         `event_id`. Otherwise empty."""
@@ -71,7 +73,9 @@ class LocalResponse:
                 seconds = error.retry_after
             event = (*event, _retry_after(seconds))
         fields = (_JSON, *event, *_OWN_FIELDS)
-        return cls(error.status, fields, orjson.dumps(body), message=message, close=close)
+        response = cls(error.status, fields, orjson.dumps(body), message=message, close=close)
+        response.withheld = isinstance(error, UpstreamFailed) and not error.incomplete
+        return response
 
     @classmethod
     def of_denial(
@@ -118,7 +122,7 @@ class LocalResponse:
         response = LocalResponse(
             own.status, (*own.fields, *fields), own.body, message=self.message, close=self.close
         )
-        response.decision = self.decision
+        response.decision, response.withheld = self.decision, self.withheld
         return response
 
     def end_connection(self) -> None:
@@ -155,6 +159,7 @@ class LocalResponse:
             decision.get("policy_name", ""),
             {name: decision[name] for name in ("decision", "event_id") if name in decision},
             waits[0] if waits else 0,
+            INTERNAL if self.withheld else None,
         )
 
 

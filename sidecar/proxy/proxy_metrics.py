@@ -18,17 +18,25 @@ _STATUS_CLASSES = ("none", "1xx", "2xx", "3xx", "4xx", "5xx", "other", "other", 
 class UpstreamUnreachable(UpstreamFailed):
     """the data source can't be reached"""
 
+    incomplete = True
+
 
 class UpstreamUnverified(UpstreamFailed):
     """the data source can't be verified"""
+
+    incomplete = True
 
 
 class UpstreamNoResponse(UpstreamFailed):
     """the data source sent no response that can be read"""
 
+    incomplete = True
+
 
 class UpstreamBrokeOff(UpstreamFailed):
     """the data source broke off its response"""
+
+    incomplete = True
 
 
 CAUSES: dict[type[UpstreamFailed], str] = {

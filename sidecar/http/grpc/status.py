@@ -1,7 +1,8 @@
 """Tells a client of gRPC why its call is refused: by a status in trailers, where it looks for one
 (gRPC over HTTP/2, Responses). Of a plain 403 it would show its user nothing but the number.
 
-    grpc-status               7 denied, 3 unreadable, 14 nothing was decided: try again
+    grpc-status               7 denied, 3 unreadable, 14 nothing was decided: try again, 13 the
+                              response can't be read, so it is withheld
     grpc-message              the reason, percent-encoded
     grpc-status-details-bin   a `google.rpc.Status` with one `ErrorInfo`, and a `RetryInfo` if the
                               call may be made again
@@ -21,7 +22,7 @@ _DOMAIN = "sluice"
 _ERROR_INFO = "type.googleapis.com/google.rpc.ErrorInfo"
 _RETRY_INFO = "type.googleapis.com/google.rpc.RetryInfo"
 
-_UNKNOWN, _UNAVAILABLE = 2, 14
+_UNKNOWN, INTERNAL, _UNAVAILABLE = 2, 13, 14
 # By the status of the same answer over HTTP.
 _CODES = {
     400: 3,
@@ -39,27 +40,33 @@ _CODES = {
 
 class Failure(NamedTuple):
     """A refusal of a request. `status` is the one over HTTP, `reason` the name of the policy, empty
-    if nothing was decided, and `retry_seconds` the time after which to try again, 0 for never."""
+    if nothing was decided, and `retry_seconds` the time after which to try again, 0 for never.
+    `code` is gRPC's status if it doesn't follow from `status`."""
 
     status: int
     message: str
     reason: str = ""
     metadata: Mapping[str, str] = {}
     retry_seconds: int = 0
+    code: int | None = None
 
 
 def is_grpc(fields: Fields) -> bool:
-    """Return whether a request is a call of gRPC (gRPC over HTTP/2, Requests)."""
-    for name, value in fields:
-        if name == b"content-type":
-            return value == _TYPE or value.startswith((_TYPE + b"+", _TYPE + b";"))
-    return False
+    """Return whether a request is a call of gRPC. The names are in lower case."""
+    return any(name == b"content-type" and is_grpc_type(value) for name, value in fields)
+
+
+def is_grpc_type(value: bytes) -> bool:
+    """Return whether a content type is gRPC's (gRPC over HTTP/2, Requests)."""
+    return value == _TYPE or value.startswith((_TYPE + b"+", _TYPE + b";"))
 
 
 def trailers_only(failure: Failure, fields: Fields) -> list[tuple[bytes, bytes]]:
     """Return the fields of a response that has no body: a head that is the trailers too. `fields`
     are those of the same answer over HTTP, of which the sidecar's own are kept."""
-    code = _CODES.get(failure.status, _UNKNOWN)
+    code = failure.code
+    if code is None:
+        code = _CODES.get(failure.status, _UNKNOWN)
     kept = [field for field in fields if field[0].startswith(b"x-sluice-")]
     return [
         (b":status", b"200"),

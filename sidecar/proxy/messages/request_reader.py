@@ -129,7 +129,7 @@ def _check_host(version: str, host: bytes | None) -> None:
 _CONDITIONS = frozenset(
     (
         b"accept-encoding", b"range", b"if-range", b"if-match", b"if-none-match",
-        b"if-modified-since", b"if-unmodified-since",
+        b"if-modified-since", b"if-unmodified-since", b"grpc-accept-encoding",
     )
 )  # fmt: skip
 _BODY_FIELDS = frozenset((b"accept", b"content-type", b"content-encoding", b"content-language"))

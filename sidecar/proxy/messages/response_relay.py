@@ -89,7 +89,7 @@ async def relay(
     if body.complete and events is None and not (empty or refused_upgrade):
         whole = body.take()
         relayed.count(whole)
-        request.respond(head, whole, _trailers(response))
+        request.respond(head, whole, response.trailers())
         if request.congested:
             await request.drain()
     else:
@@ -133,7 +133,7 @@ async def _stream(
                 if request.congested:
                     await request.drain()
         # Only after the whole body: without it, the agent knows that the response broke off.
-        request.end(_trailers(response) if events is None else b"")
+        request.end(response.trailers() if events is None else b"")
     except UpstreamFailed:
         if request.ends_by_close:
             # An orderly end of the connection would look like the end of the body.
@@ -141,28 +141,24 @@ async def _stream(
         raise
 
 
-def _trailers(response: UpstreamResponse) -> bytes:
-    message = response.message
-    trailers = message.body.trailers
-    return b"" if trailers is None else message.trailer_head.lines(trailers)
-
-
 async def write_whole(
     request: HttpRequest, response: FetchedResponse, event: Fields
 ) -> ResponseSent:
     """Write to the agent a response that was read whole, or that the sidecar composed. Raises
     `UpstreamFailed` if its header fields can't be encoded."""
-    status, reason, fields, body = response
+    status, reason, fields, body, trailers = response
     try:
         lines = encode_fields(fields)
     except Malformed as error:
         raise UpstreamFailed("the data source's response can't be passed on") from error
     encoded_reason = reason.encode("utf-8", "surrogateescape")
-    head = ResponseHead(status, encoded_reason, lines, b"%d" % len(body), _own_lines(event))
+    # Trailers follow a body without a length.
+    length = None if trailers else b"%d" % len(body)
+    head = ResponseHead(status, encoded_reason, lines, length, _own_lines(event))
     if request.method == "HEAD":
         request.begin(head, empty=True)
     else:
-        request.respond(head, body)
+        request.respond(head, body, trailers)
     if request.congested:
         await request.drain()
     return ResponseSent(keep_alive=request.kept, status=status)

@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from policies.ground.errors import Malformed, UpstreamFailed
 from sidecar.http.attribution import Attribution, attribution
+from sidecar.http.grpc.status import is_grpc_type
 from sidecar.http.headers import RequestHead
 from sidecar.http.request_target import Target, canonical
 from sidecar.http.server.head_cache import HeadTemplate
@@ -131,6 +132,8 @@ class SourceRules(NamedTuple):
     is refused."""
     trailers: bool = False
     """True if a request's trailers are forwarded; otherwise they are dropped."""
+    grpc: bool = False
+    """True if there is an address to which calls of gRPC are forwarded."""
 
 
 class _Meaning(NamedTuple):
@@ -155,6 +158,8 @@ class RequestClassifier:
         self._rules = rules
         self._fetch = fetch
         self._lookup_seconds = limits.lookup_seconds
+        self.inspected_bytes = limits.inspected_bytes
+        """The most bytes of a body that are read for a decision."""
 
     def classify(
         self, request: HttpRequest, context: RequestContext
@@ -198,7 +203,7 @@ class RequestClassifier:
             method, target, values, None, fetch, head, who, budget
         )
         context.route = route = None if match is None else match.route
-        if route is None or route.route_class in _RESTRICTED:
+        if route is None or route.rpc or route.route_class in _RESTRICTED:
             route = self.check_route(route, routed, f"`{method}` of this path")
         if context.websocket and not _streams(route):
             reason = f"`{route.methods} {route.pattern}` does not accept WebSocket"
@@ -215,6 +220,9 @@ class RequestClassifier:
         who = routed.attribution
         if route is None:
             reason = f"no known route of the data source covers {asked}"
+            raise Refused(403, UNCLASSIFIED, reason, who)
+        if route.rpc and not self._rules.grpc:
+            reason = "calls of gRPC need the source's setting `grpc` in the sidecar's file"
             raise Refused(403, UNCLASSIFIED, reason, who)
         name = f"`{routed.method} {route.pattern}`"
         if route.route_class in ALWAYS_DENIED:
@@ -235,6 +243,10 @@ class RequestClassifier:
             if self._protocol.uses_host and (host := head.one(b"host")) is not None:
                 target = self._protocol.apply_host(host.decode("latin-1"), target)
             match = self._protocol.match(method, target)
+            if match is not None and self._protocol.reads_grpc:
+                # A row says how the body is read: as messages of gRPC, or otherwise.
+                is_call = any(map(is_grpc_type, head.read.get(b"content-type", ())))
+                match = match if match.route.rpc == is_call else None
         except Malformed as error:
             raise Refused(400, UNREADABLE, error.message, who) from error
         return _Meaning(self, raw, who, target, match)
@@ -244,10 +256,11 @@ def _streams(route: ProtocolRoute) -> bool:
     """Return whether the route needs to read neither the request's body nor the response's, so that
     the connection may continue in another protocol such as WebSocket."""
     reads = (
-        route.parse_body,
+        route.rpc,
+        route.reads_body,
         route.refine,
         route.response_source,
         route.compose_response,
         route.plan_forward,
     )
-    return route.route_class is RouteClass.RETRIEVE and not any(each is not None for each in reads)
+    return route.route_class is RouteClass.RETRIEVE and not any(reads)

@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Callable
 
 from policies.ground.errors import Malformed, UpstreamFailed
+from sidecar.http.grpc.framing import frame
 from sidecar.http.headers import (
     RequestHead,
     decode_fields,
@@ -24,7 +25,9 @@ from sidecar.http.request_body import BodyTooSlow
 from sidecar.http.server.request import HttpRequest, ResponseSent
 from sidecar.protocols.protocol import (
     FetchedResponse,
+    ForwardedPart,
     OutgoingRequest,
+    ProtocolRoute,
     ResponseTooLarge,
     RouteClass,
     SourceProtocol,
@@ -34,6 +37,7 @@ from sidecar.protocols.strict_body import MAX_BRACKETS, has_too_many_brackets
 from sidecar.proxy.limits import ProxyLimits
 from sidecar.proxy.local_response import LocalResponse
 from sidecar.proxy.messages import request_reader
+from sidecar.proxy.messages.grpc_calls import unframed_response
 from sidecar.proxy.messages.response_relay import RelayedResponse, relay, write_whole
 from sidecar.proxy.messages.sse import EventParser, FilteredStream, is_event_stream
 from sidecar.proxy.pipeline.authorizer import Authorizer
@@ -54,12 +58,27 @@ from sidecar.spool.errors import SpoolError
 
 
 class UpstreamSender:
+    """Sends the requests to one data source: calls of gRPC by `grpc`, if the source has an address
+    for them, and all others by `upstream`."""
+
     def __init__(
-        self, protocol: SourceProtocol, upstream: UpstreamClient, limits: ProxyLimits
+        self,
+        protocol: SourceProtocol,
+        upstream: UpstreamClient,
+        limits: ProxyLimits,
+        grpc: UpstreamClient | None = None,
     ) -> None:
         self.upstream = upstream
+        self.grpc = grpc
         self.protocol = protocol
         self._limits = limits
+
+    def client(self, route: ProtocolRoute) -> UpstreamClient:
+        """Return the client that sends the requests of `route`."""
+        if not route.rpc:
+            return self.upstream
+        assert self.grpc is not None  # the classifier has looked
+        return self.grpc
 
     async def fetch(self, head: RequestHead, target: str) -> FetchedResponse:
         """Send a GET for `target` with the agent's credentials, and return the whole response,
@@ -127,7 +146,8 @@ class Forwarder:
                 # Sent before the record is on disk. If the record is lost, this raises, and the
                 # response is dropped.
                 durable = [recorded.durable for recorded in decisions]
-                response = await self._upstream.send(upstream_request, durable)
+                client = self.sender.client(route)
+                response = await client.send(upstream_request, durable)
                 sent = await self._relay(request, allowed, response, identify, relayed)
                 outcome = relayed.outcome or COMPLETED
                 return sent
@@ -222,12 +242,13 @@ class Forwarder:
         the data source knows."""
         decisions = allowed.decisions
         try:
-            whole = await read_response(response, self._limits)
+            whole = await self._read(response, allowed.route)
         finally:
             await response.finish()
         # Only a success describes a source.
-        if 200 <= whole.status < 300:
-            source = await self.worker.call(len(whole.body), identify, whole.body)
+        if _succeeded(whole, allowed.route):
+            described = self._message(whole, allowed.route)
+            source = await self.worker.call(len(described.body), identify, described.body)
             if source is None:
                 raise UpstreamFailed(
                     "the data source's response does not say which source it describes"
@@ -265,23 +286,49 @@ class Forwarder:
             if prepared.filter_response is None:
                 return await relay(request, response, event, relayed)
             relayed.retries = response.retries
-            whole = await read_response(response, self._limits)
+            whole = await self._read(response, allowed.route)
         finally:
             await response.finish()
+        if _succeeded(whole, allowed.route):
+            whole, relayed.withheld = await self._filtered(
+                self._message(whole, allowed.route), allowed, prepared.filter_response
+            )
+        # A HEAD was sent as a GET, and its agent gets no body.
+        if request.method != "HEAD":
+            relayed.count(whole.body)
+        relayed.begin(response)
+        return await write_whole(request, whole, event)
+
+    async def _filtered(
+        self,
+        whole: FetchedResponse,
+        allowed: AllowedRequest,
+        read: Callable[[FetchedResponse], ForwardedPart],
+    ) -> tuple[FetchedResponse, int]:
+        """Return the part of a response that the agent may see, as it is written, and the number of
+        documents that were withheld."""
         fields, body = whole.fields, whole.body
         # A filter in the worker thread relies on facts that must be gathered on the loop.
         if len(body) > LONGEST_INLINE:
             allowed.refresh()
-        part = await self.worker.call(len(body), prepared.filter_response, whole)
+        part = await self.worker.call(len(body), read, whole)
         if part.body != body:
             # A validator or digest of the whole would be wrong for a part of it.
             fields = without_whole_body_fields(fields)
-        relayed.withheld = part.withheld
-        # A HEAD was sent as a GET, and its agent gets no body.
-        if request.method != "HEAD":
-            relayed.count(part.body)
-        relayed.begin(response)
-        return await write_whole(request, whole._replace(fields=fields, body=part.body), event)
+        sent = frame(part.body) if allowed.route.rpc else part.body
+        return whole._replace(fields=fields, body=sent), part.withheld
+
+    async def _read(self, response: UpstreamResponse, route: ProtocolRoute) -> FetchedResponse:
+        if route.rpc:
+            # Its reader has limits of its own.
+            return await response.read(self._limits.inspected_response_bytes)
+        return await read_response(response, self._limits)
+
+    def _message(self, whole: FetchedResponse, route: ProtocolRoute) -> FetchedResponse:
+        """Return a response as a protocol reads it: of a call of gRPC, the message."""
+        if not route.rpc:
+            return whole
+        return unframed_response(whole, self._limits.inspected_response_bytes)
 
     async def _failed(
         self,
@@ -305,6 +352,11 @@ class Forwarder:
         if not isinstance(broken, (BodyTooSlow, BadTrailers)):
             broken = Malformed("the body's framing is broken")
         return LocalResponse.of_error(broken, event=event, close=True)
+
+
+def _succeeded(whole: FetchedResponse, route: ProtocolRoute) -> bool:
+    """Return whether a response was successful. A call of gRPC that failed has no message."""
+    return 200 <= whole.status < 300 and (bool(whole.body) or not route.rpc)
 
 
 async def read_response(response: UpstreamResponse, limits: ProxyLimits) -> FetchedResponse:

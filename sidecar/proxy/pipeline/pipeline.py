@@ -17,6 +17,7 @@ from sidecar.http.server.request import HttpRequest, ResponseSent
 from sidecar.protocols.protocol import (
     FORWARD_UNCHANGED,
     ForwardPlan,
+    GrpcMessage,
     Permits,
     ProtocolRoute,
     RouteClass,
@@ -28,6 +29,7 @@ from sidecar.protocols.protocol import (
 from sidecar.proxy.limits import ProxyLimits
 from sidecar.proxy.local_response import LocalResponse
 from sidecar.proxy.messages import request_reader
+from sidecar.proxy.messages.grpc_calls import framed_request
 from sidecar.proxy.messages.response_relay import write_whole
 from sidecar.proxy.pipeline.authorizer import (
     UNREADABLE,
@@ -131,7 +133,7 @@ class ProxyPipeline:
         try:
             if self._trailers:
                 request_reader.check_trailers(request, head)
-            if route.parse_body is not None:
+            if route.reads_body:
                 context.lease = lease = self.bodies.lease()
                 context.body, context.media = await request_reader.read_body(
                     request, head, self._limits, lease
@@ -217,7 +219,11 @@ class ProxyPipeline:
                 upgrade=context.websocket,
                 trailers=self._trailers,
             )
-            if prepared.body is not None:
+            message = routed.body
+            if isinstance(message, GrpcMessage):
+                data = message.data if prepared.body is None else prepared.body
+                upstream_request = framed_request(upstream_request, data)
+            elif prepared.body is not None:
                 upstream_request = upstream_request.with_body(prepared.body)
             if prepared.forward_fields is not None:
                 lines = encode_fields(prepared.forward_fields(head))

@@ -32,6 +32,7 @@ from sidecar.protocols.protocol import (
     UnknownObject,
     Unresolved,
 )
+from sidecar.proxy.messages.grpc_calls import IDENTITY, message_coding, read_call
 from sidecar.proxy.pipeline.authorizer import UNREADABLE, WRITE_DENIED, Authorizer, Refused
 from sidecar.proxy.pipeline.classifier import RequestClassifier, SourceRules
 from sidecar.proxy.pipeline.request_context import RequestContext, decision_label
@@ -81,10 +82,8 @@ async def judge(
     who, worker, body = routed.attribution, source.worker, context.body or b""
     size = len(body)
     try:
-        if route.parse_body is not None:
-            budget, parse = routed.budget, route.parse_body
-            parsed = await worker.call_for(budget, size, parse, body, context.media, budget)
-            context.routed = routed = routed._replace(body=parsed)
+        if route.reads_body:
+            context.routed = routed = await _parse(source, route, routed, context)
         if route.refine is not None:
             refined = await worker.call_for(
                 routed.budget, size, route.refine, source.protocol, routed
@@ -122,6 +121,27 @@ async def judge(
         decisions = await source.authorizer.allow(sources, who, context.watch_client)
         context.decision = decision_label(decisions)
     return Judged(route, routed, sources, decisions, size)
+
+
+async def _parse(
+    source: JudgedSource, route: ProtocolRoute, routed: RoutedRequest, context: RequestContext
+) -> RoutedRequest:
+    """Return the request with its body parsed. Raises `Malformed`, and `BodyBudgetExceeded` if
+    there is no room for an inflated message."""
+    call, budget, body = source.worker.call_for, routed.budget, context.body or b""
+    size, media = len(body), context.media
+    if route.parse_body is not None:
+        parsed = await call(budget, size, route.parse_body, body, media, budget)
+        return routed._replace(body=parsed)
+    assert route.message is not None
+    assert context.head is not None
+    coding, limit = message_coding(context.head), source.classifier.inspected_bytes
+    # A short body may be compressed, and its message long.
+    work = size if coding == IDENTITY else limit
+    read = await call(budget, work, read_call, route.message, body, media, coding, limit)
+    if context.lease is not None and len(read.data) > size:
+        context.lease.grow(len(read.data) - size)
+    return routed._replace(body=read)
 
 
 async def _compose(

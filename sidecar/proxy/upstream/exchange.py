@@ -138,7 +138,15 @@ class UpstreamResponse:
                 raise ResponseTooLarge(f"the data source's response is larger than {limit} bytes")
         message = self.message
         reason = message.reason.decode("utf-8", "surrogateescape")
-        return FetchedResponse(message.status, reason, message.fields, bytes(body))
+        trailers = self.trailers()
+        return FetchedResponse(message.status, reason, message.fields, bytes(body), trailers)
+
+    def trailers(self) -> bytes:
+        """Return the trailer fields to forward, each with its line end, once the body has been
+        read."""
+        message = self.message
+        trailers = message.body.trailers
+        return b"" if trailers is None else message.trailer_head.lines(trailers)
 
     async def finish(self) -> None:
         """Return the connection to the pool if the bodies of both the request and the response were
