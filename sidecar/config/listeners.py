@@ -1,12 +1,13 @@
-"""Checks the settings of how agents reach a data source: the keys `upstream`, `hosts`, `path`,
-`exact_paths` and `addresses`. Checks too that no listener, name or path leads to two sources. Knows
-no other keys."""
+"""Checks the settings of how agents reach a data source: the keys `upstream`, `grpc`, `hosts`,
+`path`, `exact_paths` and `addresses`. Checks too that no listener, name or path leads to two
+sources. Knows no other keys."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from ipaddress import ip_network
 from itertools import product
 from typing import TypeVar
+from urllib.parse import urlsplit
 
 from policies.definitions.definition import shown
 from policies.definitions.forms import LISTEN, Parsed, Text
@@ -19,6 +20,7 @@ from sidecar.http.request_target import canonical
 from sidecar.proxy.routing.source_lookup import (
     SourceTable,
     TcpSources,
+    grpc_address,
     has_only_exact_paths,
     path_segments,
     upstream_parts,
@@ -48,6 +50,21 @@ def upstream_fault(text: str, kind: str) -> str | None:
     except (Malformed, ValueError) as error:
         return f"`{text.rstrip('/')}`: {error}"
     return None
+
+
+def _grpc(text: str) -> str:
+    text = text.rstrip("/")
+    if fault := upstream_fault(text, "http"):
+        raise ValueError(fault)
+    if urlsplit(text).path:
+        # A client of gRPC names a host and a port, so nothing could add the path.
+        wrong = f"`{text}` must be http://host:port or https://host:port, without a path"
+        raise ValueError(wrong)
+    return text
+
+
+GRPC = Parsed(_grpc, {"pattern": "://"})
+"""The type of the address of a data source's gRPC port."""
 
 
 def refuse_request_keys(section: Section, source: Source) -> None:
@@ -161,14 +178,19 @@ def _refuse_ports(top: Section, settings: SidecarSettings) -> None:
     for address, indexes in shared.items():
         _take(top, taken, address, f"sources[{indexes[0]}].listen")
         _refuse_same_address(top, settings.sources, address, indexes)
+    for index, source in enumerate(settings.sources):
+        # The same address as the source's own `listen` has been reported.
+        if source.grpc_listen not in (None, source.listen):
+            _take(top, taken, source.grpc_listen, f"sources[{index}].grpc_listen")
 
 
 def _refuse_same_name(top: Section, sources: Sequence[Source]) -> None:
     """Complain about a host name and path that lead to two sources: the proxy finds a source by
     these alone."""
     for first, second, name in _clashes(lambda: SourceTable(sources).clashes()):
+        key = "grpc" if second.grpc and name == grpc_address(second) else "hosts"
         top.complain(
-            f"sources[{sources.index(second)}].hosts",
+            f"sources[{sources.index(second)}].{key}",
             f"`{name}` already leads to sources[{sources.index(first)}], below the same path",
         )
 

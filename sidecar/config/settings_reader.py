@@ -124,9 +124,10 @@ def _check_ways(top: Section, settings: SidecarSettings) -> None:
     has_proxy = top.has("forward_proxy") or top.has("transparent")
     asked_about = {door.source for door in settings.doors}
     for item, source in zip(top.items("sources"), settings.sources, strict=False):
-        if not (item.has("listen") or has_proxy or source.alias in asked_about):
+        listens = item.has("listen") or item.has("grpc_listen")
+        if not (listens or has_proxy or source.alias in asked_about):
             item.complain("listen", "is required")
-    led_to = has_proxy or any(source.listen is not None for source in settings.sources)
+    led_to = has_proxy or any(each.listen or each.grpc_listen for each in settings.sources)
     if settings.sources and led_to and not (top.has("agent") or top.has("enrol")):
         top.complain("agent", "is required with `sources`: requests there are the agent's")
     for listener in ("forward_proxy", "transparent"):

@@ -28,6 +28,7 @@ from sidecar.config.forms import (
 from sidecar.config.listeners import (
     ADDRESSES,
     EXACT_PATHS,
+    GRPC,
     HOSTS,
     PATH,
     refuse_request_keys,
@@ -35,6 +36,7 @@ from sidecar.config.listeners import (
 )
 from sidecar.settings.model import (
     AWS_KINDS,
+    GRPC_KINDS,
     Aws,
     Defaults,
     NamedSource,
@@ -93,10 +95,28 @@ def _source(section: Section, values: dict[str, Any]) -> Source:
             )
             for name, each in values["names"].items()
         }
-    check_client_tls(section, "tls", "upstream", values)
+    of_grpc = (values.get("grpc") or "").startswith("https://")
+    check_client_tls(section, "tls", "grpc" if of_grpc else "upstream", values)
     source = Source(**values)
     _check_kind(section, source)
+    _check_grpc(section, source)
     return source
+
+
+def _check_grpc(section: Section, source: Source) -> None:
+    """Complain about the keys for gRPC at a source that doesn't answer it."""
+    if source.kind not in GRPC_KINDS and not section.complained("kind"):
+        for key in ("grpc", "grpc_listen"):
+            if section.has(key):
+                kinds = ", ".join(GRPC_KINDS)
+                section.complain(key, f"applies only to sources of the kinds {kinds}")
+    elif source.grpc_listen is None:
+        return
+    elif source.grpc_url is None and not section.has("grpc"):
+        section.complain("grpc_listen", "needs `grpc`, the address of the source's gRPC port")
+    # For port 0, the system picks a free one.
+    elif source.grpc_listen == source.listen and source.listen.port:
+        section.complain("grpc_listen", "is the address of `listen`, which serves both; remove it")
 
 
 def _check_kind(section: Section, source: Source) -> None:
@@ -144,6 +164,7 @@ SOURCE = declared(
     _source,
     alias=_ALIAS,
     upstream=Text(lambda _: None, {"pattern": "://"}, "is required"),
+    grpc=GRPC,
     names=MappingByName(Optional(_NAMED)),
     routes=sections(declared(RestRule, method=_METHOD, path=_PATH)),
     defaults=declared(Defaults),

@@ -32,6 +32,11 @@ from sidecar.settings.model import HalfClose, Source
 FORWARD_PROXY, TRANSPARENT = "forward_proxy", "transparent"
 
 
+def grpc_listener(alias: str) -> str:
+    """Return the name of the listener at the `grpc_listen` of the source with this alias."""
+    return f"{alias} grpc"  # no alias contains a space
+
+
 class ProxyPorts(NamedTuple):
     """The forward proxy's port and the transparent port, where a request or a connection itself
     names the destination, and their settings; a port is None if it isn't configured.
@@ -64,11 +69,15 @@ class Proxy:
         self._limits = shared.limits
         self.endpoints = [SourceEndpoint(source, shared) for source in sources]
         self.listeners: dict[str, ProxyListener] = {}
-        """The listeners by name: the alias of each source that a listener leads to, or
-        `FORWARD_PROXY` or `TRANSPARENT`."""
+        """The listeners by name: the alias of each source that a listener leads to, for its
+        `grpc_listen` what `grpc_listener` returns, or `FORWARD_PROXY` or `TRANSPARENT`."""
         for listen, endpoints in self._by_port():
             listener = self._reverse(listen, endpoints)
             self.listeners |= {each.source.alias: listener for each in endpoints}
+        for endpoint in self.endpoints:
+            if endpoint.source.grpc_listen is not None:
+                listener = self._of_one(endpoint.source.grpc_listen, endpoint)
+                self.listeners[grpc_listener(endpoint.source.alias)] = listener
         if named.forward_proxy is not None:
             self.listeners[FORWARD_PROXY] = self._forward(named.forward_proxy, named)
         if named.transparent is not None:
@@ -81,8 +90,9 @@ class Proxy:
             self._shared.own_ports.add(await listener.start())
 
     def port(self, name: str) -> int:
-        """Return the number of the port that leads to the source with this alias; or of the forward
-        proxy's or the transparent port, for `FORWARD_PROXY` or `TRANSPARENT`."""
+        """Return the number of the port that leads to the source with this alias; of its other
+        port, for `grpc_listener(alias)`; or of the forward proxy's or the transparent port, for
+        `FORWARD_PROXY` or `TRANSPARENT`."""
         return self.listeners[name].port
 
     @property
@@ -120,7 +130,8 @@ class Proxy:
     def _counting(self) -> list[ProxyListener | Passthrough]:
         """Return the parts that count bytes: the listeners count HTTP, and passthroughs count the
         connections that aren't parsed."""
-        return [*set(self.listeners.values()), *(each.passthrough for each in self.endpoints)]
+        through = (each for endpoint in self.endpoints for each in endpoint.passthroughs.values())
+        return [*set(self.listeners.values()), *through]
 
     def _by_port(self) -> list[tuple[ListenAddress, Sequence[SourceEndpoint]]]:
         shared: dict[ListenAddress, list[SourceEndpoint]] = {}
@@ -141,12 +152,9 @@ class Proxy:
         limits = self._limits.of_listener(first.source.half_close)
         pair = first.source.listen_tls
         tls = None if pair is None else server_context(pair)
-        # Every request on such a port is for this source, so none has to find it first.
         unknown = self._unknown(listen)
         if len(endpoints) == 1 and first.source.path is None and first.source.kind != "tcp":
-            serve = self._under_own_names(first.pipeline.serve, listen, endpoints, unknown)
-            service = HttpService(serve, first.record, tls)
-            return ProxyListener(listen, service, self._heads(), budget, limits)
+            return self._of_one(listen, first)
         if first.source.kind == "tcp":
             acceptor = TcpAcceptor(first, unknown, BackgroundTasks(), limits)
             return ProxyListener(listen, acceptor, self._heads(), budget, limits)
@@ -154,6 +162,18 @@ class Proxy:
         serve = self._under_own_names(router.serve, listen, endpoints, unknown)
         service = HttpService(serve, unknown.record, tls)
         return ProxyListener(listen, service, self._heads(), budget, limits)
+
+    def _of_one(self, listen: ListenAddress, endpoint: SourceEndpoint) -> ProxyListener:
+        """Return the listener of a port on which every request is for this source, so that none has
+        to find it first."""
+        serve = self._under_own_names(
+            endpoint.pipeline.serve, listen, [endpoint], self._unknown(listen)
+        )
+        pair = endpoint.source.listen_tls
+        tls = None if pair is None else server_context(pair)
+        service = HttpService(serve, endpoint.record, tls)
+        limits = self._limits.of_listener(endpoint.source.half_close)
+        return ProxyListener(listen, service, self._heads(), self._shared.connections, limits)
 
     def _under_own_names(
         self,

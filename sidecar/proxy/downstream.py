@@ -113,7 +113,8 @@ async def pass_through(agent: BufferedConnection, endpoint: SourceEndpoint) -> N
     """Decide about the connection, and splice the agent to the data source if that is allowed.
     Otherwise reset the connection; the denial is recorded."""
     try:
-        tunnel = await endpoint.passthrough.open(endpoint.who)
+        # No source of the kind `tcp` has another URL.
+        tunnel = await endpoint.passthroughs[endpoint.source.upstream].open(endpoint.who)
     except (Denied, Refused, SluiceError):
         # No answer: in a protocol that isn't HTTP, it would be taken for the data source's.
         reset(agent.transport)

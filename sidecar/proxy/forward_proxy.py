@@ -117,8 +117,8 @@ class Connect:
         """Decide about the tunnel as a whole if it will be passed through unread, and open its
         upstream connection. Returns None if each request inside the tunnel will be decided
         instead."""
-        endpoint = self._dispatch.passthrough_endpoint(destination.group)
-        return None if endpoint is None else await endpoint.passthrough.open(destination.who)
+        passthrough = self._dispatch.passthrough(destination.group)
+        return None if passthrough is None else await passthrough.open(destination.who)
 
 
 def _granted(tunnel: AllowedTunnel | None) -> bytes:
@@ -227,11 +227,12 @@ class ForwardProxy(SourceRouter):
 def _at_least_as_safe(group: SourceGroup, scheme: str) -> SourceGroup:
     """Return the sources of `group` that speak HTTP; only those with TLS if the agent asked for
     TLS."""
-    # Never the other way: an agent that asked for TLS must not be served over plain HTTP.
+    # Never the other way: an agent that asked for TLS must not be served over plain HTTP. What the
+    # request asks for chooses among the source's URLs, so each of them has to be as safe.
     return SourceGroup(
         tuple(
             row
             for row in group.rows
-            if upstream_parts(row.source.upstream).scheme in ("https", scheme)
+            if all(upstream_parts(url).scheme in ("https", scheme) for url in row.source.urls)
         )
     )

@@ -25,6 +25,11 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 AWS_KINDS: tuple[Kind, ...] = ("bedrock", "s3")
 """The kinds whose requests the sidecar signs with its own AWS credentials."""
 
+GRPC_KINDS = ("milvus", "pinecone", "qdrant", "weaviate")
+"""The kinds of data sources that also answer gRPC, whose calls the sidecar can read."""
+ONE_PORT_KINDS = ("milvus", "pinecone")
+"""Those of `GRPC_KINDS` that answer it at the port of `upstream`, so that they need no `grpc`."""
+
 RestRouteClass = Literal["retrieve", "write", "metadata", "deny"]
 VendorClass = Literal["retrieve", "write", "metadata"]
 SourceMode = Literal["enforce", "report"]
@@ -140,10 +145,16 @@ class Source:
     prefix; for the kind `tcp`, `tcp://host:port`."""
     listen: ListenAddress | None
     """The address where agents reach it; a client only changes its port. Sources may share an
-    address if `hosts` or `path` distinguishes them."""
+    address if `hosts` or `path` distinguishes them. It serves gRPC too."""
     sensitivity: Sensitivity
     """The sensitivity of everything that no name or route covers: `low`, `medium`, `high` or
     `critical`."""
+    grpc: str | None = None
+    """The address to which calls of gRPC are sent: `http://host:port` or `https://host:port`. A
+    `pinecone` source answers them at `upstream`; a `qdrant` or `weaviate` source needs it."""
+    grpc_listen: ListenAddress | None = None
+    """Another address where agents reach it, for clients that expect gRPC on a port of its own. No
+    other source has it, and `path` doesn't apply there."""
     writes: Permission = "deny"
     """Whether writes are forwarded: `deny` or `allow`."""
     mode: SourceMode = "enforce"
@@ -187,18 +198,34 @@ class Source:
     aws: Aws = field(default_factory=Aws)
     """The AWS credentials that sign the requests of a `bedrock` or `s3` source."""
     addresses: tuple[str, ...] = ()
-    """The non-public networks, as CIDR, that the host in `upstream` may resolve to."""
+    """The non-public networks, as CIDR, that the hosts in `upstream` and `grpc` may resolve to."""
     tls: UpstreamTls = field(default_factory=UpstreamTls)
-    """How an `https` upstream is verified, and which client certificate it gets."""
+    """How an `https` upstream or gRPC address is verified, and which client certificate it gets."""
     listen_tls: Pair | None = None
-    """The certificate with which `listen` serves TLS; without one it serves plain HTTP."""
+    """The certificate with which `listen` and `grpc_listen` serve TLS; without one they serve plain
+    HTTP."""
     half_close: HalfClose = "cancel"
-    """What the end of an agent's sending side means on `listen` before its response begins:
-    `cancel`, it is gone, and its request ends; `wait`, it gets its response, for up to 10 s."""
+    """What the end of an agent's sending side means on `listen` and `grpc_listen` before its
+    response begins: `cancel`, it is gone, and its request ends; `wait`, it gets its response, for
+    up to 10 s."""
     terminate: Pair | None = None
     """The certificate with which the sidecar terminates TLS to this source, tunnelled or
     redirected, so that it judges each request; without one it decides once per connection and
     passes TLS on unread."""
+
+    @property
+    def grpc_url(self) -> str | None:
+        """The URL to which calls of gRPC are sent, without a path; None if there is none."""
+        if self.grpc is None and self.kind in ONE_PORT_KINDS:
+            # A call names its method by the whole path (gRPC over HTTP/2, Requests): no prefix.
+            return urlsplit(self.upstream)._replace(path="").geturl()
+        return self.grpc
+
+    @property
+    def urls(self) -> tuple[str, ...]:
+        """The URLs of the data source: `upstream`, then `grpc_url` if it differs."""
+        grpc = self.grpc_url
+        return (self.upstream,) if grpc in (None, self.upstream) else (self.upstream, grpc)
 
     @property
     def opaque(self) -> bool:

@@ -42,6 +42,10 @@ def ports_of(settings: SidecarSettings) -> Iterator[Port]:
         if source.listen is not None:
             serves = f"{source.kind} at {source.upstream}, without a key{_tls(source.listen_tls)}"
             yield Port(f"source `{source.alias}`", source.listen, serves, keyless=True)
+        if source.grpc_listen is not None:
+            name = f"`grpc_listen` of source `{source.alias}`"
+            serves = f"{source.kind} at {source.grpc_url}, without a key{_tls(source.listen_tls)}"
+            yield Port(name, source.grpc_listen, serves, keyless=True)
     for door in settings.doors:
         if door.listen is not None:
             yield _door(door, door.listen)

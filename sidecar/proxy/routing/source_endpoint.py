@@ -66,15 +66,6 @@ class SourceEndpoint:
         agent, enforcer, limits = shared.agent, shared.enforcer, shared.limits
         self.upstream = upstream_client(source, shared)
 
-        def tunnel_end() -> BufferedConnection:
-            return BufferedConnection(limits.buffer_bytes)
-
-        # For agents that speak TLS, or a protocol other than HTTP, through the connection.
-        server = _destination(source)._replace(context=None)
-        raw_dialler = TunnelDialler(
-            Dialler(server, _guard(source, shared), limits.upstream, tunnel_end),
-            self.upstream.reachability,
-        )
         self._lineage = LineageRecorder(enforcer, shared.clock.monotonic)
         protocol = load_protocol(source, shared.clock.monotonic)
         self.who = default_attribution(source.defaults, agent.default_user)
@@ -96,9 +87,28 @@ class SourceEndpoint:
             source.forwards_trailers,
         )
         self.pipeline = ProxyPipeline(protocol, authorizer, forwarder, rules, limits, shared.bodies)
-        self.passthrough = Passthrough(
-            source, authorizer, raw_dialler, self._lineage, metrics, limits
-        )
+        self.passthroughs = {
+            url: Passthrough(
+                source, authorizer, self._dialler(url, shared), self._lineage, metrics, limits
+            )
+            for url in source.urls
+        }
+        """The passthrough to each URL of the source, for the connections that are not read."""
+
+    def _dialler(self, url: str, shared: SharedParts) -> TunnelDialler:
+        """Return the dialler of connections that agents fill themselves, with TLS or a protocol
+        other than HTTP."""
+        limits = shared.limits
+
+        def tunnel_end() -> BufferedConnection:
+            return BufferedConnection(limits.buffer_bytes)
+
+        server = _destination(self.source, url)._replace(context=None)
+        guard = _guard(self.source, url, shared)
+        reachability = self.upstream.reachability
+        if url != self.source.upstream:
+            reachability = _reachability(self.source, url, shared)
+        return TunnelDialler(Dialler(server, guard, limits.upstream, tunnel_end), reachability)
 
     async def record(self, policy_name: str, reason: str) -> None:
         """Record a denial under the source's own name, for a connection that gets no answer."""
@@ -107,7 +117,9 @@ class SourceEndpoint:
     @property
     def connections(self) -> int:
         """The number of open connections to the data source."""
-        return self.upstream.connections + self.passthrough.connections
+        return self.upstream.connections + sum(
+            each.connections for each in self.passthroughs.values()
+        )
 
     def close(self) -> None:
         """Hand over the lineage that was gathered, and close the connections. Call it after the
@@ -118,26 +130,32 @@ class SourceEndpoint:
 
 def upstream_client(source: Source, shared: SharedParts) -> UpstreamClient:
     """Return the client that sends requests to the data source."""
-    parts = upstream_parts(source.upstream)
+    url = source.upstream
+    parts = upstream_parts(url)
     host, port = parts.authority
     name = f"[{host}]" if ":" in host else host
     if port != DEFAULT_PORTS.get(parts.scheme):
         name = f"{name}:{port}"
     limits = shared.limits.upstream._replace(trailers=source.forwards_trailers)
-    pool = Pool(_destination(source), _guard(source, shared), limits)
-    reachability = Reachability(source.alias, str(parts.authority), shared.clock.monotonic)
+    pool = Pool(_destination(source, url), _guard(source, url, shared), limits)
+    reachability = _reachability(source, url, shared)
     return UpstreamClient(name, parts.path.rstrip("/"), pool, shared.limits, reachability)
 
 
-def _destination(source: Source) -> Destination:
-    parts = upstream_parts(source.upstream)
+def _reachability(source: Source, url: str, shared: SharedParts) -> Reachability:
+    where = str(upstream_parts(url).authority)
+    return Reachability(source.alias, where, shared.clock.monotonic)
+
+
+def _destination(source: Source, url: str) -> Destination:
+    parts = upstream_parts(url)
     host, port = parts.authority
     tls = client_context(source.tls) if parts.scheme == "https" else None
-    return Destination(_resolved_name(source.upstream), port, tls, source.tls.server_name or host)
+    return Destination(_resolved_name(url), port, tls, source.tls.server_name or host)
 
 
-def _guard(source: Source, shared: SharedParts) -> EgressGuard:
-    host = upstream_parts(source.upstream).authority.host
+def _guard(source: Source, url: str, shared: SharedParts) -> EgressGuard:
+    host = upstream_parts(url).authority.host
     count_refusal = shared.enforcer.metrics.egress_refused.add
     monotonic = shared.clock.monotonic
     return EgressGuard(host, source.addresses, shared.own_ports, count_refusal, monotonic)

@@ -3,7 +3,7 @@ connection is for, by its original port.
 
     SharedPort    several sources on one listening address, told apart by `hosts` and `path`
     SourceTable   the forward and the transparent proxy: by the name and port that the agent asks
-                  for, which are those of the upstream or of `hosts`
+                  for, which are those of the upstream, of `grpc` or of `hosts`
     TcpSources    redirected connections to sources of the kind `tcp`: such a server may speak
                   first, so the sidecar can't wait for the agent's first bytes, and knows only the
                   original port and address
@@ -39,6 +39,12 @@ class _Row(NamedTuple):
     exact: str | None = None
     """The only path that the row covers, in canonical form; None if the row covers all paths below
     `below`."""
+    url: str = ""
+    """The URL of the data source that agents mean by the row's name; unknown on a shared port."""
+
+
+_RowsByPath = dict[tuple[int, Segments], _Row]
+"""The rows of one name, by the number of their source and the path that leads to it."""
 
 
 class SharedPort:
@@ -62,7 +68,7 @@ class SharedPort:
     def find(self, host: Authority | None, target: Target) -> FoundSource | None:
         """Return the source of a request, or None if none matches. `host` is the server that the
         request names, with port 0 if it states no port; None if it names no host."""
-        for source, pattern, below, exact in self._rows:
+        for source, pattern, below, exact, _ in self._rows:
             if pattern is not None and (host is None or not pattern.matches(host)):
                 continue
             if exact is not None:
@@ -84,11 +90,12 @@ class SourceGroup(NamedTuple):
     @property
     def sole(self) -> Source | None:
         """The source, if the group has only one; None if the path has to decide."""
-        return self.rows[0].source if len(self.rows) == 1 else None
+        return self.rows[0].source if len(self.aliases) == 1 else None
 
     @property
     def aliases(self) -> tuple[str, ...]:
-        return tuple(row.source.alias for row in self.rows)
+        # A source has two rows where it has a path and is also called by gRPC, without it.
+        return tuple(dict.fromkeys(row.source.alias for row in self.rows))
 
     @property
     def is_tcp(self) -> bool:
@@ -97,7 +104,7 @@ class SourceGroup(NamedTuple):
         return self.rows[0].source.kind == "tcp"
 
     def find(self, target: Target) -> FoundSource | None:
-        for source, _, below, _ in self.rows:
+        for source, _, below, _, _ in self.rows:
             rest = _below(below, target)
             if rest is not None:
                 return FoundSource(source, rest)
@@ -110,16 +117,16 @@ class SourceTable:
     def __init__(self, sources: Iterable[Source]) -> None:
         sources = tuple(sources)
         self.opaque = any_opaque(sources)
-        exact: dict[Authority, list[_Row]] = {}
-        wild: dict[Authority, list[_Row]] = {}
-        for source in sources:
-            below = path_segments(upstream_parts(source.upstream).path)
-            # Each name once: `hosts` may repeat that of the upstream.
-            for name, is_wild in dict.fromkeys(names_of(source)):
-                rows = (wild if is_wild else exact).setdefault(name, [])
-                rows.append(_Row(source, None, below))
-        self._exact = {name: _group(rows) for name, rows in exact.items()}
-        self._wild = {name: _group(rows) for name, rows in wild.items()}
+        exact: dict[Authority, _RowsByPath] = {}
+        wild: dict[Authority, _RowsByPath] = {}
+        for index, source in enumerate(sources):
+            for name, is_wild, url in names_of(source):
+                below = path_segments(upstream_parts(url).path)
+                rows = (wild if is_wild else exact).setdefault(name, {})
+                # Each name once: `hosts` may repeat that of the upstream, and `grpc` be the same.
+                rows.setdefault((index, below), _Row(source, None, below, url=url))
+        self._exact = {name: _group(rows.values()) for name, rows in exact.items()}
+        self._wild = {name: _group(rows.values()) for name, rows in wild.items()}
 
     def at(self, requested: Authority) -> SourceGroup | None:
         """Return the sources at the name and port `requested`, or None if there are none."""
@@ -137,7 +144,7 @@ class SourceTable:
         for groups in (self._exact, self._wild):
             for name, group in groups.items():
                 seen: dict[Segments, Source] = {}
-                for source, _, below, _ in group.rows:
+                for source, _, below, _, _ in group.rows:
                     first = seen.setdefault(below, source)
                     if first is not source:
                         yield first, source, name
@@ -156,6 +163,14 @@ def upstream_parts(url: str) -> UpstreamParts:
     parsed = urlsplit(url)
     default = DEFAULT_PORTS.get(parsed.scheme)
     return UpstreamParts(parsed.scheme, authority(parsed.netloc, default), parsed.path or "/")
+
+
+def grpc_address(source: Source) -> Authority | None:
+    """Return the host and port to which the source's calls of gRPC are sent: those of `grpc`, or of
+    `upstream` if the kind answers gRPC there. None if there are none, so that no call can be
+    forwarded."""
+    url = source.grpc_url
+    return None if url is None else upstream_parts(url).authority
 
 
 def any_opaque(sources: Iterable[Source]) -> bool:
@@ -193,20 +208,34 @@ def _rows_of(source: Source, pattern: HostPattern | None) -> Iterator[_Row]:
         yield _Row(source, pattern, path_segments(source.path))
 
 
-def names_of(source: Source) -> Iterator[tuple[Authority, bool]]:
-    """Yield the names and ports under which agents reach a source, each with a flag. The flag is
-    True for a wildcard, which stands for all names below this one."""
-    own = upstream_parts(source.upstream).authority
-    yield own, False
+class SourceName(NamedTuple):
+    """A name and port under which agents reach a source. With `wild`, it stands for all names below
+    this one. `url` is the URL of the data source that is meant."""
+
+    where: Authority
+    wild: bool
+    url: str
+
+
+def names_of(source: Source) -> Iterator[SourceName]:
+    """Yield the names under which agents reach a source: those of its URLs, and of `hosts`. A name
+    may occur twice, first with the URL that connections to it lead to."""
+    by_port: dict[int, list[str]] = {}
+    for url in source.urls:
+        own = upstream_parts(url).authority
+        by_port.setdefault(own.port, []).append(url)
+        yield SourceName(own, False, url)
+    # Only HTTP URLs may leave out their port.
+    usual = () if source.kind == "tcp" else DEFAULT_PORTS.values()
     for pattern in patterns(source):
-        # Only HTTP URLs may leave out their port.
-        usual = () if source.kind == "tcp" else tuple(DEFAULT_PORTS.values())
-        ports = (own.port, *usual) if pattern.port is None else (pattern.port,)
+        ports = dict.fromkeys((*by_port, *usual)) if pattern.port is None else (pattern.port,)
         for port in ports:
-            yield Authority(pattern.name, port), pattern.wild
+            # The port tells which of the URLs is meant; any other may stand for each.
+            for url in by_port.get(port, source.urls):
+                yield SourceName(Authority(pattern.name, port), pattern.wild, url)
 
 
-def _group(rows: list[_Row]) -> SourceGroup:
+def _group(rows: Iterable[_Row]) -> SourceGroup:
     return SourceGroup(tuple(sorted(rows, key=lambda row: -len(row.below))))
 
 
@@ -242,7 +271,7 @@ class TcpSources:
         self._by_port: dict[int, list[Source]] = {}
         self._others: dict[int, Source] = {}
         for source in sources:
-            for port in dict.fromkeys(name.port for name, _ in names_of(source)):
+            for port in dict.fromkeys(name.where.port for name in names_of(source)):
                 if source.kind == "tcp":
                     self._by_port.setdefault(port, []).append(source)
                 else:
@@ -276,5 +305,5 @@ class TcpSources:
 
 def _has_address(source: Source, port: int) -> bool:
     """Return whether one of the source's names at this port is an IP address."""
-    hosts = [name.host for name, _ in names_of(source) if name.port == port]
+    hosts = [name.where.host for name in names_of(source) if name.where.port == port]
     return any(":" in host or host.rpartition(".")[2].isdigit() for host in hosts)

@@ -26,13 +26,12 @@ from sidecar.proxy.connections import BufferedConnection
 from sidecar.proxy.downstream import BackgroundTasks
 from sidecar.proxy.limits import ProxyLimits
 from sidecar.proxy.pipeline.authorizer import UNREADABLE, Denied, Refused
-from sidecar.proxy.pipeline.passthrough import AllowedTunnel
+from sidecar.proxy.pipeline.passthrough import AllowedTunnel, Passthrough
 from sidecar.proxy.routing.refused_destination import (
     NAME_MISMATCH,
     UnknownDestination,
     requested_source,
 )
-from sidecar.proxy.routing.source_endpoint import SourceEndpoint
 from sidecar.proxy.routing.source_lookup import SourceGroup, upstream_parts
 from sidecar.proxy.routing.source_router import Destination, NamedDestinations, TunnelRouter
 from sidecar.proxy.tunnel.client_hello import HANDSHAKE, Hello, HelloReader
@@ -75,15 +74,16 @@ class TunnelDispatch:
         found = [self._contexts.get(alias) for alias in group.aliases]
         return found[0] if all(found) else None
 
-    def passthrough_endpoint(self, group: SourceGroup) -> SourceEndpoint | None:
-        """Return the endpoint of the source to which TLS would be passed through unread; None if
-        the group has several sources, terminates TLS, or speaks plain HTTP."""
+    def passthrough(self, group: SourceGroup) -> Passthrough | None:
+        """Return the passthrough for TLS to the source, which leaves it unread; None if the group
+        has several sources, terminates TLS, or speaks plain HTTP."""
         endpoint = self.destinations.sole_endpoint(group)
         if endpoint is None or self.termination(group) is not None:
             return None
         # The server at an `http` upstream couldn't read the agent's TLS.
-        scheme = upstream_parts(endpoint.source.upstream).scheme
-        return endpoint if scheme in ("https", "tcp") else None
+        url = group.rows[0].url
+        readable = upstream_parts(url).scheme in ("https", "tcp")
+        return endpoint.passthroughs[url] if readable else None
 
     async def run(
         self,
@@ -144,8 +144,8 @@ class TunnelDispatch:
     async def _pass_through(
         self, agent: BufferedConnection, destination: Destination, tunnel: AllowedTunnel | None
     ) -> None:
-        endpoint = self.passthrough_endpoint(destination.group)
-        if endpoint is None:
+        passthrough = self.passthrough(destination.group)
+        if passthrough is None:
             reason = (
                 "TLS arrived, but this source has no TLS configured, or is one of several by path"
             )
@@ -154,7 +154,7 @@ class TunnelDispatch:
             return
         if tunnel is None:
             try:
-                tunnel = await endpoint.passthrough.open(destination.who)
+                tunnel = await passthrough.open(destination.who)
             except (Denied, Refused, SluiceError):
                 agent.transport.write(_ALERT)
                 agent.transport.close()

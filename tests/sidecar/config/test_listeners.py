@@ -8,6 +8,7 @@ import pytest
 from policies.ground.addresses import ListenAddress
 from sidecar.http.tls_contexts import client_context
 from sidecar.settings.model import Pair, UpstreamTls
+from sidecar.settings.ports import ports_of
 from tests.sidecar.config.settings_file import LEAST, complaints, load
 from tests.support.certificates import authority
 
@@ -81,6 +82,52 @@ def test_sources_that_share_an_address_must_differ(
     [told] = complaints(base, AGENT + "sources:\n" + item("a", *one) + item("b", *two))
     assert "sources[1].listen: `127.0.0.1:18000` is already the address of `sources[0]" in told
     assert "distinguish the two by `hosts` or `path`" in told
+
+
+GRPC = "grpc: http://127.0.0.1:6334"
+
+
+def of_kind(kind: str, alias: str, *lines: str, port: int = 18000) -> str:
+    return item(alias, *lines, port=port).replace("kind: rest", f"kind: {kind}")
+
+
+def test_a_source_has_an_address_for_grpc_and_a_port_that_leads_there(base: Path) -> None:
+    text = AGENT + "sources:\n" + of_kind("qdrant", "a", GRPC + "/", "grpc_listen: 127.0.0.1:18001")
+    text += of_kind("pinecone", "b", "grpc_listen: 127.0.0.1:18002", port=0)
+    text += of_kind("weaviate", "c", GRPC.replace("6334", "50051"), port=18003)
+    qdrant, pinecone, weaviate = settings = load(base, text).sources
+    assert [each.grpc for each in settings] == [GRPC[6:], None, "http://127.0.0.1:50051"]
+    assert qdrant.grpc_listen == ListenAddress("127.0.0.1", 18001)
+    assert (pinecone.listen, weaviate.grpc_listen) == (None, None)
+    [mine] = [each for each in ports_of(load(base, text)) if each.listen == qdrant.grpc_listen]
+    assert (mine.name, mine.keyless) == ("`grpc_listen` of source `a`", True)
+    assert mine.serves == "qdrant at http://127.0.0.1:6334, without a key"
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        (
+            ["grpc: http://127.0.0.1:1/a"],
+            "grpc: `http://127.0.0.1:1/a` must be http://host:port or",
+        ),
+        (["grpc: tcp://127.0.0.1:1"], "grpc: `tcp://127.0.0.1:1` is not http://host:port or"),
+        (["grpc: http://127.1:1"], "grpc: `http://127.1:1`: the host ends in a number"),
+        (["grpc_listen: 127.0.0.1:1"], "grpc_listen: needs `grpc`, the address of the source's"),
+        ([GRPC, "grpc_listen: 127.0.0.1:18000"], "grpc_listen: is the address of `listen`, which"),
+        ([GRPC, "grpc_listen: 127.0.0.1:8710"], "grpc_listen: `127.0.0.1:8710` is already the add"),
+        ([GRPC, "grpc_listen: 127.0.0.1:18009"], "is already the address of `sources[0].listen`"),
+        ([GRPC, "tls: {server_name: a.test}"], "tls: applies only to https://, and `upstream`"),
+        (["grpc: https://a.test", "tls: {certificate: x}"], "tls: needs both `certificate` and"),
+    ],
+)
+def test_a_fault_of_the_address_for_grpc_is_reported(
+    base: Path, lines: list[str], said: str
+) -> None:
+    text = AGENT + "sources:\n" + item("other", port=18009) + of_kind("qdrant", "a", *lines)
+    [told] = complaints(base, text)
+    assert "sources[1]." in told
+    assert said in told
 
 
 def test_a_source_without_a_listener_is_refused_with_a_message(base: Path) -> None:
@@ -187,15 +234,19 @@ def test_a_forward_proxy_leads_to_sources_without_listen(base: Path, pair: dict[
     [
         ([], [], "127.0.0.1:8000"),
         (["hosts: [a.test]"], ["hosts: ['A.test.:443']"], "a.test:443"),
+        ([], ["grpc: http://127.0.0.1:8000"], "127.0.0.1:8000"),
+        (["grpc: https://a.test"], ["grpc: https://A.test.:443"], "a.test:443"),
     ],
 )
 def test_a_name_leads_to_one_source(
     base: Path, one: list[str], two: list[str], shared: str
 ) -> None:
     text = "forward_proxy: 127.0.0.1:8711\n" + AGENT + "sources:\n"
-    other = item("b", *two, port=0).replace(":8000", ":8001" if two else ":8000")
-    [told] = complaints(base, text + item("a", *one, port=0) + other)
-    assert f"sources[1].hosts: `{shared}` already leads to sources[0]" in told
+    other = item("b", port=0).replace(":8000", ":8001" if two else ":8000")
+    key = "grpc" if "grpc" in str(two) else "hosts"
+    text += item("a", *one, port=0) + other + "    ".join(["", *two])
+    [told] = complaints(base, text.replace("kind: rest", "kind: qdrant"))
+    assert f"sources[1].{key}: `{shared}` already leads to sources[0]" in told
 
 
 def test_a_forward_proxy_has_an_address_of_its_own(base: Path) -> None:

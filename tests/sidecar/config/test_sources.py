@@ -66,6 +66,14 @@ from tests.sidecar.config.settings_file import LEAST, SOURCE, complaints, load
             ("medium", "medium\n    aws: {region: eu-central-1}"),
             "sources[0].aws: applies only to sources of the kinds",
         ),
+        (
+            ("medium", "medium\n    grpc: http://127.0.0.1:1"),
+            "sources[0].grpc: applies only to sources of the kinds milvus, pinecone, qdrant, weav",
+        ),
+        (
+            ("medium", "medium\n    grpc_listen: 127.0.0.1:18001"),
+            "sources[0].grpc_listen: applies only to sources of the kinds milvus",
+        ),
         (("127.0.0.1:18000", "127.0.0.1:8710"), "sources[0].listen: `127.0.0.1:8710` is already"),
     ],
 )

@@ -8,12 +8,14 @@ from policies.ground.addresses import ListenAddress
 from policies.ground.errors import Malformed
 from sidecar.http.authority import Authority, HostPattern, authority
 from sidecar.http.request_target import canonical
-from sidecar.proxy.routing.source_lookup import SharedPort, SourceTable
-from sidecar.settings.model import Source
+from sidecar.proxy.routing.source_lookup import SharedPort, SourceTable, grpc_address
+from sidecar.settings.model import Kind, Source
 
 
-def source(alias: str, upstream: str = "http://up.test:8000", **more: Any) -> Source:
-    return Source(alias, "rest", upstream, ListenAddress("127.0.0.1", 1), "low", **more)
+def source(
+    alias: str, upstream: str = "http://up.test:8000", kind: Kind = "rest", **more: Any
+) -> Source:
+    return Source(alias, kind, upstream, ListenAddress("127.0.0.1", 1), "low", **more)
 
 
 def shared(host: str | None, target: str, *sources: Source) -> tuple[str, str] | None:
@@ -127,6 +129,44 @@ def test_sources_at_one_name_are_chosen_by_the_paths_of_their_upstreams() -> Non
         ("one", "/x"), ("two", "/x"), None, None,
     ]  # fmt: skip
     assert not list(SourceTable((one, two)).clashes())
+
+
+@pytest.mark.parametrize(
+    ("asked", "urls"),
+    [
+        ("up.test:80", ["http://up.test/api"]),
+        ("g.test:6334", ["https://g.test:6334"]),
+        ("kb.test:6334", ["https://g.test:6334"]),
+        ("kb.test:443", ["http://up.test/api", "https://g.test:6334"]),
+        ("kb.test:80", ["http://up.test/api"]),
+        ("g.test:80", []),
+    ],
+)
+def test_a_source_is_found_by_its_address_for_grpc_too(asked: str, urls: list[str]) -> None:
+    both = source(
+        "kb", "http://up.test/api", "qdrant", grpc="https://g.test:6334", hosts=("kb.test",)
+    )
+    group = SourceTable((both,)).at(authority(asked))
+    assert ([] if group is None else [row.url for row in group.rows]) == urls
+    if group is not None:
+        assert (group.aliases, group.sole) == (("kb",), both)
+        call = group.find(canonical("/qdrant.Points/Search"))
+        assert (call and call.target) == ("/qdrant.Points/Search" if urls[-1][-1] == "4" else None)
+
+
+@pytest.mark.parametrize(
+    ("kind", "grpc", "expected"),
+    [
+        ("qdrant", None, None),
+        ("qdrant", "http://g.test:6334", Authority("g.test", 6334)),
+        ("pinecone", None, Authority("up.test", 443)),
+        ("pinecone", "https://g.test", Authority("g.test", 443)),
+    ],
+)
+def test_calls_of_grpc_have_an_address(
+    kind: Kind, grpc: str | None, expected: Authority | None
+) -> None:
+    assert grpc_address(source("kb", "https://up.test/api", kind, grpc=grpc)) == expected
 
 
 def test_two_indistinguishable_sources_are_reported() -> None:
