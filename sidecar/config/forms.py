@@ -29,7 +29,7 @@ from policies.ground.distribution import how_to_install
 from policies.ground.errors import Malformed
 from sidecar.http.authority import canonical_host
 from sidecar.http.tls_contexts import client_context, server_context
-from sidecar.settings.model import Pair, UpstreamTls
+from sidecar.settings.model import HTTP_VERSIONS, Pair, UpstreamTls
 from sidecar.settings.sections import DoorTls, Scalar
 
 ANY_TEXT = Text(lambda _: None)
@@ -95,6 +95,20 @@ class Switch:
     def schema(self) -> Schema:
         # A validator sees the truth values that YAML makes of these words.
         return {"enum": ["on", "off", True, False]}
+
+
+@dataclass(frozen=True, slots=True)
+class HttpVersions:
+    """The type of a version of HTTP, `1`, `2` or `auto`. YAML reads two of them as numbers."""
+
+    def read(self, key: str, node: Node, faults: DefinitionFaults) -> str | None:
+        if node.value in HTTP_VERSIONS and (node.is_text or node.tag == "int"):
+            return str(node.value)
+        faults.add(node.line, key, f"must be one of `1`, `2`, `auto`, not {_given(node)}")
+        return None
+
+    def schema(self) -> Schema:
+        return {"enum": [1, 2, *HTTP_VERSIONS]}
 
 
 @dataclass(frozen=True, slots=True)

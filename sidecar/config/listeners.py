@@ -29,7 +29,7 @@ from sidecar.settings.model import SidecarSettings, Source
 
 _REQUEST_KEYS = (
     "names", "routes", "paths", "trailers", "sensitivity_field", "path", "exact_paths",
-    "listen_tls", "half_close", "terminate",
+    "http", "listen_tls", "half_close", "terminate",
 )  # fmt: skip
 """Keys that take effect only if the sidecar reads the requests to the source."""
 

@@ -21,6 +21,7 @@ from policies.ground.distribution import how_to_install
 from sidecar.config.forms import (
     PAIR,
     UPSTREAM_TLS,
+    HttpVersions,
     Switch,
     check_client_tls,
     sections,
@@ -178,6 +179,7 @@ SOURCE = declared(
     exact_paths=EXACT_PATHS,
     aws=_AWS,
     addresses=ADDRESSES,
+    http=HttpVersions(),
     tls=UPSTREAM_TLS,
     listen_tls=PAIR,
     terminate=PAIR,

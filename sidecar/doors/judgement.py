@@ -147,7 +147,7 @@ class Judgement:
         # Not shared with the proxy, if that serves the source too: an agent must not continue here
         # what was issued to another agent there.
         self.protocol = load_protocol(source, shared.clock.monotonic)
-        self._upstream = upstream_client(source, shared)
+        self._upstream = upstream_client(source, shared, source.upstream, source.http)
         self._sender = UpstreamSender(self.protocol, self._upstream, shared.limits)
         self._judged: dict[tuple[bytes | None, str | None, str], JudgedSource] = {}
         """The door's source, prepared for each caller: by key digest, agent id and role."""

@@ -2,13 +2,13 @@
 verify the server, and server contexts. Also reads from these files when the certificates that the
 sidecar presents expire.
 
-TLS 1.2 or later, HTTP/1.1 only. A certificate file that changes takes effect at the next handshake,
+TLS 1.2 or later. A certificate file that changes takes effect at the next handshake,
 since certificates expire in weeks and a sidecar runs for months. Opens no connection.
 """
 
 import logging
 import ssl
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,6 @@ from sidecar.settings.model import Pair, SidecarSettings, UpstreamTls
 
 log = logging.getLogger(__name__)
 
-_PROTOCOLS = ["http/1.1"]
 _NO_PASSWORD = ""
 
 Stamp = tuple[int, ...]
@@ -58,12 +57,13 @@ class ReloadingContext(ssl.SSLContext):
             log.warning("keeping the previous certificate of `%s`: %s", pair.certificate, error)
 
 
-def client_context(tls: UpstreamTls) -> ReloadingContext:
-    """Return a context that verifies the server as the settings `tls` say, and presents the client
-    certificate that they name. Raises `ValueError` if a file can't be used."""
+def client_context(tls: UpstreamTls, protocols: Sequence[str] = ("http/1.1",)) -> ReloadingContext:
+    """Return a context that verifies the server as the settings `tls` say, presents the client
+    certificate that they name, and offers `protocols` to it (ALPN). Raises `ValueError` if a file
+    can't be used."""
     context = ReloadingContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.set_alpn_protocols(_PROTOCOLS)
+    context.set_alpn_protocols(list(protocols))
     # With `ca`, the system's own authorities are not trusted.
     if tls.ca is None:
         context.load_default_certs()
@@ -85,7 +85,7 @@ def server_context(pair: Pair, client_ca: Path | None = None) -> ReloadingContex
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     # Renegotiation lets a client spend the sidecar's CPU; compression leaks secrets (CRIME).
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
-    context.set_alpn_protocols(["h2", *_PROTOCOLS])
+    context.set_alpn_protocols(["h2", "http/1.1"])
     context.use(pair)
     return context
 

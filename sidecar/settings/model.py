@@ -38,6 +38,8 @@ TrailerHandling = Literal["drop", "forward"]
 Permission = Literal["deny", "allow"]
 Switch = Literal["on", "off"]
 HalfClose = Literal["cancel", "wait"]
+HttpVersion = Literal["auto", "1", "2"]
+HTTP_VERSIONS: tuple[HttpVersion, ...] = get_args(HttpVersion)
 Compression = Literal["auto", "always", "never"]
 
 DEFAULT_CONNECTIONS = 1000
@@ -199,6 +201,9 @@ class Source:
     """The AWS credentials that sign the requests of a `bedrock` or `s3` source."""
     addresses: tuple[str, ...] = ()
     """The non-public networks, as CIDR, that the hosts in `upstream` and `grpc` may resolve to."""
+    http: HttpVersion = "auto"
+    """The version of HTTP that `upstream` speaks: `1`, `2`, or `auto`, which under TLS leaves it to
+    the server, and otherwise is 1."""
     tls: UpstreamTls = field(default_factory=UpstreamTls)
     """How an `https` upstream or gRPC address is verified, and which client certificate it gets."""
     listen_tls: Pair | None = None

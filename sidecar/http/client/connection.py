@@ -1,17 +1,16 @@
-"""Carries requests to a server, one after the other on each connection, notices any bytes that
-arrive unasked, and keeps the connections open between requests in a pool.
+"""Carries requests to a server over HTTP/1.1, one after the other on each connection, and notices
+any bytes that arrive unasked.
 
 Knows bytes, and where a response ends. Knows nothing of what is sent.
 """
 
 import asyncio
-from collections import deque
-from functools import partial
 from typing import cast
 
-from sidecar.http.client.dialler import ClientLimits, Destination, DialledProtocol, Dialler
-from sidecar.http.client.egress_guard import EgressGuard
+from sidecar.http.client.dialler import ClientLimits, DialledProtocol
+from sidecar.http.client.request import Origin, UpstreamRequest, encode
 from sidecar.http.messages.body import BodyStream, ConnectionLost
+from sidecar.http.messages.chunks import encode_chunk, last_chunk
 from sidecar.http.messages.response_parser import (
     SWITCHING,
     BadResponse,
@@ -47,6 +46,8 @@ class UpstreamConnection(DialledProtocol):
         """True if the connection has been idle since before the pool's last sweep."""
         self.received_any = False
         """True if any byte has arrived since the current request was sent."""
+        self._chunked = False
+        """True if the current request's body is sent in chunks."""
 
     def rest(self) -> bool:
         """Prepare the connection for another request. Returns whether it can carry one: it is open,
@@ -61,6 +62,31 @@ class UpstreamConnection(DialledProtocol):
             and (response is None or not response.should_close)
         )
 
+    def begin(self, request: UpstreamRequest, origin: Origin) -> None:
+        """Send a request, as far as its body has arrived. Raises `ConnectionLost`."""
+        self._chunked = request.chunked
+        to_head = request.method == "HEAD"
+        self.send(encode(request, origin), to_head=to_head, upgrade=request.upgrade)
+
+    def send_part(self, part: bytes) -> None:
+        """Send a part of the body. Raises `ConnectionLost`."""
+        self._open_transport().write(encode_chunk(part) if self._chunked else part)
+
+    def finish_body(self, trailer_lines: bytes) -> None:
+        """End the body, with its trailers, each with its line end. Raises `ConnectionLost`."""
+        if self._chunked:
+            self._open_transport().write(last_chunk(trailer_lines))
+
+    @property
+    def unheard(self) -> bool:
+        """True if the server may have closed the connection before the request reached it."""
+        return self.reused and not self.received_any
+
+    @property
+    def unread(self) -> bool:
+        """False: a server of HTTP/1.1 can't say that it did not read a request."""
+        return False
+
     def send(self, data: bytes, *, to_head: bool = False, upgrade: bool = False) -> None:
         """Write a request, or its first part. With `to_head`, the request is a HEAD, whose response
         has no body; with `upgrade`, the response may be a 101. Raises `ConnectionLost`."""
@@ -70,9 +96,6 @@ class UpstreamConnection(DialledProtocol):
             raise ConnectionLost("another response is still arriving")
         self._parser.expect(to_head=to_head, upgrade=upgrade)
         transport.write(data)
-
-    def write(self, data: bytes) -> None:
-        self._open_transport().write(data)
 
     async def drain(self, seconds: float) -> None:
         """Wait until the server has taken enough of the written bytes. Raises `TimeoutError` if
@@ -193,85 +216,3 @@ def _wake(waiter: asyncio.Future[None] | None) -> None:
 def _time_out(waiter: asyncio.Future[None]) -> None:
     if not waiter.done():
         waiter.set_exception(TimeoutError())
-
-
-class Pool:
-    """A pool of connections to the server `destination`, whose addresses `guard` has to allow."""
-
-    def __init__(self, destination: Destination, guard: EgressGuard, limits: ClientLimits) -> None:
-        factory = partial(UpstreamConnection, limits)
-        self._dialler = Dialler(destination, guard, limits, factory)
-        # A connection that is still unused at the second sweep has been idle for `idle_seconds` at
-        # most.
-        self._sweep_seconds = limits.idle_seconds / 2
-        self._sweep_timer: asyncio.TimerHandle | None = None
-        self._idle: deque[UpstreamConnection] = deque()
-
-    def close(self) -> None:
-        """Close the idle connections. Requests that use the others give them back when they are
-        done."""
-        if self._sweep_timer is not None:
-            self._sweep_timer.cancel()
-        while self._idle:
-            self.discard(self._idle.pop())
-
-    @property
-    def connections(self) -> int:
-        """The number of connections that are open, in use or idle, or being opened."""
-        return self._dialler.connections
-
-    def take_idle(self) -> UpstreamConnection | None:
-        """Return an idle connection that is open, or None if there is none. The caller owns it, and
-        must `release` or `discard` it."""
-        idle = self._idle
-        while idle:
-            # The one used last: the server is the least likely to have closed it.
-            connection = idle.pop()
-            if connection.failure is None:
-                return connection
-            self.discard(connection)
-        return None
-
-    async def connect(self) -> UpstreamConnection:
-        """Open a new connection, which the caller must `release` or `discard`. If the limit is
-        reached, an idle connection is closed for it, or it waits for a free place. Raises `OSError`
-        as `Dialler.connect` does."""
-        if self._idle and self._dialler.full:
-            self.discard(self._idle.popleft())
-        return await self._dialler.connect()
-
-    def release(self, connection: UpstreamConnection) -> None:
-        """Take a connection back after its response was read to the end. Discards it if it can't
-        carry another request."""
-        if not connection.rest():
-            self.discard(connection)
-        elif not self._dialler.pass_on(connection):
-            self._idle.append(connection)
-            if self._sweep_timer is None:
-                self._schedule_sweep()
-
-    def discard(self, connection: UpstreamConnection) -> None:
-        """Break the connection off and free its place. If a request is under way, this tells the
-        server that its response is no longer wanted."""
-        connection.abort()
-        self.forget(connection)
-
-    def forget(self, connection: UpstreamConnection) -> None:
-        """Free the place of a connection that is lost, or that no longer belongs to the pool."""
-        if connection.pooled:
-            connection.pooled = False
-            self._dialler.free()
-
-    def _schedule_sweep(self) -> None:
-        loop = asyncio.get_running_loop()
-        self._sweep_timer = loop.call_later(self._sweep_seconds, self._sweep)
-
-    def _sweep(self) -> None:
-        self._sweep_timer = None
-        # The first has been idle longest: connections are taken and returned at the other end.
-        while self._idle and self._idle[0].unused:
-            self.discard(self._idle.popleft())
-        for connection in self._idle:
-            connection.unused = True
-        if self._idle:
-            self._schedule_sweep()

@@ -53,6 +53,11 @@ class DialledProtocol(asyncio.Protocol):
         """Break the connection off."""
         raise NotImplementedError
 
+    async def opened(self) -> Any:
+        """Wait until the new connection can be used, and return the protocol that runs it. Raises
+        `OSError`."""
+        return self
+
 
 Opened = TypeVar("Opened", bound=DialledProtocol)
 
@@ -77,14 +82,15 @@ async def resolve(host: str, port: int) -> list[AddressInfo]:
 
 class Dialler(Generic[Opened]):
     """Opens connections to one server, at most `limits.connections` at once, each run by a protocol
-    that `factory` makes. Further requests wait for a free place, first come, first served."""
+    that `factory` makes, or to which that one gives it. Further requests wait for a free place,
+    first come, first served."""
 
     def __init__(
         self,
         destination: Destination,
         guard: EgressGuard,
         limits: ClientLimits,
-        factory: Callable[[], Opened],
+        factory: Callable[[], DialledProtocol],
     ) -> None:
         self._destination = destination
         self._guard = guard
@@ -166,7 +172,12 @@ class Dialler(Generic[Opened]):
         )
         if transport.is_closing():
             raise ConnectionResetError("the connection was lost before it could be used")
-        return protocol
+        try:
+            opened: Opened = await protocol.opened()
+        except BaseException:
+            transport.abort()
+            raise
+        return opened
 
     async def _resolved(self) -> list[AddressInfo]:
         """Return the addresses of the server, the next one to try first. They are kept for a while,

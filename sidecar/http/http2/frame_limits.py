@@ -68,21 +68,22 @@ class _Rate:
 
 
 class FrameLimits:
-    """The frames of one connection so far. `time` is a clock in seconds."""
+    """The frames of one connection so far. `time` is a clock in seconds; `preface` says that the
+    peer is a client, whose first bytes are the preface."""
 
     __slots__ = (
         "_continuations", "_counted", "_empty", "_ends_head", "_heads", "_held", "_others",
         "_pings", "_resets", "_settings", "_size", "_time", "_updates", "head_since",
     )  # fmt: skip
 
-    def __init__(self, time: Callable[[], float]) -> None:
+    def __init__(self, time: Callable[[], float], *, preface: bool = True) -> None:
         self._time = time
         self._held = bytearray()
         """The beginning of the frame that is arriving."""
-        self._size = len(PREFACE)
+        self._size = len(PREFACE) if preface else _HEAD
         """The bytes of that frame, or of its head alone before it is counted. The preface passes
         like a frame."""
-        self._counted = True
+        self._counted = preface
         self._empty = self._continuations = self._heads = 0
         self._settings = _Rate("SETTINGS frames", SETTINGS)
         self._pings = _Rate("PING frames", PINGS)
@@ -134,6 +135,12 @@ class FrameLimits:
         self._updates.allowance = min(
             100_000, self._updates.allowance + UPDATES_PER_DATA * (1 + count // 16_384)
         )
+
+    def allow_answers(self) -> None:
+        """Allow one reset, and one PING, for a request or a part of its body that was sent: a
+        server may refuse it, and measures the round trip when a body arrives."""
+        for rate in (self._resets, self._pings):
+            rate.allowance = min(100_000, rate.allowance + 1)
 
     def _count(self, head: bytes) -> int:
         """Count one frame, and return the length of its payload."""

@@ -44,7 +44,7 @@ Fields = Sequence[tuple[bytes, bytes]]
 PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 """The first bytes that a client sends on an HTTP/2 connection (RFC 9113 section 3.4)."""
 
-NO_ERROR, PROTOCOL_ERROR, CANCEL, ENHANCE_YOUR_CALM = 0, 1, 8, 11
+NO_ERROR, PROTOCOL_ERROR, REFUSED_STREAM, CANCEL, ENHANCE_YOUR_CALM = 0, 1, 7, 8, 11
 """Error codes (RFC 9113 section 7)."""
 
 MAX_FRAME = 16_384
@@ -56,6 +56,10 @@ STREAM_WINDOW = 65_535
 CONNECTION_WINDOW = 8 * 1024 * 1024
 """The bytes of all bodies that may arrive before a reader takes any. It has room for the windows
 of all streams: otherwise a stream whose reader is slow would stop the others."""
+RESPONSE_WINDOW = 256 * 1024
+"""The same for the body of a response: a data source may be far away, and sends no more than this
+in one round trip."""
+RESPONSES_WINDOW = MAX_STREAMS * RESPONSE_WINDOW
 HEAD_BYTES = 64 * 1024
 HEAD_FIELDS = 128
 CONTINUATIONS = 8
@@ -69,10 +73,16 @@ _CONFIGURATION = Configuration(
 )
 _SETTINGS = {
     _Setting.HEADER_TABLE_SIZE: 4096,
-    _Setting.MAX_CONCURRENT_STREAMS: MAX_STREAMS,
-    _Setting.INITIAL_WINDOW_SIZE: STREAM_WINDOW,
     _Setting.MAX_FRAME_SIZE: MAX_FRAME,
     _Setting.MAX_HEADER_LIST_SIZE: HEAD_BYTES,
+}
+_SERVER_SETTINGS = _SETTINGS | {
+    _Setting.MAX_CONCURRENT_STREAMS: MAX_STREAMS,
+    _Setting.INITIAL_WINDOW_SIZE: STREAM_WINDOW,
+}
+_CLIENT_SETTINGS = _SETTINGS | {
+    _Setting.ENABLE_PUSH: 0,
+    _Setting.INITIAL_WINDOW_SIZE: RESPONSE_WINDOW,
 }
 
 
@@ -81,14 +91,15 @@ class SessionFailed(Exception):
 
 
 class Session:
-    """One connection's state, as its server."""
+    """One connection's state, as its server or as its `client`."""
 
     __slots__ = ("_connection", "_last_words", "_unusable")
 
-    def __init__(self) -> None:
-        self._connection = connection = Connection(Role.SERVER, _CONFIGURATION)
-        connection.initiate_connection(_SETTINGS)
-        connection.set_local_window_size(CONNECTION_WINDOW)
+    def __init__(self, *, client: bool = False) -> None:
+        role = Role.CLIENT if client else Role.SERVER
+        self._connection = connection = Connection(role, _CONFIGURATION)
+        connection.initiate_connection(_CLIENT_SETTINGS if client else _SERVER_SETTINGS)
+        connection.set_local_window_size(RESPONSES_WINDOW if client else CONNECTION_WINDOW)
         self._unusable = False
         """True once the library refuses to read on and to write."""
         self._last_words = b""
@@ -152,8 +163,23 @@ class Session:
             return bool(self._last_words)
         return self._connection.want_read or self._connection.want_write
 
+    @property
+    def most_streams(self) -> int:
+        """The most requests at once that the peer, a server, takes; 0 if it takes no more."""
+        if not self._connection.can_send_request:
+            return 0
+        return min(MAX_STREAMS, self._connection.remote_settings[_Setting.MAX_CONCURRENT_STREAMS])
+
     # ---------------------------------------------------------------------------------- messages
     # Each raises `ConnectionResetError` if the stream is closed: the event may not be read yet.
+
+    def request(self, fields: Fields, *, end: bool) -> int:
+        """Begin a request, and return the number of its stream. Raises `ConnectionResetError` too
+        if the server takes no more."""
+        try:
+            return self._connection.send_request(fields, end_stream=end)
+        except NGH2Error as error:
+            raise ConnectionResetError(str(error)) from error
 
     def respond(self, stream: int, fields: Fields, *, end: bool) -> None:
         _unless_closed(self._connection.send_response, stream, fields, end_stream=end)
@@ -177,6 +203,10 @@ class Session:
 
     # -------------------------------------------------------------------------------- connection
     # None of these has an effect on a connection that the library has ended already.
+
+    def ping(self) -> None:
+        """Ask the peer to show that it is there: it answers with `PingAcknowledged`."""
+        _unless_over(self._connection.ping)
 
     def announce_end(self) -> None:
         """Tell the peer that the connection will end: it should begin no other streams. The answer

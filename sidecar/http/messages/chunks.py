@@ -14,13 +14,16 @@ from typing import NamedTuple
 import httptools
 
 from policies.ground.errors import Malformed
-from sidecar.http.headers import HOP_BY_HOP, connection_options
+from sidecar.http.headers import HOP_BY_HOP, OWN, connection_options
 
 MAX_TRAILER_FIELDS = 32
 MAX_TRAILER_BYTES = 8 * 1024
 """The most bytes of all names and values of a body's trailer fields together."""
 
-_LAST = b"0\r\n"
+_BEYOND = (
+    f"the trailers are more than {MAX_TRAILER_FIELDS} fields or {MAX_TRAILER_BYTES} bytes, which "
+    "are the most that are forwarded"
+)
 _TOKEN = re.compile(rb"[-!#$%&'*+.^_`|~0-9A-Za-z]+").fullmatch
 _VALUE = re.compile(rb"[^\x00-\x08\x0a-\x1f\x7f]*").fullmatch
 _NOT_PLAIN = re.compile(rb"[^0-9a-z]")
@@ -104,20 +107,24 @@ class TrailerHead(NamedTuple):
         them may not be forwarded."""
         fields = [] if trailers is None else trailers.fields
         if trailers is not None and trailers.beyond:
-            raise BadTrailers(
-                f"the trailers are more than {MAX_TRAILER_FIELDS} fields or "
-                f"{MAX_TRAILER_BYTES} bytes, which are the most that are forwarded"
-            )
+            raise BadTrailers(_BEYOND)
         _check_names([name for name, _ in fields])
         dropped: Set[bytes] = connection_options(self.connection) if fields else frozenset()
         return b"".join(
             [_line(name, value) for name, value in fields if name.lower() not in dropped]
         )
 
-    def last_chunk(self, trailers: Trailers | None) -> bytes:
-        """Return the last chunk, the `trailers` behind it, and the end of the body. Raises
-        `BadTrailers`."""
-        return b"%b%b\r\n" % (_LAST, self.lines(trailers))
+
+class CallTrailers(TrailerHead):
+    """The same for a call of gRPC, whose client reads the trailers apart from the head, so that
+    they change no meaning. All are forwarded but those that only the sidecar writes."""
+
+    def lines(self, trailers: Trailers | None) -> bytes:
+        fields = [] if trailers is None else trailers.fields
+        if trailers is not None and trailers.beyond:
+            raise BadTrailers(_BEYOND)
+        kept = [field for field in fields if not _plain(field[0]).startswith(OWN)]
+        return b"".join([_line(name, value) for name, value in kept])
 
 
 def _check_names(names: Sequence[bytes]) -> None:
@@ -166,12 +173,15 @@ def welcomes_trailers(values: Iterable[bytes]) -> bool:
 # llhttp reads chunks only as the body of a message.
 _HEAD = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 
-LAST_CHUNK = b"0\r\n\r\n"
-
 
 def encode_chunk(data: bytes) -> bytes:
     # A chunk of no bytes would end the body.
     return b"%x\r\n%b\r\n" % (len(data), data) if data else b""
+
+
+def last_chunk(trailer_lines: bytes = b"") -> bytes:
+    """Return the last chunk, the trailers behind it, and the end of the body."""
+    return b"0\r\n%b\r\n" % trailer_lines
 
 
 class BadChunks(Exception):
@@ -251,7 +261,7 @@ class TrailerReader(ChunkReader):
         body = super().feed(data)
         if self.ended:
             try:
-                self._trailer_head.last_chunk(self.trailers)
+                self._trailer_head.lines(self.trailers)
             except BadTrailers as error:
                 raise BadChunks(str(error)) from error
         return body

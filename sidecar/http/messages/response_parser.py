@@ -66,7 +66,8 @@ class BadResponse(Exception):
 class ResponseMessage:
     """One response; interim (1xx) responses before it are dropped. `lines` are the fields to
     forward, each with its line end; `length` is the value of `Content-Length`. Without a length,
-    the body ends with its last chunk if it is `chunked`, otherwise with the connection."""
+    the body ends with its last chunk, or where HTTP/2 says, if it is `chunked`; otherwise with the
+    connection."""
 
     __slots__ = (
         "body", "chunked", "empty", "length", "lines", "reason", "should_close", "status",
@@ -116,6 +117,24 @@ def read_head(head: bytes, limits: HeadLimits) -> ResponseMessage:
         raise BadResponse("the response's head is larger than the limits allow")
     http10, status, reason = _read_status_line(lines[0])
     del lines[0]
+    return _message(status, reason, lines, http10=http10)
+
+
+def read_fields(fields: Sequence[tuple[bytes, bytes]], limits: HeadLimits) -> ResponseMessage:
+    """Return a response from the `fields` of its head in HTTP/2, the first of which is its status
+    (RFC 9113 section 8.3.2). Raises `BadResponse` as `read_head` does."""
+    (_, status), *others = fields
+    lines = [b"%b: %b" % field for field in others]
+    if len(lines) > limits.fields or any(len(line) > limits.field for line in lines):
+        raise BadResponse("the response's head is larger than the limits allow")
+    return _message(int(status), b"", lines, framed=True)
+
+
+def _message(
+    status: int, reason: bytes, lines: list[bytes], *, http10: bool = False, framed: bool = False
+) -> ResponseMessage:
+    """Return a response from the lines of its fields. `framed` says that the connection shows where
+    the body ends, as HTTP/2 does."""
     forward: list[bytes] = []
     read: dict[bytes, list[bytes]] = {}
     for line in lines:
@@ -138,7 +157,8 @@ def read_head(head: bytes, limits: HeadLimits) -> ResponseMessage:
         raise BadResponse("the response's transfer coding is not `chunked`, or it has a length too")
     if len(lengths) > 1:
         raise BadResponse("the response states its length twice")
-    chunked, length = bool(codings), lengths[0] if lengths else None
+    length = lengths[0] if lengths else None
+    chunked = bool(codings) or (framed and length is None)
     message = ResponseMessage(status, reason, b"".join(forward), length, chunked=chunked)
     if chunked and (b"trailer" in read or options):
         message.trailer_head = TrailerHead(read.get(b"trailer", ()), read.get(b"connection", ()))
@@ -194,6 +214,24 @@ MAX_INTERIM = 64
 seconds may work for ten minutes."""
 
 
+class InterimResponses:
+    """Counts the interim responses before one response. They are not relayed and have no body, so
+    no other limit applies to them."""
+
+    __slots__ = ("_bytes", "_count", "_limits")
+
+    def __init__(self, limits: HeadLimits) -> None:
+        self._limits = limits
+        self._count = self._bytes = 0
+
+    def count(self, size: int) -> None:
+        """Count an interim response of `size` bytes. Raises `BadResponse` beyond the limits."""
+        self._count += 1
+        self._bytes += size
+        if self._count > MAX_INTERIM or self._bytes > self._limits.field:
+            raise BadResponse("more or larger interim responses came than the limits allow")
+
+
 class ResponseParser:
     """Parses the responses on one connection; call `expect` before each. `new_body` makes the
     stream for a body that has not arrived completely. With `trailers`, the trailers of a body are
@@ -212,7 +250,7 @@ class ResponseParser:
         """The number of bytes that are missing of the body; None if that isn't known."""
         self._in_head = self._to_head = self._upgrade = False
         self._held = bytearray()
-        self._interim = self._interim_bytes = 0
+        self._interim: InterimResponses | None = None
         self.complete = True
         """True if no response is expected, or all of it has arrived."""
         self.excess = False
@@ -225,7 +263,7 @@ class ResponseParser:
         `upgrade`, it may be a 101."""
         self._to_head, self._upgrade = to_head, upgrade
         self._in_head, self.complete = True, False
-        self._interim = self._interim_bytes = 0
+        self._interim = None
 
     def feed(self, data: bytes) -> ResponseMessage | None:
         """Parse `data`. Returns the response if the end of its head is in it, otherwise None.
@@ -274,18 +312,11 @@ class ResponseParser:
                 self._in_head = False
                 self._begin_body(message, data[begin:])
                 return message
-            self._count_interim(size)
+            self._interim = self._interim or InterimResponses(self._limits)
+            self._interim.count(size)
         held += data[begin:]
         self._check_held()
         return None
-
-    def _count_interim(self, size: int) -> None:
-        """Count an interim response of `size` bytes. Interim responses are not relayed and have no
-        body, so no other limit applies to them. Raises `BadResponse` beyond the limits."""
-        self._interim += 1
-        self._interim_bytes += size
-        if self._interim > MAX_INTERIM or self._interim_bytes > self._limits.field:
-            raise BadResponse("more or larger interim responses came than the limits allow")
 
     def _check_held(self) -> None:
         held, limits = self._held, self._limits

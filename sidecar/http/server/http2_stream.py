@@ -6,9 +6,10 @@ from typing import Protocol
 from sidecar.http.grpc.status import is_grpc, trailers_only
 from sidecar.http.headers import ResponseHead
 from sidecar.http.http2 import session as h2
+from sidecar.http.http2.credited_body import CreditedBody
 from sidecar.http.http2.heads import lower_case, response_fields
 from sidecar.http.http2.session import Fields, Session
-from sidecar.http.messages.body import BodyBrokenOff, BodyStream
+from sidecar.http.messages.body import BodyBrokenOff
 from sidecar.http.messages.chunks import Trailers
 from sidecar.http.messages.request_parser import HTTP_2
 from sidecar.http.server.head_cache import HeadCache
@@ -69,43 +70,6 @@ class Streams(Protocol):
         """Log that a stream is reset because of a bug of ours."""
 
 
-class Http2Body(BodyStream):
-    """A request's body that gives the client credit for what its reader has taken: when the reader
-    asks for more, the bytes before have been accepted where they went."""
-
-    def __init__(self, stream: "Http2Stream") -> None:
-        super().__init__()
-        self._stream = stream
-        self._owed = 0
-        """Bytes taken for which the client has no credit yet."""
-
-    def take(self) -> bytes:
-        self.give_credit()
-        data = super().take()
-        self._owed = len(data)
-        return data
-
-    async def next(self, seconds: float) -> bytes:
-        # Before waiting: without credit, the client could send nothing.
-        self.give_credit()
-        return await super().next(seconds)
-
-    def give_credit(self) -> None:
-        owed, self._owed = self._owed, 0
-        if owed:
-            self._stream.credit(owed)
-
-    def abandon(self) -> None:
-        """Give credit for the bytes that no reader takes: the window of the connection counts them.
-        A reader that goes on must not take the bytes before for the whole body."""
-        if self._parts and self.failure is None:
-            self.reject(BodyBrokenOff())
-        self._owed += self.total_bytes - self._taken_bytes
-        self._taken_bytes = self.total_bytes
-        self._parts.clear()
-        self.give_credit()
-
-
 class Http2Stream:
     """The stream `number` of `connection`, as its request sees a connection."""
 
@@ -144,12 +108,12 @@ class Http2Stream:
         self._responder.run(self._responder.answer(self.request))
 
     def open_body(self) -> None:
-        self.request.body = Http2Body(self)
+        self.request.body = CreditedBody(self._credit)
 
     def receive(self, data: bytes) -> bool:
         """Add bytes to the body. Returns False if no reader will take them."""
         body = self.request.body
-        if self.ended or not isinstance(body, Http2Body) or body.settled:
+        if self.ended or not isinstance(body, CreditedBody) or body.settled:
             return False
         body.append(data)
         return True
@@ -157,14 +121,14 @@ class Http2Stream:
     def refuse_body(self, error: Exception) -> None:
         """Fail the body, and drop what was not taken of it."""
         body = self.request.body
-        if isinstance(body, Http2Body):
+        if isinstance(body, CreditedBody):
             body.fail(error)
             body.abandon()
 
     def end_body(self, fields: Fields) -> None:
         """End the body behind its trailers."""
         body = self.request.body
-        if isinstance(body, Http2Body) and not body.settled:
+        if isinstance(body, CreditedBody) and not body.settled:
             body.trailers = trailers = Trailers()
             for name, value in fields:
                 trailers.add(name, value)
@@ -176,7 +140,7 @@ class Http2Stream:
         self.broken = broken = self.broken or broken or not self.ended
         self.ended = True
         request, body = self.request, self.request.body
-        if isinstance(body, Http2Body):
+        if isinstance(body, CreditedBody):
             body.abandon()
         body.fail(BodyBrokenOff())
         if not broken:
@@ -270,7 +234,7 @@ class Http2Stream:
     def hand_over(self) -> HandedOver:
         raise ConnectionError("a stream of HTTP/2 can't be handed to another protocol")
 
-    def credit(self, count: int) -> None:
+    def _credit(self, count: int) -> None:
         self._connection.credit(self.number, count)
 
     # -------------------------------------------------------------------------------- the response

@@ -2,11 +2,11 @@
 never the bytes that arrived, but the canonical encoding of what was judged. Knows no decision."""
 
 from policies.ground.errors import Malformed, UpstreamFailed
+from sidecar.http.client.request import UpstreamRequest
 from sidecar.http.grpc.framing import frame, unframe
 from sidecar.http.grpc.protobuf import Message
 from sidecar.http.headers import RequestHead
 from sidecar.protocols.protocol import FetchedResponse, GrpcMessage
-from sidecar.proxy.upstream.client import UpstreamRequest
 
 _MEDIA = ("application/grpc", "application/grpc+proto")
 _CODING = b"grpc-encoding"

@@ -12,6 +12,7 @@ Knows HTTP. Knows no policy and no data source.
 import re
 
 from policies.ground.errors import Malformed, TooLarge
+from sidecar.http.client.request import UpstreamRequest
 from sidecar.http.headers import Fields, RequestHead, encode_fields, sort_request_fields
 from sidecar.http.messages.chunks import BadTrailers, TrailerHead, welcomes_trailers
 from sidecar.http.messages.request_parser import HTTP_2, HTTP_10, HTTP_11
@@ -22,7 +23,6 @@ from sidecar.http.server.head_cache import HeadTemplate, head_template
 from sidecar.http.server.request import HttpRequest
 from sidecar.proxy.limits import ProxyLimits
 from sidecar.proxy.proxy_metrics import UpstreamNoResponse
-from sidecar.proxy.upstream.client import UpstreamRequest
 
 UPGRADE_LINES = b"Connection: Upgrade\r\nUpgrade: websocket\r\n"
 """The header lines that ask for a switch to WebSocket, and that grant it."""
@@ -249,7 +249,7 @@ def check_trailers(request: HttpRequest, head: RequestHead) -> None:
     said = _trailer_head(head)
     said.announcement()
     if request.body.complete:
-        said.last_chunk(request.body.trailers)
+        said.lines(request.body.trailers)
 
 
 def _with_trailers(
@@ -266,7 +266,7 @@ def _with_trailers(
     if sent.stream is not None:
         return sent._replace(lines=lines, trailers=said)
     try:
-        return sent._replace(lines=lines, last_chunk=said.last_chunk(request.body.trailers))
+        return sent._replace(lines=lines, trailer_lines=said.lines(request.body.trailers))
     except BadTrailers as error:
         # They came after `check_trailers`, while the request was decided. So the exchange fails as
         # it would had they come later still.

@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Callable
 
 from policies.ground.errors import Malformed, UpstreamFailed
+from sidecar.http.client.request import UpstreamRequest
 from sidecar.http.grpc.framing import frame
 from sidecar.http.headers import (
     RequestHead,
@@ -50,7 +51,7 @@ from sidecar.proxy.pipeline.reauthorization import (
 )
 from sidecar.proxy.pipeline.request_context import AllowedRequest, decision_fields
 from sidecar.proxy.proxy_metrics import ProxyMetrics
-from sidecar.proxy.upstream.client import UpstreamClient, UpstreamRequest
+from sidecar.proxy.upstream.client import UpstreamClient
 from sidecar.proxy.upstream.exchange import UpstreamResponse
 from sidecar.proxy.worker_thread import LONGEST_INLINE, WorkerThread
 from sidecar.recorder import RecordedDecision

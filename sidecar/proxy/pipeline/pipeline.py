@@ -11,6 +11,7 @@ or any data source.
 
 from policies.definitions.model import SENSITIVITIES
 from policies.ground.errors import Malformed, SluiceError, UpstreamFailed
+from sidecar.http.client.request import UpstreamRequest
 from sidecar.http.headers import encode_fields
 from sidecar.http.request_body import BodyBudget
 from sidecar.http.server.request import HttpRequest, ResponseSent
@@ -41,7 +42,6 @@ from sidecar.proxy.pipeline.classifier import RequestClassifier, SourceRules
 from sidecar.proxy.pipeline.forward import Forwarder
 from sidecar.proxy.pipeline.request_context import AllowedRequest, RequestContext
 from sidecar.proxy.pipeline.request_judge import Judged, JudgedSource, judge
-from sidecar.proxy.upstream.client import UpstreamRequest
 from sidecar.proxy.worker_thread import LONGEST_INLINE, Refresh, no_refresh
 from sidecar.tracing import HEADER, current_trace, with_traceparent, within
 

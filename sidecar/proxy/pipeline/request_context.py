@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from policies.ground.errors import Malformed
+from sidecar.http.client.request import UpstreamRequest
 from sidecar.http.headers import RequestHead
 from sidecar.http.messages.body import BodyStream
 from sidecar.http.request_body import Lease
@@ -22,7 +23,6 @@ from sidecar.protocols.protocol import (
 from sidecar.proxy.local_response import Fields, event_fields
 from sidecar.proxy.messages import request_reader
 from sidecar.proxy.proxy_metrics import UNDECIDED
-from sidecar.proxy.upstream.client import UpstreamRequest
 from sidecar.proxy.worker_thread import Refresh, no_refresh
 from sidecar.recorder import RecordedDecision
 from sidecar.tracing import Trace

@@ -4,7 +4,9 @@ connections. There is one endpoint per source, whichever listeners lead to it.
 Knows which parts there are. Knows no port, and nothing of what passes through.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from urllib.parse import urlsplit
 
 from policies.ground.clock import Clock
@@ -12,9 +14,10 @@ from policies.ground.connection_budget import ConnectionBudget
 from sidecar.enforce import Enforcer
 from sidecar.http.attribution import default_attribution
 from sidecar.http.authority import DEFAULT_PORTS
-from sidecar.http.client.connection import Pool
 from sidecar.http.client.dialler import Destination, Dialler
 from sidecar.http.client.egress_guard import EgressGuard, LoopGuard
+from sidecar.http.client.pool import Pool
+from sidecar.http.client.request import Origin
 from sidecar.http.request_body import BodyBudget
 from sidecar.http.tls_contexts import client_context
 from sidecar.live_keys import AgentIdentity
@@ -32,7 +35,7 @@ from sidecar.proxy.proxy_metrics import ProxyMetrics
 from sidecar.proxy.routing.source_lookup import upstream_parts
 from sidecar.proxy.upstream.client import Reachability, TunnelDialler, UpstreamClient
 from sidecar.proxy.worker_thread import WorkerThread
-from sidecar.settings.model import DEFAULT_CONNECTIONS, Source
+from sidecar.settings.model import DEFAULT_CONNECTIONS, HttpVersion, Source
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +67,7 @@ class SourceEndpoint:
     def __init__(self, source: Source, shared: SharedParts) -> None:
         self.source = source
         agent, enforcer, limits = shared.agent, shared.enforcer, shared.limits
-        self.upstream = upstream_client(source, shared)
+        self.upstream = upstream_client(source, shared, source.upstream, source.http)
 
         self._lineage = LineageRecorder(enforcer, shared.clock.monotonic)
         protocol = load_protocol(source, shared.clock.monotonic)
@@ -103,7 +106,7 @@ class SourceEndpoint:
         def tunnel_end() -> BufferedConnection:
             return BufferedConnection(limits.buffer_bytes)
 
-        server = _destination(self.source, url)._replace(context=None)
+        server = _destination(self.source, url)
         guard = _guard(self.source, url, shared)
         reachability = self.upstream.reachability
         if url != self.source.upstream:
@@ -128,18 +131,28 @@ class SourceEndpoint:
         self.upstream.close()
 
 
-def upstream_client(source: Source, shared: SharedParts) -> UpstreamClient:
-    """Return the client that sends requests to the data source."""
-    url = source.upstream
+def upstream_client(
+    source: Source, shared: SharedParts, url: str, http: HttpVersion
+) -> UpstreamClient:
+    """Return the client that sends requests to the data source at `url`, an address of `source`,
+    over the version `http` of HTTP."""
     parts = upstream_parts(url)
     host, port = parts.authority
     name = f"[{host}]" if ":" in host else host
     if port != DEFAULT_PORTS.get(parts.scheme):
         name = f"{name}:{port}"
+    tls = parts.scheme == "https"
     limits = shared.limits.upstream._replace(trailers=source.forwards_trailers)
-    pool = Pool(_destination(source, url), _guard(source, url, shared), limits)
+
+    def pool(version: HttpVersion) -> Pool:
+        context = client_context(source.tls, _OFFERED[version]) if tls else None
+        destination = _destination(source, url)._replace(context=context)
+        return Pool(destination, _guard(source, url, shared), limits, version)
+
+    origin = Origin.of(name, parts.path.rstrip("/"), parts.scheme)
     reachability = _reachability(source, url, shared)
-    return UpstreamClient(name, parts.path.rstrip("/"), pool, shared.limits, reachability)
+    switching = partial(pool, "1") if tls and http == "auto" else None
+    return UpstreamClient(origin, pool(http), shared.limits, reachability, switching)
 
 
 def _reachability(source: Source, url: str, shared: SharedParts) -> Reachability:
@@ -147,11 +160,18 @@ def _reachability(source: Source, url: str, shared: SharedParts) -> Reachability
     return Reachability(source.alias, where, shared.clock.monotonic)
 
 
+# The names of the versions of HTTP in TLS (RFC 9113 section 3.2, RFC 7301 section 6).
+_OFFERED: Mapping[HttpVersion, list[str]] = {
+    "1": ["http/1.1"],
+    "2": ["h2"],
+    "auto": ["h2", "http/1.1"],
+}
+
+
 def _destination(source: Source, url: str) -> Destination:
-    parts = upstream_parts(url)
-    host, port = parts.authority
-    tls = client_context(source.tls) if parts.scheme == "https" else None
-    return Destination(_resolved_name(url), port, tls, source.tls.server_name or host)
+    """Return the destination without TLS."""
+    host, port = upstream_parts(url).authority
+    return Destination(_resolved_name(url), port, None, source.tls.server_name or host)
 
 
 def _guard(source: Source, url: str, shared: SharedParts) -> EgressGuard:

@@ -14,14 +14,13 @@ import logging
 import socket
 import ssl
 from collections.abc import Awaitable, Callable, Sequence
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 from policies.ground.errors import numbered
 from policies.ground.process.outage_logger import RepeatingOutageLogger
-from sidecar.http.client.connection import Pool
 from sidecar.http.client.dialler import Dialler
-from sidecar.http.messages.body import BodyStream
-from sidecar.http.messages.chunks import LAST_CHUNK, TrailerHead, encode_chunk
+from sidecar.http.client.pool import Pool
+from sidecar.http.client.request import Origin, UpstreamRequest
 from sidecar.http.messages.response_parser import BadResponse
 from sidecar.proxy.connections import BufferedConnection
 from sidecar.proxy.limits import ProxyLimits
@@ -100,62 +99,39 @@ def cause(error: OSError) -> str:
     return str(error) if error.errno is None else numbered(error.errno)
 
 
-class UpstreamRequest(NamedTuple):
-    """A request to the data source.
-
-    `lines` are its encoded header fields, each with its line end, without those that frame the
-    body: `length` is the value of `Content-Length`, if any, and `chunked` says whether the body is
-    sent in chunks. `body` holds the bytes of a body that has arrived, `stream` is the reader of one
-    that is still arriving.
-    """
-
-    method: str
-    target: str
-    lines: bytes
-    length: bytes | None = None
-    chunked: bool = False
-    body: bytes = b""
-    stream: BodyStream | None = None
-    upgrade: bool = False
-    """True if the request asks to switch to another protocol."""
-    last_chunk: bytes = LAST_CHUNK
-    """The end of a chunked body that has arrived: the last chunk and the trailers."""
-    trailers: TrailerHead | None = None
-    """The head's fields about the trailers of `stream`, if trailers are forwarded; otherwise
-    None."""
-
-    def with_body(self, body: bytes) -> "UpstreamRequest":
-        """Return the same request with `body`, all of it, in place of its own body."""
-        length = None if self.chunked else b"%d" % len(body)
-        return self._replace(
-            body=body, length=length, stream=None, last_chunk=LAST_CHUNK, trailers=None
-        )
-
-
 class UpstreamClient:
-    """Sends requests to one data source over the connections of `pool`. `host` is the value of the
-    header `Host`; `prefix` comes before each target. `reachability` is told whether the data source
-    can be reached."""
+    """Sends requests to one data source, at `origin`, over the connections of `pool`.
+    `reachability` is told whether the data source can be reached. `switching` makes the pool for
+    requests that ask to switch to another protocol, which only HTTP/1.1 can; without it, they use
+    `pool` too."""
 
     def __init__(
         self,
-        host: str,
-        prefix: str,
+        origin: Origin,
         pool: Pool,
         limits: ProxyLimits,
         reachability: Reachability,
+        switching: Callable[[], Pool] | None = None,
     ) -> None:
         self.reachability = reachability
-        self.host = host
-        self._prefix = prefix
-        self._host_line = f" HTTP/1.1\r\nHost: {host}\r\n".encode()
+        self.host = origin.host
+        self._origin = origin
         self._limits = limits
         self.pool = pool
-        self.close = pool.close
+        self._make_switching = switching
+        self._switching: Pool | None = None
+
+    def close(self) -> None:
+        """Close the idle connections."""
+        self.pool.close()
+        if self._switching is not None:
+            self._switching.close()
 
     @property
     def connections(self) -> int:
-        return self.pool.connections
+        """The number of open connections to the data source."""
+        switching = self._switching
+        return self.pool.connections + (0 if switching is None else switching.connections)
 
     async def send(
         self, request: UpstreamRequest, first: Sequence[asyncio.Future[None]] = ()
@@ -168,23 +144,16 @@ class UpstreamClient:
         `finish` the response.
         """
         retries = 0
+        pool = self._switching_pool() if request.upgrade else self.pool
         while True:
-            connection = None if retries else self.pool.take_idle()
+            connection = None if retries else pool.take()
             if connection is None:
-                connection = await self.reachability.connected(self.pool.connect())
+                connection = await self.reachability.connected(pool.connect())
             sender = response = None
             try:
-                connection.send(
-                    self._encode(request), to_head=request.method == "HEAD", upgrade=request.upgrade
-                )
+                connection.begin(request, self._origin)
                 if request.stream is not None:
-                    sender = BodySender(
-                        request.stream,
-                        connection,
-                        self._limits,
-                        chunked=request.chunked,
-                        trailers=request.trailers,
-                    )
+                    sender = BodySender(request.stream, connection, self._limits, request.trailers)
                 for each in first:
                     await each
                 message = connection.arrived or await connection.response()
@@ -193,15 +162,17 @@ class UpstreamClient:
                     # The agent got nothing of it yet, so it can still get an error.
                     raise message.body.failure
                 response = UpstreamResponse(
-                    message, self.pool, connection, sender, self._limits, retries
+                    message, pool, connection, sender, self._limits, retries
                 )
                 return response
             except BROKEN as error:
                 # The data source may have closed an idle connection while the request was on its
                 # way. Only if that is all that can have happened, and sending twice does no harm,
-                # the request is sent once more (RFC 9112 section 9.3.1).
-                unheard = connection.reused and not connection.received_any
-                if retries or not (unheard and _repeatable(request)):
+                # the request is sent once more (RFC 9112 section 9.3.1). One of HTTP/2 says so when
+                # it has not read a request (RFC 9113 section 8.7).
+                again = request.safe and connection.unheard
+                again = again or (request.repeatable and connection.unread)
+                if retries or not again:
                     raise UpstreamNoResponse(
                         f"the data source `{self.reachability.alias}` sent no response that can be "
                         "read"
@@ -210,28 +181,19 @@ class UpstreamClient:
                 # After a cancellation too: a connection with a response under way can't carry
                 # another request.
                 if response is None:
-                    self.pool.discard(connection)
+                    pool.discard(connection)
                     if sender is not None:
                         await sender.stop()
-            log.info("the data source had closed an idle connection: sending the request once more")
+            log.info("the data source did not read a request: sending it once more")
             retries = 1
 
     def path(self, request: UpstreamRequest) -> str:
         """Return the target as it is written on the request line to the data source."""
-        return self._prefix + request.target
+        return self._origin.prefix + request.target
 
-    def _encode(self, request: UpstreamRequest) -> bytes:
-        method, target, lines, length, chunked, body, stream, _, last_chunk, _ = request
-        line = f"{method} {self._prefix}{target}".encode()
-        framing = b"" if length is None else b"Content-Length: %b\r\n" % length
-        if chunked:
-            framing = b"Transfer-Encoding: chunked\r\n"
-            if stream is None:
-                body = encode_chunk(body) + last_chunk
-        return b"%b%b%b%b\r\n%b" % (line, self._host_line, lines, framing, body)
-
-
-def _repeatable(request: UpstreamRequest) -> bool:
-    """Return whether the request may safely be sent twice: a GET or HEAD without a body (RFC 9110
-    section 9.2.2)."""
-    return request.method in ("GET", "HEAD") and request.stream is None and not request.body
+    def _switching_pool(self) -> Pool:
+        if self._make_switching is None:
+            return self.pool
+        if self._switching is None:
+            self._switching = self._make_switching()
+        return self._switching

@@ -6,9 +6,9 @@ is read from the agent.
 
 import asyncio
 
-from sidecar.http.client.connection import Pool, UpstreamConnection
+from sidecar.http.client.pool import Carrier, Pool
 from sidecar.http.messages.body import BodyStream
-from sidecar.http.messages.chunks import LAST_CHUNK, BadTrailers, TrailerHead, encode_chunk
+from sidecar.http.messages.chunks import BadTrailers, TrailerHead
 from sidecar.http.messages.request_parser import BrokenFraming
 from sidecar.http.messages.response_parser import BadResponse, ResponseMessage
 from sidecar.http.request_body import BodyTooSlow
@@ -26,23 +26,20 @@ class BodySender:
     stops."""
 
     __slots__ = (
-        "_chunked", "_connection", "_limits", "_stream", "_task", "_trailers", "done",
+        "_connection", "_limits", "_stream", "_task", "_trailers", "done",
     )  # fmt: skip
 
     def __init__(
         self,
         stream: BodyStream,
-        connection: UpstreamConnection,
+        connection: Carrier,
         limits: ProxyLimits,
-        *,
-        chunked: bool,
         trailers: TrailerHead | None = None,
     ) -> None:
         self._limits = limits
         self._trailers = trailers
         self._stream = stream
         self._connection = connection
-        self._chunked = chunked
         self.done = False
         """True if the whole body was sent."""
         self._task = asyncio.get_running_loop().create_task(self._run())
@@ -57,21 +54,22 @@ class BodySender:
     async def _run(self) -> None:
         try:
             while part := await self._next_part():
-                await self._send(encode_chunk(part) if self._chunked else part)
-            if self._chunked:
-                # Only a complete body gets a last chunk: a broken one must not look complete.
-                await self._send(self._last_chunk())
+                self._connection.send_part(part)
+                await self._drain()
+            # Only a complete body gets an end: a broken one must not look complete.
+            self._connection.finish_body(self._trailer_lines())
+            await self._drain()
             self.done = True
         except (BrokenFraming, BadTrailers, *BROKEN) as error:
             # The agent or the data source broke off. The reader of the response finds out whether
             # the data source has answered before.
             self._connection.abort(f"the request's body broke off: {error}")
 
-    def _last_chunk(self) -> bytes:
+    def _trailer_lines(self) -> bytes:
         if self._trailers is None:
-            return LAST_CHUNK
+            return b""
         try:
-            return self._trailers.last_chunk(self._stream.trailers)
+            return self._trailers.lines(self._stream.trailers)
         except BadTrailers as error:
             # Kept on the stream, as below.
             self._stream.reject(error)
@@ -86,8 +84,7 @@ class BodySender:
             self._stream.fail(BodyTooSlow(f"nothing of the body arrived for {seconds:g} s"))
             raise
 
-    async def _send(self, data: bytes) -> None:
-        self._connection.write(data)
+    async def _drain(self) -> None:
         if self._connection.writing_paused:
             await self._connection.drain(self._limits.stream_idle_seconds)
 
@@ -102,7 +99,7 @@ class UpstreamResponse:
         self,
         message: ResponseMessage,
         pool: Pool,
-        connection: UpstreamConnection,
+        connection: Carrier,
         body_sender: BodySender | None,
         limits: ProxyLimits,
         retries: int = 0,

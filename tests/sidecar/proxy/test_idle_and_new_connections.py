@@ -99,9 +99,9 @@ class Way:
         """What a connection that sends this comes to."""
         pool = self.proxy.endpoints[0].upstream.pool
         if self.idle:
-            pool.release(pool.take_idle() or await pool.connect())
+            pool.release(pool.take() or await pool.connect())
         else:
-            while idle := pool.take_idle():
+            while idle := pool.take():
                 pool.discard(idle)
         self.records.clear()
         self.upstream.seen.clear()

@@ -57,7 +57,7 @@ def held(*fields: tuple[bytes, bytes]) -> Trailers:
 def test_a_trailer_that_could_change_how_a_message_is_read_is_refused(name: str) -> None:
     for spelling in (name, name.upper(), name.replace("-", "_"), name.replace("-", ".")):
         with pytest.raises(BadTrailers, match="may not be a trailer"):
-            TrailerHead().last_chunk(held((b"x-fine", b"1"), (spelling.encode(), b"1")))
+            TrailerHead().lines(held((b"x-fine", b"1"), (spelling.encode(), b"1")))
         with pytest.raises(BadTrailers, match="may not be a trailer"):
             TrailerHead((b"X-Fine , " + spelling.encode(),)).announcement()
 
@@ -80,7 +80,7 @@ def test_a_trailer_that_could_change_how_a_message_is_read_is_refused(name: str)
 )
 def test_an_ambiguous_or_oversized_trailer_is_refused(trailers: Trailers) -> None:
     with pytest.raises(Malformed):
-        TrailerHead().last_chunk(trailers)
+        TrailerHead().lines(trailers)
     # Nothing is held of what can't be forwarded for its size.
     assert not (trailers.beyond and trailers.fields)
 
@@ -88,12 +88,12 @@ def test_an_ambiguous_or_oversized_trailer_is_refused(trailers: Trailers) -> Non
 def test_trailers_up_to_the_limit_are_forwarded_without_those_of_one_hop() -> None:
     fields = [(b"X%d" % each, b"ab") for each in range(MAX_TRAILER_FIELDS)]
     lines = b"".join(b"%b: ab\r\n" % name for name, _ in fields)
-    assert TrailerHead().last_chunk(held(*fields)) == b"0\r\n" + lines + b"\r\n"
+    assert TrailerHead().lines(held(*fields)) == lines
     hop = TrailerHead((b"X0, X1,",), (b"close, x1",))
-    assert hop.last_chunk(held(*fields[:2])) == b"0\r\nX0: ab\r\n\r\n"
+    assert hop.lines(held(*fields[:2])) == b"X0: ab\r\n"
     assert hop.announcement() == b"Trailer: X0\r\n"
     assert TrailerHead((b"X1",), (b"X1",)).announcement() == b""
-    assert TrailerHead().last_chunk(None) == b"0\r\n\r\n"
+    assert TrailerHead().lines(None) == b""
 
 
 def test_bad_trailers_that_arrive_during_the_decision_fail_the_exchange() -> None:

@@ -9,9 +9,10 @@ from contextlib import asynccontextmanager, contextmanager
 import pytest
 
 from sidecar.http.client import dialler
-from sidecar.http.client.connection import Pool, UpstreamConnection
+from sidecar.http.client.connection import UpstreamConnection
 from sidecar.http.client.dialler import ClientLimits, Destination
 from sidecar.http.client.egress_guard import AddressRefused, EgressGuard, LoopGuard
+from sidecar.http.client.pool import Pool
 from sidecar.http.messages.body import ConnectionLost
 from sidecar.http.messages.request_parser import HeadLimits
 from tests.support import waiting
@@ -55,6 +56,12 @@ async def served(limits: ClientLimits = LIMITS) -> AsyncIterator[tuple[Pool, Ser
         listening.close()
 
 
+async def connect(pool: Pool) -> UpstreamConnection:
+    connection = await pool.connect()
+    assert isinstance(connection, UpstreamConnection)
+    return connection
+
+
 async def ask(connection: UpstreamConnection) -> bytes:
     connection.send(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
     response = await connection.response()
@@ -63,26 +70,26 @@ async def ask(connection: UpstreamConnection) -> bytes:
 
 async def test_the_connection_that_was_used_last_is_used_again() -> None:
     async with served() as (pool, server):
-        first, second = await pool.connect(), await pool.connect()
+        first, second = await connect(pool), await connect(pool)
         assert [await ask(first), await ask(second)] == [b"ok", b"ok"]
         pool.release(first)
         pool.release(second)
-        assert pool.take_idle() is second
+        assert pool.take() is second
         assert (second.reused, second.received_any) == (True, False)
         assert await ask(second) == b"ok"
-        assert pool.take_idle() is first
-        assert pool.take_idle() is None
+        assert pool.take() is first
+        assert pool.take() is None
         assert len(server.writers) == 2
 
 
 async def test_a_request_beyond_the_limit_gets_the_next_free_connection_in_turn() -> None:
     async with served() as (pool, server):
-        first, second = await pool.connect(), await pool.connect()
+        first, second = await connect(pool), await connect(pool)
         assert await ask(first) == b"ok"
         got: list[str] = []
 
         async def wait(name: str) -> UpstreamConnection:
-            connection = await pool.connect()
+            connection = await connect(pool)
             got.append(name)
             return connection
 
@@ -104,9 +111,9 @@ async def test_a_request_beyond_the_limit_gets_the_next_free_connection_in_turn(
 
 async def test_a_request_cancelled_as_it_is_served_passes_its_turn_to_the_next() -> None:
     async with served() as (pool, _):
-        first, second = await pool.connect(), await pool.connect()
+        first, second = await connect(pool), await connect(pool)
         loop = asyncio.get_running_loop()
-        tasks = [loop.create_task(pool.connect()) for _ in range(3)]
+        tasks = [loop.create_task(connect(pool)) for _ in range(3)]
         await waiting.turns()
         assert await ask(first) == b"ok"
         pool.release(first)
@@ -116,25 +123,25 @@ async def test_a_request_cancelled_as_it_is_served_passes_its_turn_to_the_next()
         tasks[2].cancel()
         await waiting.turns()
         assert pool.connections == 1, "a slot that nothing waits for is free"
-        assert await pool.connect() is not first
+        assert await connect(pool) is not first
 
 
 async def test_requests_that_gave_up_waiting_hold_nothing_up() -> None:
     async with served() as (pool, _):
-        taken = [await pool.connect(), await pool.connect()]
+        taken = [await connect(pool), await connect(pool)]
         loop = asyncio.get_running_loop()
-        tasks = [loop.create_task(pool.connect()) for _ in range(2)]
+        tasks = [loop.create_task(connect(pool)) for _ in range(2)]
         await waiting.turns()
         for task in tasks:
             task.cancel()
         await waiting.turns()
         assert await ask(taken[0]) == b"ok"
         pool.release(taken[0])
-        assert pool.take_idle() is taken[0], "it is kept for later requests"
+        assert pool.take() is taken[0], "it is kept for later requests"
         for connection in taken:
             pool.discard(connection)
         assert pool.connections == 0
-        await pool.connect()
+        await connect(pool)
 
 
 def reachable(root: object) -> list[object]:
@@ -153,7 +160,7 @@ def reachable(root: object) -> list[object]:
 async def test_an_idle_connection_keeps_nothing_of_its_last_response() -> None:
     async with served() as (pool, server):
         server.answer = ANSWER.replace(b"\r\n", b"\r\nSet-Cookie: secret\r\n", 1)
-        connection = await pool.connect()
+        connection = await connect(pool)
         assert await ask(connection) == b"ok"
         pool.release(connection)
         held = [each for each in reachable(connection) if isinstance(each, bytes | bytearray)]
@@ -162,18 +169,18 @@ async def test_an_idle_connection_keeps_nothing_of_its_last_response() -> None:
 
 async def test_an_idle_connection_makes_room_for_a_new_one() -> None:
     async with served() as (pool, _):
-        kept = [await pool.connect(), await pool.connect()]
+        kept = [await connect(pool), await connect(pool)]
         for connection in kept:
             pool.release(connection)
-        assert await pool.connect() not in kept
-        assert pool.take_idle() is kept[1], "the one that was idle longest had to go"
+        assert await connect(pool) not in kept
+        assert pool.take() is kept[1], "the one that was idle longest had to go"
 
 
 async def test_waiting_and_dialling_are_limited_by_the_time_for_a_connection(
     clock: LoopClock,
 ) -> None:
     async with served(LIMITS._replace(connect_seconds=600)) as (pool, _):
-        taken = [await pool.connect(), await pool.connect()]
+        taken = [await connect(pool), await connect(pool)]
         late = asyncio.get_running_loop().create_task(pool.connect())
         await clock.skip(500)
         assert not late.done()
@@ -189,22 +196,22 @@ async def test_a_connection_that_can_not_be_opened_takes_no_slot() -> None:
     pool = pool_of(free_port())
     for _ in range(5):
         with pytest.raises(ConnectionRefusedError):
-            await pool.connect()
+            await connect(pool)
     assert pool.connections == 0
 
 
 async def test_idle_connections_are_closed_after_a_while() -> None:
     async with served(LIMITS._replace(idle_seconds=0.05)) as (pool, _):
-        pool.release(await pool.connect())
+        pool.release(await connect(pool))
         await waiting.until_async("closed", lambda: pool.connections == 0)
-        assert pool.take_idle() is None
+        assert pool.take() is None
 
 
 @pytest.mark.parametrize("unasked", [b"\r\n", b"H", ANSWER])
 @pytest.mark.parametrize("when", ["idle", "before the first request", "with the response"])
 async def test_unrequested_data_is_never_the_next_response(when: str, unasked: bytes) -> None:
     async with served() as (pool, server):
-        connection = await pool.connect()
+        connection = await connect(pool)
         await waiting.until_async("accepted", lambda: bool(server.writers))
         if when == "with the response":
             server.answer += unasked
@@ -214,7 +221,7 @@ async def test_unrequested_data_is_never_the_next_response(when: str, unasked: b
         if when != "with the response":
             server.writers[0].write(unasked)
             await waiting.turns(50)
-        assert pool.take_idle() is None
+        assert pool.take() is None
         with pytest.raises(ConnectionLost):
             connection.send(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
 
@@ -222,7 +229,7 @@ async def test_unrequested_data_is_never_the_next_response(when: str, unasked: b
 @pytest.mark.parametrize("how", ["close", "abort"])
 async def test_a_connection_that_the_server_ended_is_not_used_again(how: str) -> None:
     async with served() as (pool, server):
-        connection = await pool.connect()
+        connection = await connect(pool)
         assert await ask(connection) == b"ok"
         pool.release(connection)
         writer = server.writers[0]
@@ -231,7 +238,7 @@ async def test_a_connection_that_the_server_ended_is_not_used_again(how: str) ->
         else:
             writer.transport.abort()
         await waiting.turns(50)
-        assert pool.take_idle() is None
+        assert pool.take() is None
         assert pool.connections == 0
 
 
@@ -249,14 +256,14 @@ async def test_only_an_orderly_end_may_be_the_end_of_a_body(
 ) -> None:
     async with served() as (pool, server):
         server.answer = answer
-        connection = await pool.connect()
+        connection = await connect(pool)
         connection.send(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
         body = (await connection.response()).body
         assert await body.next(5) == b"ok"
         if reset:
             # Bytes that are not read make the system send a reset.
             server.writers[0].transport.pause_reading()  # type: ignore[attr-defined]
-            connection.write(b"x" * 100)
+            connection.send_part(b"x" * 100)
             await waiting.turns(50)
             server.writers[0].transport.abort()
         else:
@@ -274,7 +281,7 @@ async def test_a_slow_reader_pauses_the_server() -> None:
     size = 8 * 1024 * 1024
     async with served() as (pool, server):
         server.answer = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % size + b"x" * size
-        connection = await pool.connect()
+        connection = await connect(pool)
         connection.send(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
         body = (await connection.response()).body
         await waiting.turns(50)
@@ -286,7 +293,7 @@ async def test_a_slow_reader_pauses_the_server() -> None:
             pass
         assert body.total_bytes == size
         pool.release(connection)
-        assert pool.take_idle() is connection
+        assert pool.take() is connection
 
 
 @contextmanager

@@ -1,0 +1,312 @@
+"""Carries requests to a server over HTTP/2, many at once on each connection.
+
+    SharedConnection     its frames, limits, streams and end
+      UpstreamStream     one request and its response, in the place of an `UpstreamConnection`
+
+A slow reader of a response slows its own stream alone: the server gets credit for the bytes that
+were taken, not for those that arrived. What a server sends is counted before it is read, and a
+server that sends more of a cheap kind than any use explains loses the connection.
+
+Knows frames, and where a response ends. Knows nothing of what is sent.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Protocol, cast
+
+from sidecar.http.client.dialler import ClientLimits, DialledProtocol
+from sidecar.http.client.http2_stream import UpstreamStream
+from sidecar.http.http2 import session as h2
+from sidecar.http.http2.frame_limits import Flood, FrameLimits
+from sidecar.http.http2.session import Session, SessionFailed
+from sidecar.http.messages.body import ConnectionLost
+from sidecar.http.messages.response_parser import BadResponse
+
+log = logging.getLogger(__name__)
+
+_WRITE_BYTES = 64 * 1024
+"""The bytes that are handed to the transport at once."""
+_HTTP_1 = b"HTTP/1."
+
+
+class NotHttp2(OSError):
+    """the server does not speak HTTP/2"""
+
+
+class Keeper(Protocol):
+    """The part of a pool that its shared connections use."""
+
+    def has_room(self, connection: "SharedConnection") -> None:
+        """Note that a request of `connection` has ended."""
+
+    def lost(self, connection: "SharedConnection") -> None:
+        """Note that `connection` has ended."""
+
+
+class SharedConnection(DialledProtocol):
+    """A connection to a server, which many requests use at once. `keeper` is its pool."""
+
+    def __init__(self, limits: ClientLimits, keeper: Keeper) -> None:
+        self.limits = limits
+        self._keeper = keeper
+        self._transport: asyncio.Transport | None = None
+        self.loop = loop = asyncio.get_running_loop()
+        self.session = Session(client=True)
+        self._frames = FrameLimits(loop.time, preface=False)
+        self._opened: asyncio.Future[None] = loop.create_future()
+        """Done when the server's first SETTINGS have arrived."""
+        self.streams: dict[int, UpstreamStream] = {}
+        self._taken = 0
+        """The requests that have the connection, whether they have begun or not."""
+        self.draining: set[UpstreamStream] = set()
+        """The streams whose writer waits."""
+        self.failure: Exception | None = None
+        """The reason why the connection has ended; None while it is usable."""
+        self.ending = False
+        """True once no request may begin any more."""
+        self.unused = False
+        """True if the connection has been idle since before the pool's last sweep."""
+        self.congested = False
+        self.received = 0
+        """The number of times that bytes have arrived."""
+        self._asked_at: int | None = None
+        """The value of `received` when the server was asked whether it is there."""
+        self._flushing = False
+        self._steps: dict[type, Callable[..., None]] = {
+            h2.ResponseReceived: self._respond,
+            h2.InformationalResponseReceived: self._interim,
+            h2.DataReceived: self._data,
+            h2.TrailersReceived: self._trailers,
+            h2.StreamReset: self._reset,
+            h2.StreamClosed: self._closed,
+            h2.SettingsReceived: self._settings,
+            h2.GoAwayReceived: self._going_away,
+            h2.ConnectionClosed: self._ended,
+        }
+
+    # ----------------------------------------------------------------------- what the pool does
+
+    async def opened(self) -> "SharedConnection":
+        """Wait for the server's SETTINGS, which show that it speaks HTTP/2, and how many requests
+        it takes at once. Raises `NotHttp2` and `ConnectionLost`."""
+        await self._opened
+        return self
+
+    @property
+    def has_room(self) -> bool:
+        """True if another request may use the connection."""
+        if self.ending or self.failure is not None:
+            return False
+        return self._taken < self.session.most_streams
+
+    @property
+    def idle(self) -> bool:
+        return not self._taken
+
+    def take(self) -> UpstreamStream:
+        """Return a stream for one request, which has to be ended with `rest` or `abort`."""
+        self._taken += 1
+        self.unused = False
+        return UpstreamStream(self)
+
+    def end(self) -> None:
+        """Begin no other request, and end the connection with the last one."""
+        self.ending = True
+        self._end_if_done()
+
+    def abort(self) -> None:
+        self._fail(ConnectionLost("the connection was broken off"))
+
+    def watch(self) -> None:
+        """Break the connection off if the server has shown no sign of life since the call before
+        the last, although a request waits. To be called now and then."""
+        head_since, seconds = self._frames.head_since, self.limits.idle_seconds
+        if head_since is not None and self.loop.time() - head_since > seconds:
+            self._fail(BadResponse(f"the head of a response took longer than {seconds:g} s"))
+        elif self._asked_at == self.received:
+            self._fail(ConnectionLost("the server no longer answers"))
+        else:
+            self._asked_at = self.received if self._taken else None
+            if self._taken:
+                self.session.ping()
+                self.flush()
+
+    # --------------------------------------------------------------------- what its streams do
+
+    def flush(self) -> None:
+        """Write what is to be sent, as long as the transport takes it."""
+        if self._flushing:
+            return
+        self._flushing = True
+        try:
+            while self._write_some():
+                pass
+        finally:
+            self._flushing = False
+        for stream in list(self.draining):
+            stream.go_on()
+        self._end_if_done()
+
+    def begun(self, stream: UpstreamStream, number: int) -> None:
+        """Note that the request of `stream` has begun, under this number."""
+        self.streams[number] = stream
+        self._frames.allow_answers()
+
+    def sent(self) -> None:
+        """Note that a part of a request's body is to be sent, and send it."""
+        self._frames.allow_answers()
+        self.flush()
+
+    def left(self) -> None:
+        """Note that a request no longer uses the connection."""
+        self._taken -= 1
+        self._keeper.has_room(self)
+        self._end_if_done()
+
+    # -------------------------------------------------------------------- asyncio's callbacks
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # uvloop's transports don't inherit from asyncio's.
+        self._transport = cast(asyncio.Transport, transport)
+        self.flush()
+
+    def data_received(self, data: bytes) -> None:
+        if self.failure is not None:
+            return  # a transport may still deliver what it read before it was aborted
+        if not self._opened.done() and data.startswith(_HTTP_1):
+            self._fail(NotHttp2("the server answers in HTTP/1, and not in HTTP/2"))
+            return
+        self.received += 1
+        failure: Flood | SessionFailed | None = None
+        self._flushing = True  # all events first: what is written may cause others
+        try:
+            events = self.session.receive(self._frames.feed(data))
+            for event in events:
+                self._handle(event)
+            self._frames.answered(sum(isinstance(event, _HEADS) for event in events))
+        except (Flood, SessionFailed) as error:
+            failure = error
+        finally:
+            self._flushing = False
+        if isinstance(failure, Flood):
+            self.session.terminate(h2.ENHANCE_YOUR_CALM, str(failure))
+        self.flush()
+        if failure is not None:
+            self._fail(BadResponse(str(failure)))
+
+    def eof_received(self) -> None:
+        self.connection_lost(None)
+
+    def connection_lost(self, _exc: Exception | None) -> None:
+        self._fail(ConnectionLost("the server closed the connection"))
+        self._transport = None
+
+    def pause_writing(self) -> None:
+        self.congested = True
+
+    def resume_writing(self) -> None:
+        self.congested = False
+        self.flush()
+
+    # --------------------------------------------------------------------------- the events
+
+    def _handle(self, event: h2.Event) -> None:
+        step = self._steps.get(type(event))
+        if step is not None:
+            step(event)
+
+    def _respond(self, event: h2.ResponseReceived) -> None:
+        stream = self.streams.get(event.stream_id)
+        if stream is not None:
+            stream.respond(event.headers, end=event.end_stream)
+
+    def _interim(self, event: h2.InformationalResponseReceived) -> None:
+        stream = self.streams.get(event.stream_id)
+        if stream is not None:
+            stream.count_interim(event.headers)
+
+    def _data(self, event: h2.DataReceived) -> None:
+        stream = self.streams.get(event.stream_id)
+        if stream is None or not stream.receive(event.data, end=event.end_stream):
+            # No reader will take it, but the connection's window must not shrink for that.
+            self.session.credit(event.stream_id, len(event.data))
+
+    def _trailers(self, event: h2.TrailersReceived) -> None:
+        stream = self.streams.get(event.stream_id)
+        if stream is not None:
+            stream.end_body(event.headers)
+
+    def _reset(self, event: h2.StreamReset) -> None:
+        # `_closed` follows, and does what is to be done.
+        stream = self.streams.get(event.stream_id)
+        if stream is not None:
+            stream.reset_by_server = True
+
+    def _closed(self, event: h2.StreamClosed) -> None:
+        stream = self.streams.pop(event.stream_id, None)
+        if stream is not None:
+            stream.closed(event.error_code)
+
+    def _settings(self, _event: h2.SettingsReceived) -> None:
+        if not self._opened.done():
+            self._opened.set_result(None)
+        self._keeper.has_room(self)
+
+    def _going_away(self, _event: h2.GoAwayReceived) -> None:
+        # The library closes the streams that the server did not read.
+        self.ending = True
+
+    def _ended(self, event: h2.ConnectionClosed) -> None:
+        if event.error_code:
+            self._fail(ConnectionLost("the server ended the connection with an error"))
+
+    # ---------------------------------------------------------------------------- the end
+
+    def _write_some(self) -> bool:
+        """Write a part of what is to be sent, and handle the events that this caused. Return
+        whether there may be more."""
+        transport, data = self._transport, b""
+        if transport is not None and not (self.congested or transport.is_closing()):
+            data = self.session.sendable(_WRITE_BYTES)
+            if data:
+                self._frames.sent(len(data))
+                transport.write(data)
+        # A stream closes once its last byte was sent.
+        events = self.session.events()
+        for event in events:
+            self._handle(event)
+        return bool(data or events)
+
+    def _end_if_done(self) -> None:
+        """End the connection if no request may begin, and none is under way."""
+        transport = self._transport
+        if not self.ending or self._taken or self.failure is not None or self._flushing:
+            return
+        self.failure = ConnectionLost("the connection was closed")
+        self.session.terminate(h2.NO_ERROR, "")
+        self.flush()
+        if transport is not None:
+            transport.close()
+        self._keeper.lost(self)
+
+    def _fail(self, error: Exception) -> None:
+        """Break the connection off, with all requests on it."""
+        if self.failure is not None:
+            return
+        self.failure = error
+        if not self._opened.done():
+            self._opened.set_exception(
+                error if isinstance(error, OSError) else NotHttp2(str(error))
+            )
+            self._opened.exception()  # nothing may wait for it any more
+        streams = list(self.streams.values())
+        self.streams.clear()
+        for stream in streams:
+            stream.fail(error)
+        if self._transport is not None:
+            self._transport.abort()
+        self._keeper.lost(self)
+
+
+_HEADS = (h2.ResponseReceived, h2.InformationalResponseReceived, h2.TrailersReceived)
