@@ -68,7 +68,9 @@ class SourceEndpoint:
         self.source = source
         agent, enforcer, limits = shared.agent, shared.enforcer, shared.limits
         self.upstream = upstream_client(source, shared, source.upstream, source.http)
-
+        url = source.grpc_url
+        grpc = None if url is None else upstream_client(source, shared, url, "2")
+        self._clients = (self.upstream,) if grpc is None else (self.upstream, grpc)
         self._lineage = LineageRecorder(enforcer, shared.clock.monotonic)
         protocol = load_protocol(source, shared.clock.monotonic)
         self.who = default_attribution(source.defaults, agent.default_user)
@@ -78,7 +80,7 @@ class SourceEndpoint:
         )
         metrics = ProxyMetrics(enforcer.metrics, source.kind)
         metrics.start()
-        sender = UpstreamSender(protocol, self.upstream, limits)
+        sender = UpstreamSender(protocol, self.upstream, limits, grpc)
         forwarder = Forwarder(
             protocol, sender, authorizer, self._lineage, metrics, limits, shared.worker
         )
@@ -88,6 +90,7 @@ class SourceEndpoint:
             source.sensitivity_field,
             source.opaque,
             source.forwards_trailers,
+            grpc is not None,
         )
         self.pipeline = ProxyPipeline(protocol, authorizer, forwarder, rules, limits, shared.bodies)
         self.passthroughs = {
@@ -120,15 +123,15 @@ class SourceEndpoint:
     @property
     def connections(self) -> int:
         """The number of open connections to the data source."""
-        return self.upstream.connections + sum(
-            each.connections for each in self.passthroughs.values()
-        )
+        parts = (*self._clients, *self.passthroughs.values())
+        return sum(each.connections for each in parts)
 
     def close(self) -> None:
         """Hand over the lineage that was gathered, and close the connections. Call it after the
         last request."""
         self._lineage.flush()
-        self.upstream.close()
+        for each in self._clients:
+            each.close()
 
 
 def upstream_client(
