@@ -135,13 +135,23 @@ SOURCES: dict[str, Source] = {
     "pgbouncer": Debian(
         ("pgbouncer",), version="1", megabytes=1, programs={"pgbouncer": "usr/sbin/pgbouncer"}
     ),
+    "nghttp2": Debian(
+        ("nghttp2-client", "nghttp2-proxy", "nghttp2-server"),
+        version="1",
+        megabytes=1,
+        programs={
+            "h2load": "usr/bin/h2load",
+            "nghttpd": "usr/sbin/nghttpd",
+            "nghttpx": "usr/sbin/nghttpx",
+        },
+    ),
     "axe-core": Npm("axe-core", "4.14.1", 1, {"axe-core": "axe-core/axe.min.js"}),
     "oidc-provider": Npm(
         "oidc-provider", "9.13.3", 1, {"oidc-provider": "oidc-provider/lib/index.js"}
     ),
 }
 
-DEEP = frozenset(("langchain-tests", "pyarrow", "pytest-8", "redis-py"))
+DEEP = frozenset(("langchain-tests", "nghttp2", "pyarrow", "pytest-8", "redis-py"))
 """Sources that only the deep run needs."""
 
 BROUGHT = {program: name for name, source in SOURCES.items() for program in source.programs}

@@ -145,7 +145,8 @@ def _access_log(path: Path) -> dict[str, Any]:
     )
 
 
-def _http2(cluster: dict[str, Any], tls: dict[str, Any] | None) -> dict[str, Any]:
+def speaks_http2(cluster: dict[str, Any]) -> None:
+    """Make the connections to a cluster those of HTTP/2."""
     options = "upstreams.http.v3.HttpProtocolOptions"
     cluster["typed_extension_protocol_options"] = {
         f"envoy.extensions.{options}": {
@@ -153,6 +154,10 @@ def _http2(cluster: dict[str, Any], tls: dict[str, Any] | None) -> dict[str, Any
             "explicit_http_config": {"http2_protocol_options": {}},
         }
     }
+
+
+def _http2(cluster: dict[str, Any], tls: dict[str, Any] | None) -> dict[str, Any]:
+    speaks_http2(cluster)
     if tls is not None:
         cluster["transport_socket"] = _typed(
             "envoy.transport_sockets.tls", "transport_sockets.tls.v3.UpstreamTlsContext", **tls
