@@ -40,7 +40,8 @@ CORE = (
     *(f"policies.trail.{name}" for name in TRAIL),
 )
 HTTP = (
-    "attribution", "headers", "rendered_response", "request_target",
+    "attribution", "grpc.protobuf", "grpc.schema", "grpc.wire", "headers", "rendered_response",
+    "request_target",
 )  # fmt: skip
 SIDECAR = (
     "sidecar.control.clock",

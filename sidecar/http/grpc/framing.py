@@ -1,14 +1,12 @@
 """The frames in which gRPC sends messages: a flag for compression, four bytes of length, and the
 message (gRPC over HTTP/2, Length-Prefixed-Message). Pure."""
 
-import zlib
-
 from policies.ground.errors import Malformed
+from sidecar.http.grpc.inflation import inflate
 
 _HEAD = 5
 _TRAILERS = 0x80
 """The flag of the frame that holds the trailers in gRPC-Web."""
-_WINDOW_BITS = {b"gzip": 16 + zlib.MAX_WBITS, b"deflate": zlib.MAX_WBITS}
 
 
 def frame(message: bytes) -> bytes:
@@ -38,21 +36,5 @@ def split(body: bytes, coding: bytes, limit: int) -> tuple[bytes, bytes]:
         raise Malformed(f"the message's frame has the flag {flag}")
     message = body[_HEAD:end]
     if flag:
-        message = _inflated(message, coding, limit)
+        message = inflate(message, coding, limit)
     return message, body[end:]
-
-
-def _inflated(message: bytes, coding: bytes, limit: int) -> bytes:
-    bits = _WINDOW_BITS.get(coding)
-    if bits is None:
-        raise Malformed("the message is compressed in a way that can't be inspected")
-    inflating = zlib.decompressobj(bits)
-    try:
-        whole = inflating.decompress(message, limit + 1)
-    except zlib.error:
-        raise Malformed("the compressed message can't be inflated") from None
-    if len(whole) > limit:
-        raise Malformed(f"the message is larger than {limit} bytes, so it can't be inspected")
-    if not inflating.eof or inflating.unused_data:
-        raise Malformed("the compressed message ends early, or bytes follow it")
-    return whole

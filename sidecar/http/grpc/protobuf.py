@@ -49,8 +49,7 @@ class Message:
 
     def decode(self, data: bytes) -> Decoded:
         """Decode a whole message. Raises `Malformed`."""
-        reader = _Reader(data)
-        return Decoded(reader.message(self.fields, 0, len(data), 0), reader.canonical)
+        return _Reader(data).whole(self.fields)
 
     def encode(self, values: Values) -> bytes:
         """Encode a message: fields by number, numbers of a list packed. Names that the schema
@@ -79,22 +78,30 @@ class _Reader:
     """Reads one message. `canonical` says whether everything read so far was written as `_encode`
     would write it."""
 
-    __slots__ = ("_data", "_left", "canonical")
+    __slots__ = ("_data", "_joined", "_left", "canonical")
 
     def __init__(self, data: bytes) -> None:
         self._data = data
         self._left = MAX_FIELDS
+        self._joined: list[tuple[Values, str]] = []
         self.canonical = True
+
+    def whole(self, fields: MessageFields) -> Decoded:
+        values = self.message(fields, 0, len(self._data), 0)
+        for holder, name in self._joined:
+            holder[name] = bytes(holder[name])
+        return Decoded(values, self.canonical)
 
     def message(self, fields: MessageFields, at: int, end: int, depth: int) -> Values:
         if depth > MAX_DEPTH:
             raise Malformed(f"the message is nested more than {MAX_DEPTH} levels deep")
         data, by_tag = self._data, fields.by_tag
         values: Values = {}
-        groups: set[str] | None = None
-        last = 0
+        seen = last = 0
         while at < end:
-            self._charge(1)
+            self._left -= 1
+            if self._left < 0:
+                raise _too_many()
             tag = data[at]
             at += 1
             if tag >= 0x80:
@@ -102,24 +109,19 @@ class _Reader:
             field = by_tag.get(tag)
             if field is None:
                 raise _unknown(fields, tag)
-            number = field.number
-            if number < last:
+            if field.number < last:
                 self.canonical = False
-            if field.repeated:
-                # Elements that don't follow one another are written together.
-                if number != last and field.name in values:
-                    self.canonical = False
-            elif field.name in values:
-                raise Malformed(f"`{fields.name}.{field.name}` stands twice")
-            if field.group:
-                groups = set() if groups is None else groups
-                if field.group in groups:
-                    raise Malformed(f"`{fields.name}.{field.group}` is stated twice")
-                groups.add(field.group)
-            last = number
-            wire = tag & 7
-            if wire == BYTES:
-                length, at = read_varint(data, at, end)
+            last = field.number
+            # Not by `values`, where a default value leaves no trace.
+            if seen & field.bit:
+                name = field.group or field.name
+                raise Malformed(f"`{fields.name}.{name}` stands twice")
+            seen |= field.bit
+            if tag & 7 == BYTES:
+                if at < end and data[at] < 0x80:
+                    length, at = data[at], at + 1
+                else:
+                    length, at = read_varint(data, at, end)
                 start, at = at, at + length
                 if at > end:
                     raise Malformed(f"`{fields.name}.{field.name}` is longer than its message")
@@ -127,11 +129,6 @@ class _Reader:
             else:
                 at = self._number(values, fields, field, at, end)
         return values
-
-    def _charge(self, count: int) -> None:
-        self._left -= count
-        if self._left < 0:
-            raise Malformed(f"the message has more than {MAX_FIELDS} fields")
 
     def _bytes(
         self, values: Values, fields: MessageFields, field: Field, at: int, end: int, depth: int
@@ -152,7 +149,7 @@ class _Reader:
             return
         if field.repeated:
             values.setdefault(name, []).append(value)
-        elif value or field.present or field.message is not None or field.kind == "raw":
+        elif value or field.present:
             values[name] = value
         else:
             self.canonical = False
@@ -180,13 +177,26 @@ class _Reader:
         if field.kind in UNREAD:
             if (end - at) % struct.calcsize(FIXED[field.kind]):
                 raise Malformed(f"`{fields.name}.{field.name}` ends in the middle of a number")
-            values[field.name] = values.get(field.name, b"") + self._data[at:end]
+            self._join(values, field.name, self._data[at:end])
             return
         numbers = values.setdefault(field.name, [])
         while at < end:
-            self._charge(1)
+            self._left -= 1
+            if self._left < 0:
+                raise _too_many()
             value, at = self._read(fields, field, at, end)
             numbers.append(value)
+
+    def _join(self, values: Values, name: str, part: bytes) -> None:
+        """Add a part to a vector. Most have one part; of many, each would copy those before it, so
+        they gather in a `bytearray` until the end."""
+        if name not in values:
+            values[name] = part
+            return
+        if isinstance(values[name], bytes):
+            values[name] = bytearray(values[name])
+            self._joined.append((values, name))
+        values[name] += part
 
     def _number(
         self, values: Values, fields: MessageFields, field: Field, at: int, end: int
@@ -196,7 +206,7 @@ class _Reader:
         if field.repeated:
             self.canonical = False  # numbers of a list belong together
             if field.kind in UNREAD:
-                values[field.name] = values.get(field.name, b"") + self._data[start:at]
+                self._join(values, field.name, self._data[start:at])
             else:
                 values.setdefault(field.name, []).append(value)
         elif field.present or any(self._data[start:at]):
@@ -216,6 +226,10 @@ class _Reader:
         return struct.unpack_from(code, self._data, at)[0], stop
 
 
+def _too_many() -> Malformed:
+    return Malformed(f"the message has more than {MAX_FIELDS} fields")
+
+
 def _unknown(fields: MessageFields, tag: int) -> Malformed:
     number, wire = tag >> 3, tag & 7
     for field in fields.ordered:
@@ -231,7 +245,8 @@ def _text(data: bytes, fields: MessageFields, field: Field) -> str:
         raise Malformed(f"`{fields.name}.{field.name}` is not UTF-8") from None
 
 
-def _varint_value(number: int, fields: MessageFields, field: Field) -> int | bool:
+def _varint_value(number: int, fields: MessageFields, field: Field) -> Any:
+    # Neither the type `int | bool` nor one expression: compiled, either makes an int of a bool.
     kind = field.kind
     if kind in ("sint32", "sint64"):
         value = number >> 1 ^ -(number & 1)
@@ -242,7 +257,9 @@ def _varint_value(number: int, fields: MessageFields, field: Field) -> int | boo
     least, most = VARINTS[kind]
     if not least <= value <= most:
         raise Malformed(f"`{fields.name}.{field.name}` is not a number of the type `{kind}`")
-    return bool(value) if kind == "bool" else value
+    if kind == "bool":
+        return bool(value)
+    return value
 
 
 def _default(field: Field) -> Any:
@@ -250,7 +267,10 @@ def _default(field: Field) -> Any:
         return {}
     if field.kind == "string":
         return ""
-    return b"" if field.wire == BYTES else False if field.kind == "bool" else 0
+    if field.wire == BYTES:
+        return b""
+    defaults: dict[str, Any] = {"bool": False, "float": 0.0, "double": 0.0}
+    return defaults.get(field.kind, 0)
 
 
 # ------------------------------------------------------------------------------------- encoding
@@ -277,7 +297,7 @@ def _write(out: list[bytes], field: Field, value: Any) -> None:
         if field.wire == BYTES:
             _write_bytes(out, field, _content(field, value))
         else:
-            out += (varint(field.tag), _number(field, value))
+            out += (field.prefix, _number(field, value))
     elif field.wire == BYTES:
         for each in value:
             _write_bytes(out, field, _content(field, each))
@@ -289,7 +309,7 @@ def _write(out: list[bytes], field: Field, value: Any) -> None:
 
 
 def _write_bytes(out: list[bytes], field: Field, content: bytes) -> None:
-    out += (varint(field.number << 3 | BYTES), varint(len(content)), content)
+    out += (field.prefix, varint(len(content)), content)
 
 
 def _content(field: Field, value: Any) -> bytes:

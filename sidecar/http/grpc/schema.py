@@ -23,7 +23,7 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from sidecar.http.grpc.wire import BYTES, FIXED32, FIXED64, VARINT
+from sidecar.http.grpc.wire import BYTES, FIXED32, FIXED64, VARINT, varint
 
 VARINTS: Final = {
     # The least and the greatest value.
@@ -60,8 +60,8 @@ class Field:
     whose entries are messages of the fields `key` and `value`."""
 
     __slots__ = (
-        "group", "is_map", "kind", "leads", "mark", "message", "name", "number", "present",
-        "repeated", "tag", "wire",
+        "bit", "group", "is_map", "kind", "leads", "mark", "message", "name", "number", "prefix",
+        "present", "repeated", "tag", "wire",
     )  # fmt: skip
 
     def __init__(
@@ -71,12 +71,15 @@ class Field:
         self.name = name
         self.kind = kind
         self.repeated = repeated
-        self.present = present
+        self.present = present or kind == "raw"
         """True if the field counts even with its type's default value."""
         self.mark = mark
         """The kind of thing that the string names; empty for none."""
         self.group = ""
         """The `oneof` that the field belongs to; empty for none."""
+        self.bit = 0
+        """A bit for each singular field of the message, the same for all members of a `oneof`: a
+        message may have each once. 0 if the field is repeated."""
         self.message: MessageFields | None = None
         self.is_map = False
         self.leads = bool(mark)
@@ -89,6 +92,8 @@ class Field:
         packed = repeated and self.wire != BYTES
         self.tag = number << 3 | (BYTES if packed else self.wire)
         """The tag with which the field is written."""
+        self.prefix = varint(self.tag)
+        """The same as bytes."""
 
 
 class MessageFields:
@@ -104,8 +109,14 @@ class MessageFields:
         """The fields by number, as they are written."""
 
     def add(self, field: Field) -> None:
-        if field.name in self.fields or field.tag in self.by_tag:
-            raise ValueError(f"`{self.name}` has the field `{field.name}` or its number twice")
+        for other in self.ordered:
+            if field.name == other.name or field.number == other.number:
+                raise ValueError(f"`{self.name}` has the field `{field.name}` or its number twice")
+        if not field.repeated:
+            field.bit = 1 << len(self.fields)
+            for other in self.ordered:
+                if field.group and field.group == other.group:
+                    field.bit = other.bit
         self.fields[field.name] = field
         self.by_tag[field.tag] = field
         # A repeated number may also be sent one by one.
@@ -120,6 +131,8 @@ def parse_schema(text: str) -> dict[str, MessageFields]:
     group, group_indent = "", 0
     for indent, line in _lines(text):
         if not indent:
+            if line in messages or not line.isidentifier():
+                raise ValueError(f"the schema has the message `{line}` twice, or it is no name")
             current = messages[line] = MessageFields(line)
             group = ""
             continue
@@ -151,9 +164,12 @@ def _field(text: str, group: str) -> Field:
     if found is None:
         raise ValueError(f"not a field: `{text}`")
     number, name, kind, repeated, present, mark = found.groups()
+    if mark and kind != "string":
+        raise ValueError(f"only a string can be marked: `{text}`")
     # A member of a `oneof` is present even if it is zero, and a repeated one always has elements.
     counts = bool(present or group or repeated)
-    field = Field(int(number), name, kind, repeated=bool(repeated), present=counts, mark=mark or "")
+    many = bool(repeated) or kind.startswith("map<")
+    field = Field(int(number), name, kind, repeated=many, present=counts, mark=mark or "")
     field.group = group
     return field
 
@@ -166,9 +182,9 @@ def _link(field: Field, messages: dict[str, MessageFields]) -> None:
             part = Field(number, name, kind, repeated=False, present=True, mark="")
             _link(part, messages)
             entry.add(part)
-        field.message, field.is_map, field.repeated = entry, True, True
+        field.message, field.is_map = entry, True
     elif field.kind in messages:
-        field.message = messages[field.kind]
+        field.message, field.present = messages[field.kind], True
     elif field.kind not in _PLAIN:
         raise ValueError(f"the schema has no message `{field.kind}`")
 
