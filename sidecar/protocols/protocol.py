@@ -5,7 +5,7 @@ and filter its response, and the types that the proxy and the protocol exchange
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 from policies.definitions.model import Sensitivity
 from policies.ground.errors import UpstreamFailed
@@ -76,6 +76,13 @@ class GrpcMessage(NamedTuple):
     """The message as it is forwarded: the canonical encoding of `values`."""
 
 
+class Fetch(Protocol):
+    """Sends a look-up to the data source: a GET for a target or, with a body, a POST of that JSON.
+    Raises `UpstreamFailed`, `ResponseTooLarge`."""
+
+    def __call__(self, target: str, body: bytes | None = None, /) -> Awaitable[FetchedResponse]: ...
+
+
 class RoutedRequest(NamedTuple):
     method: str
     target: Target
@@ -84,9 +91,8 @@ class RoutedRequest(NamedTuple):
     body: Any
     """The return value of the route's `parse_body`, or the `GrpcMessage` that the route's `message`
     decodes; None if the route has neither."""
-    fetch: Callable[[str], Awaitable[FetchedResponse]]
-    """Sends a GET for a target to the data source, with the agent's credentials. Raises
-    `UpstreamFailed`, `ResponseTooLarge`."""
+    fetch: Fetch
+    """Sends a look-up to the data source, with the agent's credentials."""
     # `fetch` sends the agent's own header fields, so that a look-up shows no more than the agent's
     # credentials allow.
     fields: FieldIterable

@@ -14,13 +14,13 @@ Knows nothing of what is computed. Nothing that runs here may touch the policy s
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 from policies.ground.errors import SluiceError
-from sidecar.protocols.protocol import FetchedResponse, RoutedRequest
+from sidecar.protocols.protocol import Fetch, FetchedResponse, RoutedRequest
 from sidecar.protocols.strict_body import Budget
 
 LONGEST_INLINE = 64 * 1024
@@ -61,17 +61,22 @@ class _Job:
         self._work = None
 
 
+class _Lookup(NamedTuple):
+    target: str
+    body: bytes | None
+
+
 class _AwaitedLookup:
-    """An awaitable that stands for a look-up inside the worker thread: it yields the target to
-    `WorkerThread.drive`, which fetches it on the loop, and returns the response."""
+    """An awaitable that stands for a look-up inside the worker thread: it yields the look-up to
+    `WorkerThread.drive`, which sends it on the loop, and returns the response."""
 
-    __slots__ = ("_target",)
+    __slots__ = ("_lookup",)
 
-    def __init__(self, target: str) -> None:
-        self._target = target
+    def __init__(self, lookup: _Lookup) -> None:
+        self._lookup = lookup
 
-    def __await__(self) -> Generator[str, FetchedResponse, FetchedResponse]:
-        return (yield self._target)
+    def __await__(self) -> Generator[_Lookup, FetchedResponse, FetchedResponse]:
+        return (yield self._lookup)
 
 
 class WorkerThread:
@@ -159,30 +164,30 @@ class WorkerThread:
                 coroutine.close()
 
 
-async def _request_lookup(target: str) -> FetchedResponse:
-    return await _AwaitedLookup(target)
+async def _request_lookup(target: str, body: bytes | None = None, /) -> FetchedResponse:
+    return await _AwaitedLookup(_Lookup(target, body))
 
 
-def _step(resume: Callable[[], Any]) -> str | _Done:
+def _step(resume: Callable[[], Any]) -> _Lookup | _Done:
     # `StopIteration` can't pass through a future.
     try:
-        target = resume()
+        lookup = resume()
     except StopIteration as done:
         return _Done(done.value)
-    assert isinstance(target, str)
-    return target
+    assert isinstance(lookup, _Lookup)
+    return lookup
 
 
 async def _look_up(
     coroutine: Coroutine[Any, Any, Any],
-    fetch: Callable[[str], Awaitable[FetchedResponse]],
-    target: str,
+    fetch: Fetch,
+    lookup: _Lookup,
     size: int,
 ) -> tuple[Callable[[], Any], int]:
-    """Fetch `target`. Returns a function that resumes `coroutine` with the response or the error,
+    """Send `lookup`. Returns a function that resumes `coroutine` with the response or the error,
     and the number of bytes that this step walks."""
     try:
-        response = await fetch(target)
+        response = await fetch(*lookup)
     except SluiceError as error:
         return partial(coroutine.throw, error), size
     return partial(coroutine.send, response), max(size, len(response.body))

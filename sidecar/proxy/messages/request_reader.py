@@ -134,6 +134,7 @@ _CONDITIONS = frozenset(
 )  # fmt: skip
 _BODY_FIELDS = frozenset((b"accept", b"content-type", b"content-encoding", b"content-language"))
 _IDENTITY = (b"Accept-Encoding", b"identity")
+_JSON_LINE = b"Content-Type: application/json\r\n"
 # `Connection` names it, since it is for the next hop alone (RFC 9110 section 10.1.4).
 _WELCOME_LINES = b"Connection: TE\r\nTE: trailers\r\n"
 
@@ -278,10 +279,14 @@ def _trailer_head(head: RequestHead) -> TrailerHead:
     return TrailerHead(head.read.get(b"trailer", ()), head.read.get(b"connection", ()))
 
 
-def lookup_request(head: RequestHead, target: str) -> UpstreamRequest:
-    """Return a GET for `target` that the sidecar sends on its own account, with the agent's
-    credentials and no other field of `head` that would change the response."""
-    return UpstreamRequest("GET", target, _readable_lines(head, _CONDITIONS | _BODY_FIELDS))
+def lookup_request(head: RequestHead, target: str, body: bytes | None = None) -> UpstreamRequest:
+    """Return a GET for `target` or, with a body, a POST of that JSON, which the sidecar sends on
+    its own account, with the agent's credentials and no other field of `head` that would change the
+    response."""
+    lines = _readable_lines(head, _CONDITIONS | _BODY_FIELDS)
+    if body is None:
+        return UpstreamRequest("GET", target, lines)
+    return UpstreamRequest("POST", target, lines + _JSON_LINE).with_body(body)
 
 
 def _readable_lines(head: RequestHead, without: frozenset[bytes]) -> bytes:

@@ -38,9 +38,9 @@ from sidecar.proxy.messages import request_reader
 from sidecar.proxy.pipeline.authorizer import UNREADABLE, WRITE_DENIED, Refused
 from sidecar.proxy.pipeline.request_context import RequestContext
 
-Fetch = Callable[[RequestHead, str], Awaitable[FetchedResponse]]
-"""Sends a GET for a target to the data source with the credentials in a request's head, and returns
-the response."""
+Fetch = Callable[[RequestHead, str, bytes | None], Awaitable[FetchedResponse]]
+"""Sends a look-up to the data source with the credentials in a request's head, and returns the
+response: a GET for a target or, with a body, a POST of that JSON."""
 
 _LONGEST_KEPT = 64 * 1024
 """The longest look-up response that is kept for the rest of the request, in bytes. This bounds the
@@ -48,10 +48,11 @@ memory that one request may hold."""
 
 
 class Lookups:
-    """The look-ups of one request: call it with a target, and it returns the data source's response
-    to a GET. `fetch` sends the GET with the credentials in `head`; a target that was fetched before
-    is answered from memory. `seconds` is the time for all look-ups together, counted from the first
-    one; `watch` tells when the client leaves. Raises `OverBudget` and `UpstreamFailed`."""
+    """The look-ups of one request: call it with a target, and a body for a POST in place of a GET,
+    and it returns the data source's response. `fetch` sends it with the credentials in `head`; a
+    look-up that was made before is answered from memory. `seconds` is the time for all look-ups
+    together, counted from the first one; `watch` tells when the client leaves. Raises `OverBudget`
+    and `UpstreamFailed`."""
 
     __slots__ = (
         "_budget", "_deadline", "_fetch", "_head", "_left", "_responses", "_seconds", "_under_way",
@@ -74,10 +75,10 @@ class Lookups:
         self._budget = budget
         self._seconds = seconds
         self._deadline: float | None = None
-        self._responses: dict[str, FetchedResponse] = {}
+        self._responses: dict[tuple[str, bytes | None], FetchedResponse] = {}
 
-    async def __call__(self, target: str) -> FetchedResponse:
-        known = self._responses.get(target)
+    async def __call__(self, target: str, body: bytes | None = None, /) -> FetchedResponse:
+        known = self._responses.get((target, body))
         if known is not None:
             return known
         # A target that was fetched already costs nothing: what counts is the load on the data
@@ -89,7 +90,7 @@ class Lookups:
             self._watch(self._end)
         try:
             async with asyncio.timeout_at(self._deadline) as self._under_way:
-                response = await self._fetch(self._head, target)
+                response = await self._fetch(self._head, target, body)
         except TimeoutError:
             late = f"the look-ups took longer than {self._seconds:g} s"
             gone = "the client left while names were looked up for it"
@@ -97,7 +98,7 @@ class Lookups:
         finally:
             self._under_way = None
         if len(response.body) <= _LONGEST_KEPT:
-            self._responses[target] = response
+            self._responses[target, body] = response
         return response
 
     def _end(self) -> None:

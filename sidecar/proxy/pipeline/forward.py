@@ -81,10 +81,12 @@ class UpstreamSender:
         assert self.grpc is not None  # the classifier has looked
         return self.grpc
 
-    async def fetch(self, head: RequestHead, target: str) -> FetchedResponse:
-        """Send a GET for `target` with the agent's credentials, and return the whole response,
-        which only the sidecar reads."""
-        lookup = request_reader.lookup_request(head, target)
+    async def fetch(
+        self, head: RequestHead, target: str, body: bytes | None = None
+    ) -> FetchedResponse:
+        """Send a look-up of `target` with the agent's credentials, a GET or, with a body, a POST of
+        that JSON. Return the whole response, which only the sidecar reads."""
+        lookup = request_reader.lookup_request(head, target, body)
         response = await self.upstream.send(await self.signed(lookup))
         try:
             return await read_response(response, self._limits)

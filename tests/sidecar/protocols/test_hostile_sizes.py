@@ -80,7 +80,7 @@ def test_excluded_members_are_compared_once_each() -> None:
 
 
 def _asked(target: str, body: Any) -> RoutedRequest:
-    async def fetch(_: str) -> Any:
+    async def fetch(_: str, _body: bytes | None = None) -> Any:
         raise AssertionError("nothing is looked up here")
 
     path = canonical(target)

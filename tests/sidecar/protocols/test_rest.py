@@ -75,7 +75,7 @@ async def test_the_first_route_that_matches_wins(
     if source_id is None:
         return
 
-    async def fetch(_: str) -> Any:
+    async def fetch(_: str, _body: bytes | None = None) -> Any:
         raise AssertionError("a path needs no look-up")
 
     request = RoutedRequest(

@@ -33,7 +33,7 @@ def worker() -> Any:
 
 
 def asked(answers: dict[str, Any]) -> RoutedRequest:
-    async def fetch(target: str) -> FetchedResponse:
+    async def fetch(target: str, _body: bytes | None = None) -> FetchedResponse:
         assert threading.current_thread() is threading.main_thread()
         answer = answers[target]
         if isinstance(answer, Exception):
@@ -135,7 +135,7 @@ async def test_a_caller_that_leaves_ends_its_look_ups(worker: WorkerThread) -> N
         finally:
             closed.set()
 
-    async def never(_: str) -> FetchedResponse:
+    async def never(_: str, _body: bytes | None = None) -> FetchedResponse:
         begun.set()
         await asyncio.Event().wait()
         raise AssertionError

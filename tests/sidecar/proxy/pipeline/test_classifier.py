@@ -15,7 +15,7 @@ from sidecar.proxy.pipeline.request_context import RequestContext
 from tests.support.proxy import source
 
 
-async def no_look_up(_head: RequestHead, _target: str) -> FetchedResponse:
+async def no_look_up(_head: RequestHead, _target: str, _body: bytes | None) -> FetchedResponse:
     raise AssertionError("nothing is looked up here")
 
 

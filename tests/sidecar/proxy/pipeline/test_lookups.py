@@ -16,7 +16,7 @@ from tests.support import waiting
 async def test_an_agent_may_leave_at_the_moment_in_which_its_time_ends() -> None:
     watching: list[Callable[[], None]] = []
 
-    async def fetch(_head: RequestHead, _target: str) -> FetchedResponse:
+    async def fetch(_head: RequestHead, _target: str, _body: bytes | None) -> FetchedResponse:
         try:
             await waiting.never()
         except asyncio.CancelledError:
