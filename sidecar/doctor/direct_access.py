@@ -13,7 +13,7 @@ from sidecar.doctor.examination import DoctorContext, SourceAddress
 from sidecar.doctor.host import Address, Unobservable
 from sidecar.doctor.packet_trace import Packet, trace
 
-GRPC_PORTS = {"qdrant": 6334, "weaviate": 50051, "milvus": 19530}
+GRPC_PORTS = {"qdrant": 6334, "weaviate": 50051}
 """The port on which a source of each kind also answers gRPC (`protocols/RULES.md`, gRPC ports)."""
 
 

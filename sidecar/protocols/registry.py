@@ -11,6 +11,7 @@ MODULES: dict[Kind, str] = {
     "bedrock": "sidecar.protocols.bedrock.routes:Bedrock",
     "chroma": "sidecar.protocols.chroma.routes:Chroma",
     "mcp": "sidecar.protocols.mcp.routes:Mcp",
+    "milvus": "sidecar.protocols.milvus.routes:Milvus",
     "opensearch": "sidecar.protocols.opensearch.protocol:OpenSearch",
     "pinecone": "sidecar.protocols.pinecone.routes:Pinecone",
     "qdrant": "sidecar.protocols.qdrant.routes:Qdrant",

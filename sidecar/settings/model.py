@@ -16,8 +16,9 @@ from sidecar.settings.sections import AuthzenSettings, Door, SpoolSettings
 
 # Each set of values is written once: mypy uses the type, and the settings file's check the tuple.
 Kind = Literal[
-    "bedrock", "chroma", "mcp", "opensearch", "pinecone", "qdrant", "rest", "s3", "tcp", "weaviate"
-]
+    "bedrock", "chroma", "mcp", "milvus", "opensearch", "pinecone", "qdrant", "rest", "s3", "tcp",
+    "weaviate",
+]  # fmt: skip
 """The kinds of data sources, which are the protocols that this sidecar speaks. `tcp` stands for any
 other protocol, whose connections are decided as a whole."""
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -140,8 +141,9 @@ class Source:
     alias: str
     """The source's name in a `source_id`; it never comes from the request."""
     kind: Kind
-    """The protocol that it speaks: `bedrock`, `chroma`, `mcp`, `opensearch`, `pinecone`, `qdrant`,
-    `rest`, `s3`, `weaviate`, or `tcp` for any other, which is decided once per connection."""
+    """The protocol that it speaks: `bedrock`, `chroma`, `mcp`, `milvus`, `opensearch`, `pinecone`,
+    `qdrant`, `rest`, `s3`, `weaviate`, or `tcp` for any other, which is decided once per
+    connection."""
     upstream: str
     """The data source's address: `http://host:port` or `https://host:port`, with an optional path
     prefix; for the kind `tcp`, `tcp://host:port`."""

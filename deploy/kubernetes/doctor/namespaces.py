@@ -235,7 +235,7 @@ def _of_containers(pod: Json, *, transparent: bool) -> Iterator[str]:
             yield f"{title} keeps default capabilities, such as SETUID and NET_RAW"
 
 
-GRPC_PORTS = {"qdrant": 6334, "weaviate": 50051, "milvus": 19530}
+GRPC_PORTS = {"qdrant": 6334, "weaviate": 50051}
 """The default port on which a data source of each kind also speaks gRPC, which a sidecar can't
 read."""
 _OF_THE_CLUSTER = ("kube-system", "kube-public", "kube-node-lease")

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from sidecar.protocols.bedrock.routes import ROUTES as BEDROCK
 from sidecar.protocols.chroma.routes import ROUTES as CHROMA
 from sidecar.protocols.mcp.methods import NOTIFICATIONS, REQUESTS
+from sidecar.protocols.milvus.routes import ROUTES as MILVUS
 from sidecar.protocols.opensearch.routes import ROUTES as OPENSEARCH
 from sidecar.protocols.pinecone.routes import ROUTES as PINECONE
 from sidecar.protocols.qdrant.routes import ROUTES as QDRANT
@@ -20,6 +21,7 @@ TABLES: dict[str, Any] = {
     "bedrock": BEDROCK,
     "chroma": CHROMA,
     "mcp": (*REQUESTS.values(), *NOTIFICATIONS.values()),
+    "milvus": MILVUS,
     "opensearch": OPENSEARCH,
     "pinecone": PINECONE,
     "qdrant": QDRANT,
@@ -29,6 +31,7 @@ TABLES: dict[str, Any] = {
 # The name that the policy allows, then one that it does not.
 NAMES = {
     "bedrock": ("KBOPEN0001", "KBSHUT0001"),
+    "milvus": ("open_docs", "shut_docs"),
     "opensearch": ("open_docs", "shut_docs"),
     "weaviate": ("Open", "Shut"),
 }
@@ -78,6 +81,10 @@ def bodies_of(kind: str, name: str) -> list[bytes]:
     elif kind == "pinecone":
         found += [{"namespace": name}, Q | {"namespace": name}, {"filter": {}}, {"name": name}]
         found += [{"namespace": name, "filter": {"a": 1}}, {"paginationToken": name}]
+    elif kind == "milvus":
+        named = {"collectionName": name}
+        found += [named, named | {"search": [{}, named]}, named | {"filter": "true) or (true"}]
+        found += [named | {"newCollectionName": name}, {"aliasName": name}, {"dbName": "default"}]
     elif kind == "s3":
         found += [f"<Delete><Object><Key>{name}</Key></Object></Delete>".encode()]
     return [each if isinstance(each, bytes) else json.dumps(each).encode() for each in found]

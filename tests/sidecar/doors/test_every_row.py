@@ -21,6 +21,7 @@ from tests.runner import tiers
 from tests.sidecar.doors.door_setup import Asked, gateway_key, shared_parts
 from tests.sidecar.doors.every_request import IDS, NAMES, TABLES, Request, requests
 from tests.sidecar.protocols.aws import REGION, credentials_file
+from tests.sidecar.protocols.milvus.server import Server as MilvusServer
 from tests.sidecar.protocols.minimal import Answering, scripted
 from tests.sidecar.protocols.opensearch.front import named_server
 from tests.sidecar.protocols.weaviate.server import Server as WeaviateServer
@@ -31,6 +32,7 @@ from tests.support.scripted_source import DataSource, data_source
 ALLOWED = {
     "chroma": "chroma://kb/t/d/open",
     "mcp": "mcp://kb/tool/open",
+    "milvus": "milvus://kb/default/open_docs",
     "s3": "s3://kb/lake/open",
 }
 TYPE = (b"Content-Type", b"application/json")
@@ -38,6 +40,8 @@ TYPE = (b"Content-Type", b"application/json")
 
 def answering(kind: str) -> Answering:
     """A data source that knows both names."""
+    if kind == "milvus":
+        return MilvusServer("low").answer
     if kind == "opensearch":
         return named_server().answer
     if kind == "weaviate":
@@ -118,6 +122,7 @@ async def both(folder: Path, kind: str, **changes: Any) -> AsyncIterator[Both]:
 PASSES = {
     "chroma": [("POST", "query"), ("POST", "get"), ("GET", "collections/open"), ("GET", "count")],
     "mcp": [("POST", "/mcp")],
+    "milvus": [("POST", "/entities/search"), ("POST", "/entities/query")],
     "opensearch": [("GET", "/open_docs/_search"), ("POST", "/open_docs/_count")],
     "pinecone": [("POST", "/query"), ("GET", "/vectors/fetch?ids=1&namespace=open")],
     "qdrant": [("POST", "/collections/open/points/scroll"), ("GET", "/collections/open/points/1")],

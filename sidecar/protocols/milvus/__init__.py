@@ -1,0 +1,2 @@
+"""The Milvus protocol: its routes, the collections and partitions that requests concern, and how
+responses are filtered."""
