@@ -142,7 +142,7 @@ def test_sources_at_one_name_are_chosen_by_the_paths_of_their_upstreams() -> Non
         ("g.test:80", []),
     ],
 )
-def test_a_source_is_found_by_its_address_for_grpc_too(asked: str, urls: list[str]) -> None:
+def test_grpc_leads_to_its_source(asked: str, urls: list[str]) -> None:
     both = source(
         "kb", "http://up.test/api", "qdrant", grpc="https://g.test:6334", hosts=("kb.test",)
     )
