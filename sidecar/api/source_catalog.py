@@ -104,6 +104,7 @@ class SourceCatalog:
             "alias": source.alias,
             "kind": source.kind,
             "listen": None if source.listen is None else str(source.listen),
+            "grpc_listen": None if source.grpc_listen is None else str(source.grpc_listen),
             "hosts": list(source.hosts),
             "path": source.path,
             "exact_paths": list(source.exact_paths),

@@ -33,11 +33,13 @@ def direct(context: DoctorContext) -> Iterator[DoctorFinding]:
 
 
 def grpc_twins(context: DoctorContext) -> Iterator[DoctorFinding]:
-    """Report gRPC ports of sources that the agent's user can connect to directly: the sidecar can't
-    read that protocol."""
+    """Report gRPC ports of sources that the agent's user can connect to directly, and that no
+    setting leads to. `direct` tries those in `upstream` and `grpc`."""
     for upstream in context.upstreams:
         port = GRPC_PORTS.get(upstream.source.kind)
-        if port is not None and not isinstance(upstream.addresses, Unobservable):
+        led_to = {each.port for each in context.upstreams if each.source is upstream.source}
+        known = isinstance(upstream.addresses, list)
+        if port is not None and port not in led_to and known:
             yield from _try_connecting(context, upstream, port, " for gRPC")
 
 

@@ -1,7 +1,7 @@
 """Observes the host once, so that all checks see the same state; and renders the findings as text
 and JSON."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, TypeVar
@@ -30,9 +30,11 @@ def as_json(findings: Sequence[DoctorFinding]) -> str:
 
 
 class SourceAddress(NamedTuple):
-    """The host and port of a source, and its IP addresses, or the reason why they are unknown."""
+    """The host and port in a URL of a source, and the host's IP addresses, or the reason why they
+    are unknown."""
 
     source: Source
+    url: str
     host: str
     port: int
     addresses: list[Address] | Unobservable
@@ -87,7 +89,7 @@ def observe(
         # Without an IPv6 address that reaches beyond its link, missing IPv6 rules are no gap.
         {version: _look(host.rules, version) for version in ((4, 6) if host.has_ipv6() else (4,))},
         tuple(ports_of(settings)),
-        tuple(_upstream(host, source) for source in settings.sources),
+        tuple(each for source in settings.sources for each in _addresses(host, source)),
     )
 
 
@@ -109,9 +111,15 @@ def _look(observe: Callable[..., _Observed], *args: object) -> _Observed | Unobs
         return error
 
 
-def _upstream(host: Host, source: Source) -> SourceAddress:
-    parts = urlsplit(source.upstream)
-    name = parts.hostname or ""
-    # A `tcp` address always has a port; only HTTP has defaults.
-    port = parts.port or (443 if parts.scheme == "https" else 80)
-    return SourceAddress(source, name, port, _look(host.addresses, name))
+def _addresses(host: Host, source: Source) -> Iterable[SourceAddress]:
+    """Return the addresses of the source, each host and port once."""
+    found: dict[tuple[str, int], SourceAddress] = {}
+    for url in source.urls:
+        parts = urlsplit(url)
+        name = parts.hostname or ""
+        # A `tcp` address always has a port; only HTTP has defaults.
+        port = parts.port or (443 if parts.scheme == "https" else 80)
+        if (name, port) not in found:
+            addresses = _look(host.addresses, name)
+            found[name, port] = SourceAddress(source, url, name, port, addresses)
+    return found.values()

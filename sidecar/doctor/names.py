@@ -39,8 +39,8 @@ def report_mode(context: DoctorContext) -> Iterator[DoctorFinding]:
 def private_names(context: DoctorContext) -> Iterator[DoctorFinding]:
     """Report names that resolve to addresses that are not public, and networks in `addresses` that
     permit very many."""
-    for source, host, _, addresses in context.upstreams:
-        # An address or `localhost` in `upstream` is what the operator meant. Only a name can come
+    for source, _, host, _, addresses in context.upstreams:
+        # An address or `localhost` in the settings is what the operator meant. Only a name can come
         # to point elsewhere (DNS rebinding).
         if isinstance(addresses, Unobservable) or host == "localhost" or _is_address(host):
             continue
@@ -69,12 +69,13 @@ def broad_hosts(context: DoctorContext) -> Iterator[DoctorFinding]:
     """Report names that many customers share, if connections are decided by name alone."""
     if not context.decides_by_name:
         return
-    for source, host, _, _ in context.upstreams:
-        if source.terminate is not None or not source.upstream.startswith("https://"):
+    for source, url, host, _, _ in context.upstreams:
+        if source.terminate is not None or not url.startswith("https://"):
             continue  # the sidecar reads and judges each request
         # Without `terminate`, TLS is passed on unread: the name in the ClientHello is all that is
         # judged, and the `Host` inside may be another customer's (domain fronting).
-        for name in dict.fromkeys((host, *source.hosts)):
+        hosts = source.hosts if url == source.upstream else ()  # each once
+        for name in dict.fromkeys((host, *hosts)):
             if _is_broad(name):
                 yield DoctorFinding(
                     Severity.MEDIUM,

@@ -236,8 +236,7 @@ def _of_containers(pod: Json, *, transparent: bool) -> Iterator[str]:
 
 
 GRPC_PORTS = {"qdrant": 6334, "weaviate": 50051}
-"""The default port on which a data source of each kind also speaks gRPC, which a sidecar can't
-read."""
+"""The default port on which a data source of each kind also speaks gRPC."""
 _OF_THE_CLUSTER = ("kube-system", "kube-public", "kube-node-lease")
 _ELSEWHERE = Endpoint("", None)
 _HTTPS = 443
@@ -280,11 +279,11 @@ def sources_unreadable(cluster: Cluster) -> Iterator[DoctorFinding]:
 
 
 def grpc_twins(cluster: Cluster) -> Iterator[DoctorFinding]:
-    """Find data sources whose gRPC port governed pods can connect to, so that they bypass the
-    sidecar."""
+    """Find data sources whose gRPC port governed pods can connect to, though their sidecars judge
+    no calls to it, so that they bypass the sidecar."""
     for where, source in _sources(cluster):
         port = GRPC_PORTS.get(source.kind)
-        if port is None:
+        if port is None or port in source.ports:
             continue
         reaching = {
             name(pod)
@@ -297,8 +296,9 @@ def grpc_twins(cluster: Cluster) -> Iterator[DoctorFinding]:
                 Severity.HIGH,
                 f"source `{source.alias}` of `{where}`: no NetworkPolicy keeps pods from port "
                 f"{port}, its gRPC: {listed(sorted(reaching))}",
-                "it answers there what its HTTP port answers, and the sidecar can't read it",
-                "admit only the HTTP port, in the source's namespace or for egress from this one",
+                "it answers there what its HTTP port answers, and no sidecar judges it",
+                "set the source's `grpc`; or admit only the HTTP port, in the source's namespace "
+                "or for egress from this one",
             )
 
 
@@ -321,8 +321,8 @@ def open_sources(cluster: Cluster) -> Iterator[DoctorFinding]:
         if reaching:
             yield DoctorFinding(
                 Severity.HIGH,
-                f"source `{source.alias}` of `{where}` accepts connections from ungoverned "
-                f"namespaces: {listed(reaching)}",
+                f"source `{source.alias}` of `{where}`, port {source.port}, accepts connections "
+                f"from ungoverned namespaces: {listed(reaching)}",
                 "a pod there reads without a sidecar",
                 "add a policy for ingress to the source that admits only governed namespaces",
             )

@@ -29,16 +29,20 @@ SOURCES = "sluice-sources"
 SETTINGS = "SLUICE_SIDECAR_SETTINGS"
 MAX_YAML_CHARS = 1_100_000
 """The most characters of YAML that are parsed: the API server takes ConfigMaps of at most 1 MiB."""
+_ADDRESSES = ("upstream", "grpc")
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
 class DataSource(NamedTuple):
-    """A data source that the sidecars of a namespace lead to, with its kind and address."""
+    """A data source that the sidecars of a namespace lead to: its kind, and the address in its
+    `upstream` or `grpc`."""
 
     alias: str
     kind: str
     host: str
     port: int
+    ports: tuple[int, ...]
+    """The ports of all its addresses."""
 
 
 class UnreadableYaml(ValueError):
@@ -104,13 +108,21 @@ def _sources(value: object) -> Iterator[DataSource]:
     # The file is the list itself, or a mapping with it.
     found = value if isinstance(value, list) else at(value, "sources")
     for each in objects({"found": found}, "found"):
-        try:
-            parts = urlsplit(str(each.get("upstream")))
-            port = parts.port or _DEFAULT_PORTS.get(parts.scheme)
-        except ValueError:
-            continue  # no sidecar starts with it
-        if parts.hostname and port:
-            yield DataSource(str(each.get("alias")), str(each.get("kind")), parts.hostname, port)
+        addresses = dict.fromkeys(filter(None, (_address(each.get(key)) for key in _ADDRESSES)))
+        ports = tuple(port for _, port in addresses)
+        for host, port in addresses:
+            yield DataSource(str(each.get("alias")), str(each.get("kind")), host, port, ports)
+
+
+def _address(url: object) -> tuple[str, int] | None:
+    """Return the host and port of a source's URL; None if it has none, or a damaged one, with which
+    no sidecar starts."""
+    try:
+        parts = urlsplit(str(url))
+        port = parts.port or _DEFAULT_PORTS.get(parts.scheme)
+    except ValueError:
+        return None
+    return (parts.hostname, port) if parts.hostname and port else None
 
 
 def endpoints(cluster: Cluster, source: DataSource, where: str) -> list[Endpoint]:

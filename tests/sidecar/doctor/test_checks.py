@@ -273,6 +273,10 @@ def test_an_open_grpc_port_of_the_same_source_is_found(
     assert found(context, "grpc_twins") == []
     [finding] = found(of_kind(context, kind), "grpc_twins")
     assert f"127.0.0.1:{open_port} accepts connections for gRPC" in finding.seen
+    led_to = of_kind(context, kind, grpc=f"http://127.0.0.1:{open_port}")
+    assert found(led_to, "grpc_twins") == []
+    [finding] = [each for each in found(led_to, "direct") if each.severity is Severity.HIGH]
+    assert f"127.0.0.1:{open_port} accepts connections from" in finding.seen
 
 
 def test_the_grpc_ports_are_those_of_the_data_sources() -> None:

@@ -13,6 +13,7 @@ from tests.architecture.tree import ROOT
 from tests.deploy.kubernetes.doctor.objects import (
     AGENTS,
     OTHERS,
+    SOURCES,
     STORES,
     agent_pod,
     binding,
@@ -184,6 +185,17 @@ CASES: dict[str, tuple[Change, list[tuple[str, str, str]]]] = {
                 "matchLabels": {"sluice/inject": "enabled"}}}]}]),
         ),
         [("grpc_twins", "high", "keeps pods from port 6334, its gRPC: agent-1")],
+    ),
+    "gRPC that is judged, and open to every namespace": (
+        several(
+            spec("NetworkPolicy", "egress", egress=[{}]),
+            spec("NetworkPolicy", "ingress", ingress=[
+                {"from": [{"namespaceSelector": {}}], "ports": [{"port": 6334}]},
+            ]),
+            lambda items: one(items, "ConfigMap", "sluice-sources")["data"].update(
+                {"sources.yaml": SOURCES.replace('6333"', '6333", grpc: "http://qdrant.stores:6334"')}),
+        ),
+        [("open_sources", "high", "`agents`, port 6334, accepts connections from ungoverned")],
     ),
     "one side open to gRPC": (spec("NetworkPolicy", "egress", egress=[{}]), []),
     "a range of ports that has the gRPC": (
