@@ -97,7 +97,7 @@ async def test_the_agent_sees_its_sources_and_their_highest_level(tmp_path: Path
             kb, crm = answer["items"]
             assert (kb["alias"], kb["kind"], kb["sensitivity"]) == ("kb", "chroma", "medium")
             assert kb["mode"] == "enforce"
-            assert kb["listen"] == "127.0.0.1:0"
+            assert (kb["listen"], kb["grpc_listen"]) == ("127.0.0.1:0", None)
             assert judged(kb) == {
                 "chroma://kb": False,
                 "contracts": True,
