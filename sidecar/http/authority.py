@@ -11,6 +11,7 @@ Pure: parses text, resolves nothing.
 """
 
 import re
+from functools import lru_cache
 from ipaddress import AddressValueError, IPv4Address, IPv6Address
 from typing import NamedTuple
 
@@ -39,6 +40,8 @@ class Authority(NamedTuple):
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
+# An agent names few hosts, in each request. Only valid ones are kept, which are short.
+@lru_cache(maxsize=128)
 def canonical_host(text: str) -> str:
     """Return the canonical form of a host without a port. Raises `Malformed` if `text` is not a
     host or could be read as a different one."""

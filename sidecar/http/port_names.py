@@ -8,6 +8,7 @@ Pure.
 """
 
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from ipaddress import IPv6Address, ip_address
 from typing import Literal, NamedTuple
 
@@ -127,6 +128,7 @@ def _host(caller: _Caller) -> Authority | None:
     return authority(caller.hosts[0].decode("latin-1"), 0)
 
 
+@lru_cache(maxsize=128)
 def _is_loopback(host: str) -> bool:
     try:
         return ip_address(host).is_loopback

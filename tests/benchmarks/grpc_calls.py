@@ -29,7 +29,7 @@ from tests.benchmarks.turns import held, median, ratio, rounds_of, with_cpu
 from tests.benchmarks.two_cores import shipped
 from tests.sidecar.doors.grpc.envoy import configuration, speaks_http2
 from tests.support.ports import free_port
-from tests.support.stack import Service, Stack, listens
+from tests.support.stack import POLICIES, Service, Stack, listens
 from tests.support.waiting import until
 
 SECONDS, ROUNDS = 4, 3
@@ -129,7 +129,10 @@ def send(body: Path, shape: Shape, seconds: int, port: int) -> dict[str, Any]:
     assert answers, said
     assert rate, said
     assert statuses, said
+    data = re.search(r"\((\d+)\) data", said)
+    assert data, said
     assert answers[1] == statuses[1], said
+    assert int(data[1]) >= int(answers[1]) * ANSWER, f"not every call was allowed: {said}"
     return {"answers": int(answers[1]), "rate": float(rate[1])}
 
 
@@ -146,6 +149,7 @@ def figures(seconds: int, rounds: int) -> Iterator[Figure]:
         at = {"upstream": f"http://127.0.0.1:{upstream}", "grpc": f"http://127.0.0.1:{upstream}"}
         stack = Stack(
             root / "ours",
+            policies=POLICIES.replace("rest://files/*", "qdrant://docs/*"),
             control_cores=LOAD,
             sidecar_cores=SERVER,
             sources=[

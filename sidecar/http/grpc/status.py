@@ -10,6 +10,7 @@
 Pure. Knows no connection.
 """
 
+import re
 from base64 import b64encode
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -78,11 +79,11 @@ def trailers_only(failure: Failure, fields: Fields) -> list[tuple[bytes, bytes]]
     ]
 
 
+_ESCAPED = re.compile(rb"[^ -$&-~]")
+
+
 def _percent_encoded(text: str) -> bytes:
-    return b"".join(
-        b"%c" % byte if 0x20 <= byte < 0x7F and byte != 0x25 else b"%%%02X" % byte
-        for byte in text.encode("utf-8", "replace")
-    )
+    return _ESCAPED.sub(lambda found: b"%%%02X" % found[0][0], text.encode("utf-8", "replace"))
 
 
 def _details(code: int, failure: Failure) -> bytes:
