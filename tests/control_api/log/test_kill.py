@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from control_api.log.verify import verify
+from tests.runner import tiers
 from tests.support.open_store import TENANT, opened
 from tests.support.properties import few
 from tests.support.waiting import until
@@ -33,6 +34,7 @@ def _killed(url: str, answered: Path, size: int) -> None:
     writer.wait()
 
 
+@tiers.sampled("either_url")
 @pytest.mark.parametrize("seed", range(2))
 async def test_every_answered_record_survives_a_kill_once(
     either_url: str, tmp_path: Path, seed: int

@@ -142,6 +142,7 @@ def test_a_governed_pod_is_ready_only_while_its_rules_exist(pod: RunningPod, fol
     assert decisions.count(["DENY", "underwriting", "rest://kb/secret"]) == 2
 
 
+@pytest.mark.deep(stands_in="test_a_governed_pod_is_ready_only_while_its_rules_exist")
 def test_each_part_of_the_rules_is_missed(pod: RunningPod, folder: Path) -> None:
     pod.redirected("--tool", "iptables")
     pod.start_sidecar(folder)

@@ -31,6 +31,9 @@ def unsigned(tmp_path: Path) -> Iterator[ControlApi]:
         yield api
 
 
+@pytest.mark.deep(
+    stands_in="tests/control_api/console/browser/test_journeys.py::test_a_tampered_row_turns_the_page_red_and_the_overview_names_it"
+)
 async def test_a_tampered_row_turns_the_audit_page_red_as_soon_as_it_is_read(
     unsigned: ControlApi, tabs: Tabs
 ) -> None:
