@@ -1,17 +1,38 @@
 """Filters Qdrant's points by their own level: adds a condition to the query, requests the level's
 field in the payload, and checks every point of the response. The condition alone is not enough: in
-Qdrant, a payload of `["low", "critical"]` matches `low`."""
+Qdrant, a payload of `["low", "critical"]` matches `low`.
+
+The rules are the same over HTTP and over gRPC. What is written differently there is in a `Wire`:
+`Rest` here, `Grpc` in `grpc_filter.py`.
+"""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from dataclasses import replace
+from typing import Any, NamedTuple, Protocol
+
+import orjson
 
 from policies.ground.errors import UpstreamFailed
-from sidecar.protocols.protocol import FetchedResponse, ForwardedPart
-from sidecar.protocols.qdrant.sources import Request, prefetches
+from sidecar.protocols.protocol import (
+    FORWARD_UNCHANGED,
+    FetchedResponse,
+    ForwardedPart,
+    ForwardPlan,
+    ProtocolRoute,
+    RoutedRequest,
+    Visibility,
+)
+from sidecar.protocols.qdrant.sources import (
+    Request,
+    UsesPoint,
+    prefetches,
+    requests_of,
+)
 from sidecar.protocols.shared.responses import (
     DocumentLevels,
     expect_list,
     expect_object,
+    levels_of,
     response_object,
     to_json,
 )
@@ -105,46 +126,147 @@ SCROLL = RequestForm(PayloadFilter.page, payload_by_default=True)
 RECORDS = RequestForm(PayloadFilter.points, payload_by_default=True, has_filter=False)
 
 
-def narrow(request: Request, levels: DocumentLevels, form: RequestForm) -> FilteredRequest:
+class Wire(Protocol):
+    """Says how one of Qdrant's interfaces writes requests and responses."""
+
+    def requests(self, request: RoutedRequest) -> list[Request]:
+        """Return all requests of a batch, otherwise the one that there is. Raises `Malformed`."""
+
+    def condition(self, levels: DocumentLevels) -> Request:
+        """Return the condition of a filter that the level is one of `levels`."""
+
+    def read_selector(self, value: Any) -> Any:
+        """Return a `with_payload` in the form that it has over HTTP."""
+
+    def write_selector(self, value: Any) -> Any:
+        """Return the opposite of `read_selector`."""
+
+    def write_request(self, request: RoutedRequest, bodies: list[Request]) -> bytes:
+        """Return the body of `request` with `bodies` in place of its requests."""
+
+    def payload_filter(self, levels: DocumentLevels) -> "PayloadFilter":
+        """Return a filter for one response."""
+
+    def read_response(self, response: FetchedResponse) -> tuple[Request, list[Any]]:
+        """Return the response, and the results in it: one for each request. Raises
+        `UpstreamFailed`."""
+
+    def write_response(self, whole: Request, visible: list[Any]) -> bytes:
+        """Return the response with `visible` in place of its results. Raises `UpstreamFailed`."""
+
+
+class Rest(NamedTuple):
+    """The `Wire` of the HTTP interface."""
+
+    batch: bool
+
+    def requests(self, request: RoutedRequest) -> list[Request]:
+        return requests_of(request)
+
+    def condition(self, levels: DocumentLevels) -> Request:
+        return {"key": ".".join(levels.path), "match": {"any": list(levels.levels)}}
+
+    def read_selector(self, value: Any) -> Any:
+        return value
+
+    def write_selector(self, value: Any) -> Any:
+        return value
+
+    def write_request(self, request: RoutedRequest, bodies: list[Request]) -> bytes:
+        return orjson.dumps({**request.body, "searches": bodies} if self.batch else bodies[0])
+
+    def payload_filter(self, levels: DocumentLevels) -> PayloadFilter:
+        return PayloadFilter(levels)
+
+    def read_response(self, response: FetchedResponse) -> tuple[Request, list[Any]]:
+        whole = response_object(response)
+        result = whole.get("result")
+        return whole, expect_list(result, "result") if self.batch else [result]
+
+    def write_response(self, whole: Request, visible: list[Any]) -> bytes:
+        return to_json({**whole, "result": visible if self.batch else visible[0]})
+
+
+def filtered(
+    route: ProtocolRoute, wire: Wire, form: RequestForm, uses_point: UsesPoint
+) -> ProtocolRoute:
+    """Return `route`, a retrieval, with its points filtered by level. A request that uses a stored
+    point as a vector keeps `route` itself, which is judged at `critical`."""
+
+    def plan(
+        _qdrant: object, request: RoutedRequest, _sources: object, visibility: Visibility
+    ) -> ForwardPlan:
+        levels = levels_of(visibility)
+        if levels is None:
+            return FORWARD_UNCHANGED
+        forwarded = [narrow(each, levels, wire, form) for each in wire.requests(request)]
+        body = wire.write_request(request, [each.body for each in forwarded])
+        return ForwardPlan(body, _response_filter(levels, wire, form, forwarded))
+
+    filtering = replace(route, plan_forward=plan, filters_documents=True, forwards_unchanged=True)
+
+    def refine(_qdrant: object, request: RoutedRequest) -> ProtocolRoute:
+        # One such search in a batch is enough: the batch has a single decision.
+        return route if any(map(uses_point, wire.requests(request))) else filtering
+
+    return replace(filtering, refine=refine)
+
+
+def unfiltered(route: ProtocolRoute) -> ProtocolRoute:
+    """Return the row that `route` is made from, for a source whose documents have no levels."""
+    if not route.filters_documents:
+        return route
+    plain = replace(route, plan_forward=None, refine=None)
+    return replace(plain, filters_documents=False, forwards_unchanged=False)
+
+
+def narrow(
+    request: Request, levels: DocumentLevels, wire: Wire, form: RequestForm
+) -> FilteredRequest:
     """Return `request` with a condition on levels added, and with the level's field in its
     payload."""
-    payload = _payload(request.get("with_payload"), levels.path, default=form.payload_by_default)
+
+    def widened(part: Request, *, default: bool) -> Payload:
+        selector = wire.read_selector(part.get("with_payload"))
+        return _payload(selector, levels.path, default=default)
+
+    payload = widened(request, default=form.payload_by_default)
+    body = dict(request)
     # Where documents without a level are visible, no condition matches exactly the visible ones:
     # only the response is filtered.
-    body = _filtered(request, levels) if form.has_filter and levels.filterable else dict(request)
-    body["with_payload"] = payload.requested
+    if form.has_filter and levels.filterable:
+        body = _filtered(request, wire.condition(levels))
+    body["with_payload"] = wire.write_selector(payload.requested)
     lookup = request.get("with_lookup")
     if lookup is None:
         return FilteredRequest(body, payload, payload)
     if isinstance(lookup, str):
         lookup = {"collection": lookup}
     # Qdrant returns the payload of a looked-up record unless the request says otherwise.
-    lookup_payload = _payload(lookup.get("with_payload"), levels.path, default=True)
-    body["with_lookup"] = {**lookup, "with_payload": lookup_payload.requested}
+    lookup_payload = widened(lookup, default=True)
+    requested = wire.write_selector(lookup_payload.requested)
+    body["with_lookup"] = {**lookup, "with_payload": requested}
     return FilteredRequest(body, payload, lookup_payload)
 
 
-def response_filter(
-    levels: DocumentLevels, form: RequestForm, forwarded: list[FilteredRequest], *, batch: bool
+def _response_filter(
+    levels: DocumentLevels, wire: Wire, form: RequestForm, forwarded: list[FilteredRequest]
 ) -> Callable[[FetchedResponse], ForwardedPart]:
     """Return the function that filters the response to `forwarded`: to one request, or to a batch
     of them."""
 
     def filter_response(response: FetchedResponse) -> ForwardedPart:
-        whole = response_object(response)
-        results = [whole.get("result")]
-        if batch:
-            results = expect_list(whole.get("result"), "result")
+        whole, results = wire.read_response(response)
         # Only their order matches results to requests, so a missing one would shift the rest.
         if len(results) != len(forwarded):
             count = f"{len(results)} results for {len(forwarded)} requests"
             raise UpstreamFailed(f"the data source returned {count}")
-        payload_filter = PayloadFilter(levels)
+        payload_filter = wire.payload_filter(levels)
         pairs = zip(results, forwarded, strict=True)
         visible = [form.filter_result(payload_filter, *pair) for pair in pairs]
-        whole["result"] = visible if batch else visible[0]
         # Serialized only if it changed: otherwise the agent gets Qdrant's own bytes.
-        body = to_json(whole) if payload_filter.changed else response.body
+        changed = payload_filter.changed
+        body = wire.write_response(whole, visible) if changed else response.body
         return ForwardedPart(body, payload_filter.withheld)
 
     return filter_response
@@ -160,10 +282,9 @@ def _only(value: Any, *members: str) -> dict[str, Any]:
     return checked
 
 
-def _filtered(part: Request, levels: DocumentLevels) -> Request:
-    """Return `part`, a request or a `prefetch`, with the condition on levels added to the caller's
-    own filter, here and in every `prefetch` within."""
-    condition = {"key": ".".join(levels.path), "match": {"any": list(levels.levels)}}
+def _filtered(part: Request, condition: Request) -> Request:
+    """Return `part`, a request or a `prefetch`, with the condition added to the caller's own
+    filter, here and in every `prefetch` within."""
     own = part.get("filter") or {}
     # `must` applies whatever else the filter has. Qdrant accepts one condition or a list.
     must = own.get("must", [])
@@ -172,7 +293,7 @@ def _filtered(part: Request, levels: DocumentLevels) -> Request:
     filtered = {**part, "filter": {**own, "must": [condition, *must]}}
     # Each `prefetch` selects candidates on its own, whatever the outer filter says
     # (`protocols/RULES.md`, Qdrant). `sources.py` has already limited the depth.
-    nested = [_filtered(each, levels) for each in prefetches(part)]
+    nested = [_filtered(each, condition) for each in prefetches(part)]
     if nested:
         filtered["prefetch"] = nested
     return filtered

@@ -6,10 +6,7 @@ and may name more in its body, to look up vectors or records there (`sources.py`
 from collections.abc import Callable
 from dataclasses import replace
 
-import orjson
-
 from sidecar.protocols.protocol import (
-    FORWARD_UNCHANGED,
     FetchedResponse,
     ForwardPlan,
     ProtocolRoute,
@@ -27,20 +24,19 @@ from sidecar.protocols.qdrant.filter import (
     RECORDS,
     SCROLL,
     RequestForm,
-    narrow,
-    response_filter,
+    Rest,
+    filtered,
+    unfiltered,
 )
 from sidecar.protocols.qdrant.sources import (
     QdrantSources,
     UsesPoint,
     discovers_by_point,
-    is_batch,
     list_filter,
     queries_by_point,
     recommends_by_point,
-    requests_of,
 )
-from sidecar.protocols.shared.responses import error_response, levels_of
+from sidecar.protocols.shared.responses import error_response
 from sidecar.protocols.strict_body import json_object, optional_json_object
 from sidecar.settings.model import Source
 
@@ -67,31 +63,7 @@ class Qdrant(QdrantSources, SourceProtocol):
 def _retrieval(
     path: str, form: RequestForm, uses_point: UsesPoint = lambda _request: False
 ) -> ProtocolRoute:
-    """Return a route for a retrieval whose points are filtered by level. A request that uses a
-    stored point as a vector gets an unfiltered route instead, which is judged at `critical`."""
-
-    def plan(
-        _qdrant: Qdrant, request: RoutedRequest, _sources: object, visibility: Visibility
-    ) -> ForwardPlan:
-        levels = levels_of(visibility)
-        if levels is None:
-            return FORWARD_UNCHANGED
-        forwarded = [narrow(each, levels, form) for each in requests_of(request)]
-        bodies = [each.body for each in forwarded]
-        batch = is_batch(request)
-        body = {**request.body, "searches": bodies} if batch else bodies[0]
-        read = response_filter(levels, form, forwarded, batch=batch)
-        return ForwardPlan(orjson.dumps(body), read)
-
-    unfiltered = _unfiltered(path)
-    filtered = replace(unfiltered, plan_forward=plan, filters_documents=True)
-    filtered = replace(filtered, forwards_unchanged=True)
-
-    def refine(_qdrant: Qdrant, request: RoutedRequest) -> ProtocolRoute:
-        # One such search in a batch is enough: the batch has a single decision.
-        return unfiltered if any(map(uses_point, requests_of(request))) else filtered
-
-    return replace(filtered, refine=refine)
+    return filtered(_unfiltered(path), Rest(path.endswith("/batch")), form, uses_point)
 
 
 def _unfiltered(path: str) -> ProtocolRoute:
@@ -221,6 +193,4 @@ ROUTES = (
 
 _TABLE = RouteTable(ROUTES)
 # Without `sensitivity_field` nothing is filtered, and no row has anything to refine.
-_TABLE_WITHOUT_LEVELS = RouteTable(
-    _unfiltered(each.pattern) if each.filters_documents else each for each in ROUTES
-)
+_TABLE_WITHOUT_LEVELS = RouteTable(map(unfiltered, _TABLE.routes))

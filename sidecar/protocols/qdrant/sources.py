@@ -38,6 +38,9 @@ UsesPoint = Callable[[Request], bool]
 """Returns whether a request uses a stored point in place of a vector: its response then reveals
 what that point is similar to, even if the agent may not see the point itself. True if in doubt."""
 
+FindNames = Callable[[RoutedRequest], list[str]]
+"""Returns the names of collections and aliases in a request. Raises `Malformed`."""
+
 # Members of a query that hold no point: conditions, weights, vectors by value, texts to embed.
 _WITHOUT_POINTS = frozenset((
     "order_by", "fusion", "rrf", "formula", "defaults", "sample", "mmr", "indices", "values",
@@ -212,15 +215,23 @@ def list_filter(
         whole = response_object(response)
         result = expect_object(whole.get("result"), "result")
         elements = expect_list(result.get(member), "list")
-        sources = [source_names.of(expect_text(each, name)) for each in elements]
-        pairs = zip(elements, sources, strict=True)
-        visible = [each for each, source in pairs if visibility.permits(source)]
+        visible = visible_elements(elements, name, source_names, visibility)
         # If nothing is hidden, the agent gets Qdrant's own bytes.
         if len(visible) == len(elements):
             return ForwardedPart(response.body)
         return ForwardedPart(to_json({**whole, "result": {**result, member: visible}}))
 
     return filter_list
+
+
+def visible_elements(
+    elements: list[Any], name: str, source_names: SourceNames, visibility: Visibility
+) -> list[Any]:
+    """Return the elements of a list whose collection, which each names in its member `name`, the
+    agent may see. Raises `UpstreamFailed`."""
+    sources = [source_names.of(expect_text(each, name)) for each in elements]
+    pairs = zip(elements, sources, strict=True)
+    return [each for each, source in pairs if visibility.permits(source)]
 
 
 class QdrantSources:
@@ -233,15 +244,22 @@ class QdrantSources:
         return self._sources(request.path_params[:1], await self._aliases.fetch(request))
 
     async def of_body(self, request: RoutedRequest) -> Sources:
-        # Read the body before the look-up: a malformed one then costs Qdrant no request.
-        names = _names(request)
-        return self._sources(names, await self._aliases.fetch(request))
+        return await self.of_names(request, _names)
 
     def of_body_now(self, request: RoutedRequest) -> Sources | None:
-        """Return the sources as `of_body` does, but only if the aliases are cached; otherwise
+        return self.of_names_now(request, _names)
+
+    async def of_names(self, request: RoutedRequest, find_names: FindNames) -> Sources:
+        """Return the sources that the names in a request stand for."""
+        # Read the body before the look-up: a malformed one then costs Qdrant no request.
+        names = find_names(request)
+        return self._sources(names, await self._aliases.fetch(request))
+
+    def of_names_now(self, request: RoutedRequest, find_names: FindNames) -> Sources | None:
+        """Return the sources as `of_names` does, but only if the aliases are cached; otherwise
         None."""
         aliases = self._aliases.cached(request)
-        return None if aliases is None else self._sources(_names(request), aliases)
+        return None if aliases is None else self._sources(find_names(request), aliases)
 
     def hint(self, request: RoutedRequest) -> SourceRef | None:
         # A denied write is worth no look-up: without the aliases it is recorded under its own name.

@@ -17,7 +17,7 @@ from sidecar.protocols.opensearch import indices
 from sidecar.protocols.opensearch.handlers.multi_search import parse_searches
 from sidecar.protocols.opensearch.indices import parse_names
 from sidecar.protocols.protocol import RoutedRequest
-from sidecar.protocols.qdrant.filter import LIST, narrow
+from sidecar.protocols.qdrant.filter import LIST, Rest, narrow
 from sidecar.protocols.shared.responses import DocumentLevels, to_json
 from sidecar.protocols.shared.source_names import SourceNames
 from sidecar.protocols.strict_body import MAX_DEPTH, Budget, OverBudget, json_object
@@ -75,7 +75,8 @@ def test_excluded_members_are_compared_once_each() -> None:
     count = 2000
     names = [_Name("acl" if at % 2 else f"x{at}") for at in range(count)]
     _Name.compared = 0
-    narrow({"with_payload": {"exclude": names}}, DocumentLevels(("acl", "level"), ("low",)), LIST)
+    levels = DocumentLevels(("acl", "level"), ("low",))
+    narrow({"with_payload": {"exclude": names}}, levels, Rest(batch=False), LIST)
     assert _Name.compared < 3 * count
 
 
