@@ -1,11 +1,13 @@
 """Routes and error responses for Qdrant's HTTP API (`protocols/RULES.md`, Qdrant; Qdrant 1.19's
 OpenAPI description and `src/actix/api`), including the routes that Qdrant serves without describing
 them. Clients read the text of errors from `status.error`. A request names a collection in its path,
-and may name more in its body, to look up vectors or records there (`sources.py`)."""
+and may name more in its body, to look up vectors or records there (`sources.py`). The methods of
+gRPC are in `grpc_routes.py`."""
 
 from collections.abc import Callable
 from dataclasses import replace
 
+from sidecar.http.grpc.status import is_grpc
 from sidecar.protocols.protocol import (
     FetchedResponse,
     ForwardPlan,
@@ -28,6 +30,7 @@ from sidecar.protocols.qdrant.filter import (
     filtered,
     unfiltered,
 )
+from sidecar.protocols.qdrant.grpc_routes import CALLS
 from sidecar.protocols.qdrant.sources import (
     QdrantSources,
     UsesPoint,
@@ -42,13 +45,18 @@ from sidecar.settings.model import Source
 
 
 class Qdrant(QdrantSources, SourceProtocol):
+    reads_grpc = True
+
     def __init__(self, source: Source, monotonic: Callable[[], float]) -> None:
         super().__init__(source, monotonic)
         self.table = _TABLE_WITHOUT_LEVELS if source.sensitivity_field is None else _TABLE
 
     def render_refusal(
-        self, _request: RoutedRequest | None, refusal: RefusalResponse
-    ) -> FetchedResponse:
+        self, request: RoutedRequest | None, refusal: RefusalResponse
+    ) -> FetchedResponse | None:
+        if request is not None and is_grpc(request.fields):
+            # Its clients look for the reason in trailers, which the proxy writes.
+            return None
         own = {"status": {"error": refusal.message}, "time": 0.0, "result": None}
         return error_response(refusal, own)
 
@@ -191,6 +199,6 @@ ROUTES = (
     *(ProtocolRoute("GET", f"/{what}", _OPEN) for what in ("healthz", "livez", "readyz")),
 )  # fmt: skip
 
-_TABLE = RouteTable(ROUTES)
+_TABLE = RouteTable((*ROUTES, *CALLS))
 # Without `sensitivity_field` nothing is filtered, and no row has anything to refine.
 _TABLE_WITHOUT_LEVELS = RouteTable(map(unfiltered, _TABLE.routes))

@@ -46,7 +46,9 @@ def differences(fields: MessageFields, descriptor: Any) -> Iterator[str]:
                 yield f"{about} is `{meant}`, not `{stated}`"
             if mine.group != _group(field, written):
                 yield f"{about} is in the oneof `{_group(field, written)}`, not `{mine.group}`"
-            if within is None and mine.kind != "raw" and mine.present != _present(field):
+            # Of what is kept undecoded, and in a map, presence means nothing.
+            counted = within is None and mine.kind != "raw" and not theirs.GetOptions().map_entry
+            if counted and mine.present != _present(field):
                 yield f"{about} has {'' if _present(field) else 'no '}presence"
             if mine.message is not None and within is not None:
                 waiting.append((mine.message, within))
