@@ -19,6 +19,7 @@ from policies.ground.addresses import EVERY, ListenAddress
 from policies.ground.connection_budget import HEAD_BYTES, ConnectionBudget, Slot
 from policies.ground.process.sockets import hosts_to_bind
 from sidecar.http.client.egress_guard import LoopGuard
+from sidecar.http.http2.session import MAX_STREAMS
 from sidecar.http.messages.request_parser import HeadLimits
 from sidecar.http.server.connections import Connections
 from sidecar.http.server.head_cache import HeadCache
@@ -52,7 +53,9 @@ class Arrival(asyncio.Protocol):
 
 
 PROBE_PLACES = 32
-PROBE_PATHS = frozenset(("/health", "/health/ready", "/metrics", "/quitquitquit"))
+PROBE_PATHS = frozenset(
+    ("/health", "/health/ready", "/metrics", "/quitquitquit", "/grpc.health.v1.Health/Check")
+)
 
 _PROBE_HEAD_SECONDS = 5.0
 """The seconds within which the head of a probe's request must arrive."""
@@ -132,13 +135,14 @@ class Answering(Protocol):
     def serve(self) -> Serve:
         """Answer one request."""
 
-    def failed(self, request: HttpRequest, /) -> Response:
-        """Return the response to a request for which `serve` itself has failed."""
+    def failed(self, request: HttpRequest, /) -> Response | ResponseSent:
+        """Answer a request for which `serve` itself has failed."""
 
 
 class HttpServer:
     """A listening port whose requests `dispatcher` answers. Accepts connections within the `budget`
-    that all ports share, and probes beyond it. With `tls` it serves HTTPS only."""
+    that all ports share, and probes beyond it. With `tls` it serves HTTPS only. A connection of
+    HTTP/2 may have `streams` requests at once."""
 
     def __init__(
         self,
@@ -148,6 +152,7 @@ class HttpServer:
         heads: HeadCache,
         budget: ConnectionBudget,
         tls: ssl.SSLContext | None = None,
+        streams: int = MAX_STREAMS,
     ) -> None:
         limits = ServerLimits(
             HeadLimits(_MAX_LINE, _MAX_LINE, _MAX_FIELDS),
@@ -156,10 +161,21 @@ class HttpServer:
             lingering_seconds=2.0,
             half_close_seconds=10.0,
             write_seconds=60.0,
+            streams=streams,
         )
         # A client that hangs up must not cancel its request: the record of its decision may be on
         # the way to disk.
-        service = Service(dispatcher.serve, dispatcher.failed, limits, Flow(), False, heads, budget)
+        service = Service(
+            dispatcher.serve,
+            dispatcher.failed,
+            limits,
+            Flow(),
+            cancels=False,
+            heads=heads,
+            budget=budget,
+            # Nothing here depends on it, and Envoy states `http` above TLS too.
+            any_scheme=True,
+        )
         self._connections = Connections(service)
         self._probes = probe_connections(service)
         self._budget = budget

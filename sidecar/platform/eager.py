@@ -90,7 +90,8 @@ async def within_task() -> None:
 
 
 Watch = Callable[[Callable[[], None]], None]
-"""A function that takes a callback, and calls it if the client leaves before it was answered."""
+"""A function that takes a callback, and calls it, perhaps more than once, if the client leaves
+before it was answered."""
 
 
 def unwatched(_on_left: Callable[[], None]) -> None:
@@ -109,7 +110,7 @@ async def until_departed(watch: Watch) -> AsyncIterator[None]:
     over = False
 
     def left() -> None:
-        if not over:
+        if not (over or limit.expired()):
             limit.reschedule(loop.time())
 
     limit = asyncio.timeout(None)

@@ -2,6 +2,8 @@
 refused malformed heads: names in upper case, fields of the connection, pseudo-header fields twice,
 late or missing, line breaks. Pure."""
 
+from collections.abc import Sequence
+
 from sidecar.http.headers import ResponseHead, decode_fields
 from sidecar.http.http2.session import Fields
 from sidecar.http.messages.request_parser import HeadLimits
@@ -27,12 +29,12 @@ class BadHead(Exception):
 
 class TranslatedHead:
     """A request's head as that of HTTP/1: the method, the target, and the fields, with `host`
-    first. Raises `BadHead` unless its scheme is `scheme`, the port's, and it keeps the `limits` of
+    first. Raises `BadHead` unless its scheme is one of `schemes`, and it keeps the `limits` of
     HTTP/1."""
 
     __slots__ = ("fields", "method", "target")
 
-    def __init__(self, fields: Fields, scheme: bytes, limits: HeadLimits) -> None:
+    def __init__(self, fields: Fields, schemes: Sequence[bytes], limits: HeadLimits) -> None:
         pseudo: dict[bytes, bytes] = {}
         others: list[tuple[bytes, bytes]] = []
         cookies: list[bytes] = []
@@ -48,8 +50,8 @@ class TranslatedHead:
             raise BadHead("`CONNECT` is not served over HTTP/2")
         if method not in METHODS:
             raise BadHead("the request's method is not one of HTTP's")
-        if pseudo.get(b":scheme") != scheme:
-            raise BadHead(f"the request's scheme is not `{scheme.decode()}`, as this port's is")
+        if pseudo.get(b":scheme") not in schemes:
+            raise BadHead(f"the request's scheme is not `{schemes[0].decode()}`, as this port's is")
         if not target.startswith(b"/") or not target.isascii():
             raise BadHead("the request's `:path` does not begin with `/`, or is not ASCII")
         if len(target) > limits.line or len(others) > limits.fields:

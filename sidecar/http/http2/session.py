@@ -50,12 +50,12 @@ NO_ERROR, PROTOCOL_ERROR, REFUSED_STREAM, CANCEL, ENHANCE_YOUR_CALM = 0, 1, 7, 8
 MAX_FRAME = 16_384
 """The most bytes of a frame's payload: the protocol's default."""
 MAX_STREAMS = 100
-"""The most requests at once on one connection."""
+"""The most requests at once on one connection, unless its port says otherwise."""
 STREAM_WINDOW = 65_535
 """The bytes of one body that may arrive before its reader takes any: the protocol's default."""
 CONNECTION_WINDOW = 8 * 1024 * 1024
 """The bytes of all bodies that may arrive before a reader takes any. It has room for the windows
-of all streams: otherwise a stream whose reader is slow would stop the others."""
+of `MAX_STREAMS`: otherwise a stream whose reader is slow would stop the others."""
 RESPONSE_WINDOW = 256 * 1024
 """The same for the body of a response: a data source may be far away, and sends no more than this
 in one round trip."""
@@ -77,7 +77,6 @@ _SETTINGS = {
     _Setting.MAX_HEADER_LIST_SIZE: HEAD_BYTES,
 }
 _SERVER_SETTINGS = _SETTINGS | {
-    _Setting.MAX_CONCURRENT_STREAMS: MAX_STREAMS,
     _Setting.INITIAL_WINDOW_SIZE: STREAM_WINDOW,
 }
 _CLIENT_SETTINGS = _SETTINGS | {
@@ -91,14 +90,16 @@ class SessionFailed(Exception):
 
 
 class Session:
-    """One connection's state, as its server or as its `client`."""
+    """One connection's state, as its server or as its `client`. The client of a server may have
+    `streams` requests at once."""
 
     __slots__ = ("_connection", "_last_words", "_unusable")
 
-    def __init__(self, *, client: bool = False) -> None:
+    def __init__(self, *, client: bool = False, streams: int = MAX_STREAMS) -> None:
         role = Role.CLIENT if client else Role.SERVER
         self._connection = connection = Connection(role, _CONFIGURATION)
-        connection.initiate_connection(_CLIENT_SETTINGS if client else _SERVER_SETTINGS)
+        most = {_Setting.MAX_CONCURRENT_STREAMS: streams}
+        connection.initiate_connection(_CLIENT_SETTINGS if client else _SERVER_SETTINGS | most)
         connection.set_local_window_size(RESPONSES_WINDOW if client else CONNECTION_WINDOW)
         self._unusable = False
         """True once the library refuses to read on and to write."""

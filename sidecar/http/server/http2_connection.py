@@ -47,9 +47,11 @@ class Http2Connection:
         self.socket = socket
         self.service = service
         self.loop = loop
-        self.session = Session()
+        self.session = Session(streams=service.limits.streams)
         self.streams: dict[int, Http2Stream] = {}
-        self._scheme = scheme
+        self._begun: list[Http2Stream] = []
+        """The streams whose requests are served once the events at hand are handled."""
+        self._schemes = (b"http", b"https") if service.any_scheme else (scheme,)
         self._limits = FrameLimits(loop.time)
         self._held = service.budget.head()
         self._untaken = 0
@@ -172,10 +174,13 @@ class Http2Connection:
     # ----------------------------------------------------------------------------------- the events
 
     def _handle(self, events: list[h2.Event]) -> None:
-        for event in events:
-            step = self._steps.get(type(event))
-            if step is not None:
-                step(event)
+        try:
+            for event in events:
+                step = self._steps.get(type(event))
+                if step is not None:
+                    step(event)
+        finally:
+            self._serve_begun()
 
     def _begin(self, event: h2.RequestReceived) -> None:
         number = event.stream_id
@@ -183,7 +188,7 @@ class Http2Connection:
         self.streams[number] = stream = Http2Stream(self, number)
         request = stream.request
         try:
-            head = TranslatedHead(event.headers, self._scheme, self.service.limits.head)
+            head = TranslatedHead(event.headers, self._schemes, self.service.limits.head)
         except BadHead as error:
             request.fault = str(error)
             self._limits.provoked()
@@ -193,7 +198,14 @@ class Http2Connection:
             request.method, request.target, request.fields = head.method, head.target, head.fields
         if not event.end_stream and not request.fault:
             stream.open_body()
-        stream.serve()
+        self._begun.append(stream)
+
+    def _serve_begun(self) -> None:
+        """Serve the requests that have begun. Not at once: most bodies arrive with their heads, and
+        a request that need not wait for its body costs no task."""
+        begun, self._begun = self._begun, []
+        for stream in begun:
+            stream.serve()
 
     def _data(self, event: h2.DataReceived) -> None:
         stream, count = self.streams.get(event.stream_id), len(event.data)
@@ -214,11 +226,13 @@ class Http2Connection:
 
     def _reset(self, event: h2.StreamReset) -> None:
         # `_closed` follows, and does what is to be done.
+        self._serve_begun()
         stream = self.streams.get(event.stream_id)
         if stream is not None:
             stream.reset_by_client = True
 
     def _closed(self, event: h2.StreamClosed) -> None:
+        self._serve_begun()
         number, code = event.stream_id, event.error_code
         stream = self.streams.pop(number, None)
         if stream is None:

@@ -13,13 +13,7 @@ from sidecar.http.messages.body import BodyBrokenOff
 from sidecar.http.messages.chunks import Trailers
 from sidecar.http.messages.request_parser import HTTP_2
 from sidecar.http.server.head_cache import HeadCache
-from sidecar.http.server.request import (
-    HandedOver,
-    HttpRequest,
-    Response,
-    ResponseSent,
-    Service,
-)
+from sidecar.http.server.request import HandedOver, HttpRequest, Response, ResponseSent, Service
 from sidecar.http.server.responder import Responder
 
 _QUEUED_BYTES = 256 * 1024

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, Protocol
 from policies.ground.connection_budget import ConnectionBudget
 from sidecar.http.grpc.status import Failure
 from sidecar.http.headers import ResponseHead
+from sidecar.http.http2.session import MAX_STREAMS
 from sidecar.http.messages.chunks import encode_chunk
 from sidecar.http.messages.request_parser import HTTP_10, HTTP_11, HeadLimits, RequestMessage
 from sidecar.http.server.head_cache import HeadCache, KnownHead
@@ -38,21 +39,6 @@ class Response(Protocol):
         response has no such form."""
 
 
-Complete = Callable[[BaseException | None], Response]
-"""Makes the response once a record is on disk. Gets None, or the error because of which the record
-could not be written."""
-
-
-class Deferred(NamedTuple):
-    """A response that must not be written before `durable` is done, because the record of its
-    decision goes to disk first. Then `complete` makes the response, from the error if the record
-    could not be written. If `durable` is cancelled or `complete` raises, the service's `failed`
-    makes the response."""
-
-    durable: asyncio.Future[None]
-    complete: Complete
-
-
 class ResponseSent:
     """A response that the service has written itself. `status` is 0 if no response was begun."""
 
@@ -65,6 +51,21 @@ class ResponseSent:
     def end_connection(self) -> None:
         """Make this the last response on its connection."""
         self.keep_alive = False
+
+
+Complete = Callable[[BaseException | None], Response | ResponseSent]
+"""Makes the response once a record is on disk, or writes it. Gets None, or the error because of
+which the record could not be written."""
+
+
+class Deferred(NamedTuple):
+    """A response that must not be written before `durable` is done, because the record of its
+    decision goes to disk first. Then `complete` makes or writes the response, from the error if the
+    record could not be written. If `durable` is cancelled or `complete` raises, the service's
+    `failed` does it."""
+
+    durable: asyncio.Future[None]
+    complete: Complete
 
 
 Answer = Response | Deferred | ResponseSent
@@ -317,6 +318,8 @@ class ServerLimits(NamedTuple):
     off."""
     watch_seconds: float = 0.05
     """The seconds between two checks whether a client that is watched has left."""
+    streams: int = MAX_STREAMS
+    """The most requests at once on one connection of HTTP/2."""
 
 
 class Flow:
@@ -330,14 +333,16 @@ class Flow:
 
 
 class Service(NamedTuple):
-    """The service behind one port: `serve` answers each request, and `failed` makes the response if
-    `serve` raises. With `cancels`, a client that leaves cancels its request. `budget` limits the
-    connections of all ports together."""
+    """The service behind one port: `serve` answers each request, and `failed` makes or writes the
+    response if `serve` raises. With `cancels`, a client that leaves cancels its request. `budget`
+    limits the connections of all ports together. With `any_scheme`, requests of HTTP/2 may state
+    `http` above TLS, and `https` without it."""
 
     serve: Serve
-    failed: Callable[[HttpRequest], Response]
+    failed: Callable[[HttpRequest], Response | ResponseSent]
     limits: ServerLimits
     flow: Flow
     cancels: bool
     heads: HeadCache
     budget: ConnectionBudget
+    any_scheme: bool = False

@@ -153,6 +153,6 @@ def test_the_methods_of_http_2_are_those_that_the_parser_of_http_1_knows() -> No
 def test_a_head_that_http_1_would_not_have_is_refused(
     changed: dict[bytes, bytes], more: list[tuple[bytes, bytes]]
 ) -> None:
-    TranslatedHead(frames.GET, b"http", LIMITS)
+    TranslatedHead(frames.GET, (b"http",), LIMITS)
     with pytest.raises(BadHead):
-        TranslatedHead([*{**dict(frames.GET), **changed}.items(), *more], b"http", LIMITS)
+        TranslatedHead([*{**dict(frames.GET), **changed}.items(), *more], (b"http",), LIMITS)
