@@ -159,9 +159,6 @@ def _set_up_log(environ: Mapping[str, str]) -> list[str]:
 def _serve(settings: SidecarSettings) -> int:
     # Before any thread exists, and before the first large buffer makes glibc raise the threshold.
     return_large_buffers()
-    # Keeps grpcio from logging: its lines have another form, and contain clients' data. grpcio
-    # reads this when a door imports it.
-    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(_run(settings))

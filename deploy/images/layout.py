@@ -49,6 +49,6 @@ class Contents(NamedTuple):
 
 
 IMAGES = {
-    "sidecar": Contents(("sidecar", "redis", "aws", "grpc"), NFT, "control_api"),
+    "sidecar": Contents(("sidecar", "redis", "aws"), NFT, "control_api"),
     "server": Contents(("server", "redis", "aws", "otel", "oidc"), (), "sidecar"),
 }

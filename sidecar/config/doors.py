@@ -3,14 +3,12 @@ with each other. Knows no other key."""
 
 import re
 from collections.abc import Sequence
-from importlib.util import find_spec
 from typing import Any
 
 from policies.definitions.definition import shown
 from policies.definitions.forms import matching
 from policies.definitions.records import Section, declared
 from policies.ground.addresses import ListenAddress
-from policies.ground.distribution import how_to_install
 from sidecar.config.forms import DOOR_TLS, FILLED
 from sidecar.settings.model import KINDS, SidecarSettings, Source
 from sidecar.settings.sections import Door, DoorAgent, DoorHeaders
@@ -55,13 +53,9 @@ def _door(section: Section, values: dict[str, Any]) -> Door:
 def _check_protocol(section: Section, door: Door) -> None:
     if section.has("request_from") and door.protocol != "forward_auth":
         section.complain("request_from", "applies only to the protocol `forward_auth`")
-    if door.protocol != "envoy_grpc":
-        return
-    if door.listen is None and not section.complained("listen"):
+    needs_listen = door.protocol == "envoy_grpc" and door.listen is None
+    if needs_listen and not section.complained("listen"):
         section.complain("listen", "is required with the protocol `envoy_grpc`")
-    # grpcio is an extra of the package (pyproject.toml), because few sidecars need it.
-    if find_spec("grpc") is None:
-        section.complain("protocol", f"`envoy_grpc` needs grpcio; {how_to_install('grpc')}")
 
 
 def _headers(section: Section, values: dict[str, Any]) -> DoorHeaders:

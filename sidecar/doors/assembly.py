@@ -1,14 +1,14 @@
 """Builds the check doors: a `Judgement` for each, and the ports that lead to them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 from sidecar.api.dispatch import Dispatcher
 from sidecar.api.http_server import Answering, HttpServer
+from sidecar.doors.grpc.server import MAX_CALLS, GrpcMethods
+from sidecar.doors.grpc.service import CheckService
 from sidecar.doors.http_server import HttpDoors, SharedPort
 from sidecar.doors.judgement import Judgement
+from sidecar.http.http2.session import MAX_STREAMS
 from sidecar.http.rendered_response import ResponseRenderer
 from sidecar.http.server.head_cache import HeadCache
 from sidecar.http.tls_contexts import ReloadingContext, server_context
@@ -16,9 +16,6 @@ from sidecar.live_keys import LiveKeys
 from sidecar.proxy.routing.source_endpoint import SharedParts
 from sidecar.settings.model import Kind, Pair, SidecarSettings
 from sidecar.settings.sections import Door
-
-if TYPE_CHECKING:
-    from sidecar.doors.grpc.server import GrpcServer
 
 
 class Doors:
@@ -44,11 +41,13 @@ class Doors:
         self.judgements = [
             Judgement(door, sources[door.source], shared, keys) for door in settings.doors
         ]
-        self.listeners: list[HttpServer | GrpcServer] = [
-            self._server(each) for each in self._over_http() if each.door.listen is not None
+        self.listeners = [
+            self._server(each, self._http([each]))
+            for each in self._over_http()
+            if each.door.listen is not None
         ]
         self.listeners += [
-            self._grpc_server(each, sources[each.door.source].kind)
+            self._server(each, self._grpc(each, sources[each.door.source].kind), MAX_CALLS)
             for each in self.judgements
             if each.door.protocol == "envoy_grpc"
         ]
@@ -69,23 +68,25 @@ class Doors:
     def _over_http(self) -> list[Judgement]:
         return [each for each in self.judgements if each.door.protocol != "envoy_grpc"]
 
-    def _server(self, judgement: Judgement) -> HttpServer:
+    def _server(
+        self, judgement: Judgement, answering: Answering, streams: int = MAX_STREAMS
+    ) -> HttpServer:
         listen, tls = judgement.door.listen, _tls(judgement.door)
-        assert listen is not None
-        guard = self._shared.own_ports
-        answering, budget = self._http([judgement]), self._shared.connections
-        return HttpServer(listen, answering, guard, self._make_heads(), budget, tls)
+        assert listen is not None  # of a gRPC door, the settings require it
+        guard, budget = self._shared.own_ports, self._shared.connections
+        return HttpServer(listen, answering, guard, self._make_heads(), budget, tls, streams)
 
-    def _grpc_server(self, judgement: Judgement, kind: Kind) -> GrpcServer:
-        # Imported only when needed: grpcio takes megabytes, and is an extra.
-        from sidecar.doors.grpc.server import GrpcServer
-        from sidecar.doors.grpc.service import CheckService
-
-        door = judgement.door
-        assert door.listen is not None  # the settings require it
-        service = CheckService(judgement, kind, self._shared.enforcer.metrics.grpc_checks)
-        guard = self._shared.own_ports
-        return GrpcServer(door.listen, door.listen_tls, service, guard, self._ready)
+    def _grpc(self, judgement: Judgement, kind: Kind) -> GrpcMethods:
+        metrics = self._shared.enforcer.metrics
+        service = CheckService(judgement, kind, metrics.grpc_checks)
+        return GrpcMethods(
+            service,
+            self._ready,
+            self._shared.bodies,
+            self._renderer,
+            metrics.responses,
+            self._prefix,
+        )
 
     def _http(self, judgements: Sequence[Judgement]) -> HttpDoors:
         metrics = self._shared.enforcer.metrics

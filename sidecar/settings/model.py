@@ -319,8 +319,7 @@ class SidecarSettings:
     sources: tuple[Source, ...] = ()
     """The data sources behind this sidecar."""
     max_connections: int = DEFAULT_CONNECTIONS
-    """The most connections to all of the sidecar's ports at once, except those of gRPC check
-    doors."""
+    """The most connections to all of the sidecar's ports at once."""
     enrol: EnrolSettings | None = None
     """How the sidecar gets its keys and its agent by its pod's identity, instead of `key_file` and
     `agent`."""

@@ -20,7 +20,7 @@ def run_main(patch: pytest.MonkeyPatch, *arguments: str, **environ: str) -> int:
     for name in os.environ:
         if name.startswith("SLUICE_"):
             patch.delenv(name)
-    for name, value in {"GRPC_VERBOSITY": "NONE", **environ}.items():
+    for name, value in environ.items():
         patch.setenv(name, value)
     patch.setattr(sys, "argv", ["sluice sidecar", *arguments])
     with _signals_kept():

@@ -25,7 +25,6 @@ from policies.sets.policy_set import (
     role_document,
     role_name,
 )
-from sidecar.doors.grpc.server import GrpcServer
 from sidecar.proxy.assembly import Proxy
 from sidecar.settings.model import RestRule, Source
 from sidecar.settings.sections import AuthzenSettings, Door
@@ -307,9 +306,8 @@ async def world(tmp_path: Path) -> AsyncIterator[tuple[SidecarWithEveryDoor, Any
         async with running_sidecar(
             tmp_path, control, sources=(crm,), doors=doors, authzen=AuthzenSettings()
         ) as running:
-            [mesh] = [each for each in running.parts.listeners if isinstance(each, GrpcServer)]
-            port = mesh.address.port
-            async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+            [mesh] = running.parts.doors.listeners
+            async with grpc.aio.insecure_channel(str(mesh.address)) as channel:
                 yield SidecarWithEveryDoor(running, channel), control
 
 

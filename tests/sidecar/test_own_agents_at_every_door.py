@@ -16,7 +16,6 @@ from policies.definitions.model import Key, Policy
 from policies.ground.addresses import ListenAddress
 from policies.ground.keys import key_digest, make_key
 from policies.sets.policy_set import key_document, key_name, role_document, role_name
-from sidecar.doors.grpc.server import GrpcServer
 from sidecar.proxy.assembly import Proxy
 from sidecar.settings.model import RestRule, Source
 from sidecar.settings.sections import AuthzenSettings, Door
@@ -169,9 +168,8 @@ async def every_way(tmp_path: Path) -> AsyncIterator[Ways]:
         async with running_sidecar(
             tmp_path, control, sources=sources, doors=doors, authzen=AuthzenSettings()
         ) as running:
-            [mesh] = [each for each in running.parts.listeners if isinstance(each, GrpcServer)]
-            target = f"127.0.0.1:{mesh.address.port}"
-            async with grpc.aio.insecure_channel(target) as channel:
+            [mesh] = running.parts.doors.listeners
+            async with grpc.aio.insecure_channel(str(mesh.address)) as channel:
                 yield Ways(running, channel, control)
 
 

@@ -2,9 +2,8 @@
 
     check_messages    reads a CheckRequest and writes the CheckResponse to it, in protocol buffers'
                       encoding
-    service           one call: its key, its judgement, its answer
-    server            the port: HTTP/2, TLS, limits, drain
+    service           one check: its judgement, its outcome, its errors
+    server            the calls on the port: their methods, keys, messages and answers
 
-`authorization.proto` lists the messages. Only `server` imports grpcio, and only if a door of this
-protocol is configured.
+`authorization.proto` lists the messages.
 """

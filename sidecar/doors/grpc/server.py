@@ -1,180 +1,192 @@
-"""Opens the port of a gRPC check door. Knows HTTP/2, TLS, the names of the two methods, and the
-answer to a health check (`grpc.health.v1`). Knows no other message."""
+"""Answers the calls on a gRPC check door's port: checks, and health checks (`grpc.health.v1`).
+Every other method is UNIMPLEMENTED.
+
+A call of HTTP/2 is a request like any other, whose body is one message in its frame; so is the body
+of its response, and the trailers end it with a status. Gateways that fail open take a failed call
+for permission: so every check ends with the status 0, and its outcome is in the message.
+
+Knows HTTP and gRPC's framing. Of the messages, it knows the answer to a health check alone.
+"""
 
 import asyncio
+import itertools
 import logging
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any
+from functools import partial
 
-import grpc
-import grpc.aio
+import orjson
 
-from policies.ground.addresses import EVERY, ListenAddress
-from policies.ground.process.sockets import hosts_to_bind
-from sidecar.doors.grpc.service import MAX_MESSAGE, CheckService
-from sidecar.http.client.egress_guard import LoopGuard
+from policies.ground.errors import Malformed, SluiceError, TooLarge, error_body
+from policies.ground.keys import key_digest, presented_key
+from sidecar.doors.grpc.service import MAX_MESSAGE, TOO_LARGE, CheckService
+from sidecar.doors.judgement import Outcome
+from sidecar.http.grpc.framing import frame, unframe
+from sidecar.http.grpc.status import is_grpc
+from sidecar.http.grpc.timeout import timeout_seconds
 from sidecar.http.grpc.wire import varint_field
-from sidecar.proxy.downstream import BackgroundTasks
-from sidecar.settings.sections import DoorTls
+from sidecar.http.headers import ResponseHead
+from sidecar.http.messages.request_parser import HTTP_2
+from sidecar.http.rendered_response import RenderedResponse, ResponseRenderer
+from sidecar.http.request_body import BODY_SECONDS, BodyBudget, BodyTooSlow, Lease, read_whole
+from sidecar.http.server.request import Answer, Deferred, HttpRequest, ResponseSent
+from sidecar.metrics.metrics import Counter
+from sidecar.platform.eager import Watch
 
 log = logging.getLogger(__name__)
 
+MAX_CALLS = 1000
+"""The most calls at once on one connection. A gateway has few connections, and may send many checks
+on a new one before it has read a limit: those above it would fail."""
+
+_MOST_FRAMED = len(frame(b"")) + MAX_MESSAGE
 _CHECK = "/envoy.service.auth.v3.Authorization/Check"
 _HEALTH = "/grpc.health.v1.Health/Check"
 _SERVING, _NOT_SERVING = varint_field(1, 1), varint_field(1, 2)
 
-_OPTIONS = (
-    ("grpc.max_concurrent_streams", 1000),
-    # A body over 1 MiB is a denial, with its record and reason, and not a failed call. Gateways cut
-    # a body at a limit of their own, so the message has room for little more than one and a head.
-    ("grpc.max_receive_message_length", MAX_MESSAGE),
-    # A compressed call fails (UNIMPLEMENTED): grpcio inflates a whole message before it checks the
-    # length, even for a caller without a key. No gateway compresses a check.
-    ("grpc.compression_enabled_algorithms_bitset", 1),
-    # Gateways add trace headers to a call, and a call with too many of them fails.
-    ("grpc.max_metadata_size", 64 << 10),
-    ("grpc.absolute_max_metadata_size", 64 << 10),
-    ("grpc.keepalive_time_ms", 10_000),
-    ("grpc.keepalive_timeout_ms", 10_000),
-    ("grpc.keepalive_permit_without_calls", 1),
-    ("grpc.http2.max_pings_without_data", 0),
-    # A gateway may send pings as often as we do.
-    ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
-    # Two sidecars that share a port would each get a part of the checks.
-    ("grpc.so_reuseport", 0),
+_LONGEST_SECONDS = 60.0
+"""The seconds from which on a call's deadline ends nothing: no look-up takes so long."""
+
+_OPERATION = "check"
+_TYPE = b"content-type: application/grpc\r\n"
+_HEAD = ResponseHead(200, b"OK", _TYPE, None)
+_SUCCEEDED = b"grpc-status: 0\r\n"
+_UNIMPLEMENTED = ResponseHead(
+    200, b"OK", _TYPE + b"grpc-status: 12\r\ngrpc-message: no such method\r\n", None
 )
+_NOT_GRPC = "this port answers gRPC alone: calls of HTTP/2 with the content type `application/grpc`"
 
 
-class GrpcServer(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpcio has no types
-    """The listening port of a gRPC check door, whose checks `service` answers. `ready` returns
-    whether the sidecar is ready."""
+class GrpcMethods:
+    """The methods of one port, whose checks `service` answers. `ready` returns whether the sidecar
+    is ready. `responses` counts what is not gRPC; request ids in answers to it start with
+    `prefix`."""
 
     def __init__(
         self,
-        listen: ListenAddress,
-        tls: DoorTls | None,
         service: CheckService,
-        loop_guard: LoopGuard,
         ready: Callable[[], bool],
+        bodies: BodyBudget,
+        renderer: ResponseRenderer,
+        responses: Counter,
+        prefix: str,
     ) -> None:
-        self._listen = listen
-        self._tls = tls
         self._service = service
-        self._loop_guard = loop_guard
         self._ready = ready
-        self._port = 0
-        self._server: Any = None
-        self._checks = BackgroundTasks()
-        # Bytes in, bytes out: `check_request` and `check_response` know the messages.
-        self._methods = {
-            # Declared as a stream of one message, so that no message of a caller without a valid
-            # key is ever held.
-            _CHECK: grpc.stream_unary_rpc_method_handler(self._check),
-            _HEALTH: grpc.unary_unary_rpc_method_handler(self._health),
-        }
+        self._bodies = bodies
+        self._renderer = renderer
+        self._responses = responses
+        self._prefix = prefix
+        self._numbers = itertools.count(1)
 
-    def service(self, handler_call_details: Any) -> Any:
-        """Return the handler of a call by its method's name; None makes grpcio answer
-        UNIMPLEMENTED."""
-        return self._methods.get(handler_call_details.method)
+    async def serve(self, request: HttpRequest) -> Answer:
+        if not _is_call(request):
+            return self._refuse(request)
+        if request.method == "POST" and request.target == _CHECK:
+            return await self._check(request)
+        if request.method == "POST" and request.target == _HEALTH:
+            return _respond(request, _SERVING if self._ready() else _NOT_SERVING)
+        request.respond(_UNIMPLEMENTED, b"")
+        return ResponseSent(keep_alive=True, status=200)
 
-    async def start(self) -> None:
-        """Open the port. Raises `OSError` if the port is taken."""
-        self._server = grpc.aio.server(options=_OPTIONS)
-        self._server.add_generic_rpc_handlers((self,))
-        credentials = None if self._tls is None else server_credentials(self._tls)
-        for host in hosts_to_bind(self._listen):
-            address = str(ListenAddress(host, self._listen.port))
-            try:
-                self._port = (
-                    self._server.add_insecure_port(address)
-                    if credentials is None
-                    else self._server.add_secure_port(address, credentials)
-                )
-            except RuntimeError as error:
-                raise OSError(f"the port {address} can't be opened; is it taken?") from error
-            # From now on no data source may lead back to this port.
-            self._loop_guard.add_address(host, self._port)
-        await self._server.start()
+    def failed(self, request: HttpRequest) -> RenderedResponse | ResponseSent:
+        """Answer a request for which `serve` itself has failed."""
+        if not _is_call(request):
+            return self._refuse(request)
+        return _respond(request, self._service.failed(SluiceError("internal error")))
 
-    @property
-    def address(self) -> ListenAddress:
-        """The listening address; for port 0, with the port that the system chose."""
-        if self._listen.host == EVERY:
-            return self._listen
-        return ListenAddress(self._listen.host, self._port)
-
-    async def close(self, seconds: float) -> None:
-        """Stop accepting calls, give open checks `seconds` to finish, then end them."""
-        if self._server is not None:
-            await self._server.stop(seconds)
-        await self._checks.close(seconds)
-
-    async def _check(self, _messages: Any, context: Any) -> bytes:
-        keys = [value for name, value in context.invocation_metadata() if name == "x-api-key"]
-        refusal = self._service.refusal(keys)
-        if refusal is not None:
-            return refusal
-        message = await context.read()
-        if message is grpc.aio.EOF:
-            # Missing, or larger than the limit. The call has failed then, and this is about to be
-            # cancelled.
-            message = None
-        answers: list[bytes] = []
-        on_left: list[Callable[[], None]] = []
-
-        async def answer() -> None:
-            answers.append(await self._service.check(message, keys, on_left.append))
-
-        # A gateway that gives up does not cancel its check, since the record may be on the way to
-        # disk; but then nothing more is looked up for it.
+    async def _check(self, request: HttpRequest) -> Answer:
+        keys: list[str] = []
+        coding = timeout = b""
+        for name, value in request.fields:
+            if name == b"x-api-key":
+                keys.append(value.decode("utf-8", "surrogateescape"))
+            elif name == b"grpc-encoding":
+                coding = value
+            elif name == b"grpc-timeout":
+                timeout = value
+        seconds = timeout_seconds(timeout)
+        watch: Watch = request.watch_client
+        if seconds is not None and seconds < _LONGEST_SECONDS:
+            watch = _watch_until(request, seconds)
         try:
-            await asyncio.shield(self._checks.run(answer()))
-        except asyncio.CancelledError:
-            for each in on_left:
-                each()
-            raise
-        return answers[0]
+            presented = presented_key(keys, ())
+            digest = key_digest(presented) if presented else None
+            # No message of a caller without a valid key is read.
+            self._service.admit(digest)
+            with self._bodies.lease() as lease:
+                try:
+                    message = await _message(request, coding, seconds, lease)
+                except ConnectionError:
+                    return ResponseSent(keep_alive=False)  # the gateway is gone: nothing is decided
+                except (Malformed, TooLarge, BodyTooSlow) as error:
+                    outcome = await self._service.deny_unreadable(error.message, digest)
+                else:
+                    outcome = await self._service.judge(message, digest, watch)
+            complete = partial(self._complete, request, outcome)
+            decisions = outcome.decisions
+            if len(decisions) == 1:
+                return Deferred(decisions[0].durable, complete)
+            for recorded in decisions:
+                await recorded.durable
+            return complete(None)
+        except Exception as error:  # noqa: BLE001  # `failed` logs it
+            return _respond(request, self._service.failed(error))
 
-    async def _health(self, _message: bytes, _context: Any) -> bytes:
-        return _SERVING if self._ready() else _NOT_SERVING
+    def _complete(
+        self, request: HttpRequest, outcome: Outcome, failure: BaseException | None
+    ) -> ResponseSent:
+        """Answer a check once its record is on disk. `failure` means that it did not get there:
+        then its decision must not take effect."""
+        # The record is on disk. If we die here, it ships after the restart; the gateway gets no
+        # answer, and lets nothing pass.
+        service = self._service
+        message = service.answer(outcome) if failure is None else service.failed(failure)
+        return _respond(request, message)
+
+    def _refuse(self, request: HttpRequest) -> RenderedResponse:
+        """Return the response to a request that is no call of gRPC."""
+        # gRPC over HTTP/2, Requests: a server answers another content type with 415.
+        status = 415 if request.version == HTTP_2 and not request.fault else 400
+        self._responses.add(_OPERATION, str(status))
+        body = orjson.dumps(error_body(status, _NOT_GRPC))
+        request_id = f"{self._prefix}-{next(self._numbers)}"
+        return self._renderer.render(status, body, request_id, close=True)
 
 
-def server_credentials(tls: DoorTls) -> Any:
-    """Return the port's TLS credentials: its certificate, and the authorities that must have issued
-    the clients' certificates. A changed file takes effect at the next handshake. Raises
-    `OSError`."""
-    required = tls.client_ca is not None
-    held = _Files(tls)
-    return grpc.dynamic_ssl_server_credentials(held.configuration(), held.changed, required)
+def _is_call(request: HttpRequest) -> bool:
+    return request.version == HTTP_2 and not request.fault and is_grpc(request.fields)
 
 
-class _Files:
-    """The certificate files of a port, with their contents when they were last read."""
+def _respond(request: HttpRequest, message: bytes) -> ResponseSent:
+    try:
+        request.respond(_HEAD, frame(message), _SUCCEEDED)
+    except ConnectionError:
+        return ResponseSent(keep_alive=False)  # the gateway is gone; what was decided is on record
+    return ResponseSent(keep_alive=True, status=200)
 
-    def __init__(self, tls: DoorTls) -> None:
-        self._paths = [tls.key, tls.certificate, *([tls.client_ca] if tls.client_ca else [])]
-        self._texts = self._read()
 
-    def configuration(self) -> Any:
-        key, certificate, *authorities = self._texts
-        return grpc.ssl_server_certificate_configuration(
-            [(key, certificate)], authorities[0] if authorities else None
-        )
+async def _message(
+    request: HttpRequest, coding: bytes, seconds: float | None, lease: Lease
+) -> bytes:
+    """Return the message of a call, inflated if it is compressed. Raises what `read_whole` raises,
+    and `Malformed`."""
+    seconds = BODY_SECONDS if seconds is None else min(seconds, BODY_SECONDS)
+    try:
+        body = await read_whole(request.body, 0, _MOST_FRAMED, seconds, lease)
+    except TooLarge:
+        raise TooLarge(TOO_LARGE) from None
+    if body[:1] == b"\1":
+        lease.grow(MAX_MESSAGE)
+    return unframe(body, coding, MAX_MESSAGE)
 
-    def changed(self) -> Any:
-        """Return the new configuration; None if the files have not changed. Called for every
-        handshake, on a thread of grpcio's."""
-        try:
-            texts = self._read()
-            if texts != self._texts:
-                self._texts = texts
-                log.info("reloaded the certificate `%s`", self._paths[1])
-                return self.configuration()
-        except OSError as error:
-            log.warning("keeping the previous certificate of `%s`: %s", self._paths[1], error)
-        return None
 
-    def _read(self) -> list[bytes]:
-        return [Path(path).read_bytes() for path in self._paths]
+def _watch_until(request: HttpRequest, seconds: float) -> Watch:
+    """Return the `Watch` of a client that waits for so long: then it counts as gone."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + seconds
+
+    def watch(on_left: Callable[[], None]) -> None:
+        request.watch_client(on_left)
+        loop.call_at(deadline, on_left)
+
+    return watch

@@ -1,17 +1,15 @@
-"""Answers one check of a gRPC door: reads it, has it judged, and renders the answer.
+"""Answers the checks of a gRPC door: reads each, has it judged, and renders the outcome.
 
-Gateways that fail open let a request pass if the call fails. So every check gets an answer,
-whatever arrives and whatever goes wrong. Knows neither HTTP/2 nor sockets.
+Gateways that fail open let a request pass if the call fails. So every outcome and every error has a
+CheckResponse. Knows neither HTTP/2 nor sockets.
 """
 
 import logging
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import orjson
 
 from policies.ground.errors import Forbidden, Malformed, SluiceError, Unauthorized, error_body
-from policies.ground.keys import key_digest, presented_key
 from sidecar.doors.grpc.check_messages import (
     PARTIAL_FLAG,
     PERMISSION_DENIED,
@@ -34,11 +32,12 @@ from sidecar.settings.sections import DoorHeaders
 log = logging.getLogger(__name__)
 
 MAX_MESSAGE = 2 << 20
-"""The most bytes of a CheckRequest. A call with more fails."""
+"""The most bytes of a CheckRequest. Gateways cut a body at a limit of their own, so there is room
+for little more than the largest body that is judged, and a head."""
 _MAX_BODY = 1 << 20
-_NO_MESSAGE = (
-    f"the check has no message, or one of more than {MAX_MESSAGE} bytes; let the gateway send "
-    f"bodies of at most {_MAX_BODY} bytes (`max_request_bytes`)"
+TOO_LARGE = (
+    f"the check has a message of more than {MAX_MESSAGE} bytes; let the gateway send bodies of at "
+    f"most {_MAX_BODY} bytes (`max_request_bytes`)"
 )
 _LEVEL = b"x-sluice-sensitivity"
 _NOT_OF_THE_REQUEST = (b"x-api-key", PARTIAL_FLAG)
@@ -67,38 +66,34 @@ class CheckService:
         self._checks = checks
         self._attributed = _attributed(judgement.door.headers)
 
-    def refusal(self, api_keys: Sequence[str]) -> bytes | None:
-        """Return the CheckResponse to a check that carries these keys, if the keys alone decide it:
-        there is none, or it is not valid. Returns None if the message has to be read. Raises
-        nothing."""
-        try:
-            self._judgement.admit(_digest(api_keys))
-        except Exception as error:  # noqa: BLE001  # `_failed` logs it
-            return self._failed(error)
-        return None
+    def admit(self, digest: bytes | None) -> None:
+        """Raise the error that `judge` would raise for this key, if that is known without waiting.
+        Call this before reading a message."""
+        self._judgement.admit(digest)
 
-    async def check(self, message: bytes | None, api_keys: Sequence[str], watch: Watch) -> bytes:
-        """Return the CheckResponse to a CheckRequest that carries these keys. `message` is None if
-        the call has no readable message. `watch` reports when the gateway leaves. Raises
-        nothing."""
-        try:
-            return await self._answer(message, api_keys, watch)
-        except Exception as error:  # noqa: BLE001  # `_failed` logs it
-            return self._failed(error)
+    async def judge(self, message: bytes, digest: bytes | None, watch: Watch) -> Outcome:
+        """Judge a CheckRequest that carries the key of this digest. `watch` reports when the
+        gateway leaves. Raises what `Judgement.judge` raises."""
+        check = self._checked(message)
+        return await self._judgement.judge(check._replace(watch_client=watch), digest)
 
-    async def _answer(self, message: bytes | None, api_keys: Sequence[str], watch: Watch) -> bytes:
-        if message is None:
-            log.info("a check was denied: %s", _NO_MESSAGE)
-            check = _unreadable(_NO_MESSAGE)
-        else:
-            check = self._checked(message)
-        asked = check._replace(watch_client=watch)
-        outcome = await self._judgement.judge(asked, _digest(api_keys))
-        for recorded in outcome.decisions:
-            await recorded.durable
-        # The records are on disk. If we die here, they ship after the restart; the gateway gets no
-        # answer, and lets nothing pass.
+    async def deny_unreadable(self, fault: str, digest: bytes | None) -> Outcome:
+        """Judge a check without a readable message, for the reason `fault`. Raises what
+        `Judgement.judge` raises."""
+        log.info("a check was denied: %s", fault)
+        return await self._judgement.judge(_unreadable(fault), digest)
+
+    def answer(self, outcome: Outcome) -> bytes:
+        """Return the CheckResponse to a judged check. Call this once every decision is durable."""
         return self._passed(outcome) if outcome.passes else self._stopped(outcome)
+
+    def failed(self, error: BaseException) -> bytes:
+        """Return the CheckResponse to a check about which nothing was decided because of
+        `error`."""
+        if isinstance(error, SluiceError):
+            return self._undecided(error)
+        log.error("a check failed", exc_info=error)
+        return self._undecided(SluiceError("internal error"))
 
     def _checked(self, message: bytes) -> CheckedRequest:
         """Return the request that the check asks about. If it can't be read, the result says so in
@@ -160,12 +155,6 @@ class CheckService:
             body = orjson.dumps(members)
         return denied(PERMISSION_DENIED, status, headers, body, _metadata(shown))
 
-    def _failed(self, error: Exception) -> bytes:
-        if isinstance(error, SluiceError):
-            return self._undecided(error)
-        log.error("a check failed", exc_info=error)
-        return self._undecided(SluiceError("internal error"))
-
     def _undecided(self, error: SluiceError) -> bytes:
         if isinstance(error, Unauthorized):
             code, status, headers = UNAUTHENTICATED, 401, [_JSON]
@@ -181,11 +170,6 @@ class CheckService:
 def _unreadable(fault: str) -> CheckedRequest:
     """Return the checked request for a check that can't be read, with the reason `fault`."""
     return CheckedRequest("", "", _NO_HEAD, None, "", fault)
-
-
-def _digest(api_keys: Sequence[str]) -> bytes | None:
-    presented = presented_key(api_keys, ())
-    return key_digest(presented) if presented else None
 
 
 def _attributed(headers: DoorHeaders) -> tuple[_Attributed, ...]:

@@ -13,13 +13,18 @@ from policies.definitions.model import Key, Policy
 from policies.ground.addresses import ListenAddress
 from policies.ground.keys import key_digest, make_key
 from policies.sets.policy_set import key_document, key_name
-from sidecar.doors.grpc.server import GrpcServer
+from sidecar.api.http_server import HttpServer
+from sidecar.doors.grpc.server import MAX_CALLS, GrpcMethods
 from sidecar.doors.grpc.service import CheckService
 from sidecar.doors.judgement import Judgement
+from sidecar.http.rendered_response import ResponseRenderer
+from sidecar.http.server.head_cache import KEY_BYTES, HeadCache
+from sidecar.http.tls_contexts import server_context
+from sidecar.settings.model import Pair
 from sidecar.settings.sections import Door
 from tests.sidecar.doors.door_setup import shared_parts
 from tests.sidecar.doors.grpc.envoy_messages import message
-from tests.support.proxy import ROLE, Sidecar, sidecar, source
+from tests.support.proxy import CLOCK, ROLE, Sidecar, sidecar, source
 
 CHECK = "/envoy.service.auth.v3.Authorization/Check"
 HEALTH = "/grpc.health.v1.Health/Check"
@@ -30,7 +35,7 @@ LOCAL = ListenAddress("127.0.0.1", 0)
 class GrpcDoor:
     """A door `edge` to the source `kb`, with a channel to it."""
 
-    def __init__(self, made: Sidecar, server: GrpcServer, judgement: Judgement) -> None:
+    def __init__(self, made: Sidecar, server: HttpServer, judgement: Judgement) -> None:
         self.sidecar = made
         self.server = server
         self.judgement = judgement
@@ -80,10 +85,28 @@ async def grpc_door(
         configured = replace(source(port), **changes)
         shared = shared_parts(made)
         judgement = Judgement(settings, configured, shared, made.keys)
-        service = CheckService(judgement, configured.kind, made.metrics.grpc_checks)
-        listen = settings.listen or LOCAL
-        server = GrpcServer(
-            listen, settings.listen_tls, service, made.own_ports, lambda: door.ready
+        metrics, files = made.metrics, settings.listen_tls
+        methods = GrpcMethods(
+            CheckService(judgement, configured.kind, metrics.grpc_checks),
+            lambda: door.ready,
+            shared.bodies,
+            ResponseRenderer(CLOCK),
+            metrics.responses,
+            "door",
+        )
+        tls = (
+            None
+            if files is None
+            else server_context(Pair(files.certificate, files.key), files.client_ca)
+        )
+        server = HttpServer(
+            settings.listen or LOCAL,
+            methods,
+            made.own_ports,
+            HeadCache(bytes(KEY_BYTES)),
+            shared.connections,
+            tls,
+            MAX_CALLS,
         )
         publish_key(made)
         await server.start()

@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 
 from policies.ground.keys import make_key
 from sidecar.doors.grpc import check_messages
-from sidecar.doors.grpc.service import MAX_MESSAGE
-from sidecar.doors.judgement import Judgement, Outcome
+from sidecar.doors.grpc.service import MAX_MESSAGE, CheckService
 from sidecar.http.grpc import wire
 from sidecar.settings.sections import Door, DoorAgent, DoorHeaders
 from sidecar.spool import SpoolFull
@@ -34,7 +33,6 @@ from tests.sidecar.doors.grpc.grpc_setup import (
 )
 from tests.sidecar.doors.grpc.test_messages import http
 from tests.support.proxy import policy
-from tests.support.waiting import turns, until_async
 
 OTHER_KEY = make_key(b"other".ljust(32))
 SCROLL = "/collections/contracts/points/scroll"
@@ -182,11 +180,14 @@ async def test_an_unexpected_error_is_no_decision(
         def broken(*_: Any) -> None:
             raise RuntimeError("a secret of ours")
 
-        monkeypatch.setattr(door.judgement, "judge", broken)
-        answer = await door.check(http())
-        assert (code(answer), answer.denied_response.status.code) == (14, 503)
-        assert "secret" not in answer.denied_response.body
-        assert "a secret of ours" in caplog.text
+        for owner, name in ((door.judgement, "judge"), (CheckService, "answer")):
+            with monkeypatch.context() as patch:
+                patch.setattr(owner, name, broken)
+                answer = await door.check(http())
+            assert (code(answer), answer.denied_response.status.code) == (14, 503)
+            assert "secret" not in answer.denied_response.body
+            assert "a secret of ours" in caplog.text
+            caplog.clear()
 
 
 async def test_a_reported_denial_passes_with_a_mark(tmp_path: Path) -> None:
@@ -305,39 +306,23 @@ async def test_a_body_of_megabytes_is_a_denial_and_no_failed_call(tmp_path: Path
         assert metadata(await door.check(request))["policy_name"] == "unreadable_request"
 
 
-@pytest.mark.parametrize("method", [CHECK, HEALTH])
-async def test_no_compressed_message_is_inflated(tmp_path: Path, method: str) -> None:
-    async with grpc_door(tmp_path) as door:
-        call: Any = door.channel.unary_unary(method)
-        data = http().SerializeToString() if method == CHECK else b""
-        for form in (grpc.Compression.Gzip, grpc.Compression.Deflate):
-            with pytest.raises(grpc.aio.AioRpcError) as refused:
-                await call(data, metadata=[("x-api-key", KEY)], compression=form, timeout=20)
-            assert refused.value.code() is grpc.StatusCode.UNIMPLEMENTED
-        assert code(await door.check(http())) == 0
-
-
-async def test_a_message_that_is_too_large_fails_its_call_and_is_a_recorded_denial(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("form", [grpc.Compression.Gzip, grpc.Compression.Deflate])
+async def test_a_compressed_message_is_inflated_within_the_limit(
+    tmp_path: Path, form: grpc.Compression
 ) -> None:
-    judge = Judgement.judge
+    async with grpc_door(tmp_path) as door:
+        call: Any = door.channel.unary_unary(CHECK)
+        for request, expected in ((http(), 0), (http(raw_body=b"x" * MAX_MESSAGE), 7)):
+            more = {"metadata": [("x-api-key", KEY)], "compression": form, "timeout": 20}
+            answer = await call(request.SerializeToString(), **more)
+            assert code(message("CheckResponse").FromString(answer)) == expected
+        assert "larger than 2097152 bytes" in (await door.records())[1]["reason"]
 
-    async def late(self: Judgement, *given: Any) -> Outcome:
-        await turns()  # the call has been cancelled meanwhile
-        return await judge(self, *given)
 
-    monkeypatch.setattr(Judgement, "judge", late)
+async def test_a_message_that_is_too_large_is_a_recorded_denial(tmp_path: Path) -> None:
     async with grpc_door(tmp_path) as door:
         for size in (MAX_MESSAGE, 10 << 20):
-            with pytest.raises(grpc.aio.AioRpcError) as failed:
-                await door.check(http(raw_body=b"x" * size))
-            assert failed.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
-
-        def counted() -> list[float]:
-            [family] = door.sidecar.metrics.grpc_checks.collect()
-            return [sample.value for sample in family.samples]
-
-        await until_async("both are answered", lambda: counted() == [2])
+            assert code(await door.check(http(raw_body=b"x" * size))) == 7
         for record in await door.records():
             assert (record["decision"], record["policy_name"]) == ("DENY", "unreadable_request")
             assert "more than 2097152 bytes" in record["reason"]

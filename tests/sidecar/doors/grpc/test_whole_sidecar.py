@@ -1,10 +1,7 @@
 """A whole sidecar with a gRPC door: beside a door over HTTP, and as a process."""
 
 import asyncio
-import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +23,6 @@ from tests.sidecar.doors.http.checks import DOORS, SPEAKER, Answered, Checks, ch
 from tests.support.fake_control_api import EVALUATE_KEY, ROLE, fake_control_api, policy
 from tests.support.ports import free_port
 from tests.support.sidecar_process import sidecar_process
-from tests.support.stack import ROOT
 
 METADATA = (("x-api-key", EVALUATE_KEY),)
 PARTS = [
@@ -170,12 +166,3 @@ async def test_a_process_answers_drains_and_stops(tmp_path: Path) -> None:
         running.tell(signal.SIGTERM)
         assert await running.ended() == 0
         assert [each["decision"] for each in control.decisions()] == ["ALLOW", "DENY"]
-
-
-@pytest.mark.deep(
-    stands_in="tests/architecture/test_large_libraries.py::test_a_sidecar_imports_no_large_library_before_it_knows_its_settings"
-)
-def test_grpcio_is_imported_for_a_grpc_door_alone() -> None:
-    script = "import sys, sidecar.__main__, sidecar.assembly; sys.exit('grpc' in sys.modules)"
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    subprocess.run([sys.executable, "-c", script], check=True, env=environment, timeout=60)
