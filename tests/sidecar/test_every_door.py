@@ -13,6 +13,7 @@ from typing import Any
 import grpc.aio
 import orjson
 import pytest
+from multidict import CIMultiDict, CIMultiDictProxy
 
 from policies.definitions.model import SENSITIVITIES, Agent, AgentStatus, Key, Policy
 from policies.ground.addresses import ListenAddress
@@ -30,10 +31,11 @@ from sidecar.settings.model import RestRule, Source
 from sidecar.settings.sections import AuthzenSettings, Door
 from tests.sidecar.doors.grpc.envoy_messages import message
 from tests.sidecar.doors.grpc.grpc_setup import CHECK
+from tests.sidecar.proxy.http2_client import Http2Client
 from tests.support.fake_control_api import AGENT, EVALUATE_KEY, ROLE, fake_control_api
 from tests.support.properties import few
 from tests.support.scripted_source import answer, data_source
-from tests.support.sidecar import EVALUATE, RunningSidecar, running_sidecar
+from tests.support.sidecar import EVALUATE, Answer, RunningSidecar, running_sidecar
 
 LOCAL = ListenAddress("127.0.0.1", 0)
 CRM = ("contracts", "contracts-2024", "rates", "payroll")
@@ -137,6 +139,7 @@ COUNTED_AS = {
     "mesh": "envoy_grpc",
     "rest": "proxy",
 }
+Call = Callable[..., Awaitable[Answer]]
 Ask = Callable[[Asked], Awaitable[bool]]
 """Asks, and returns whether the answer lets the agent read."""
 
@@ -146,6 +149,8 @@ class SidecarWithEveryDoor:
 
     def __init__(self, running: RunningSidecar, channel: grpc.aio.Channel) -> None:
         self.running = running
+        self.call: Call = running.call
+        """How its own port is called."""
         self._channel = channel
         self._seen = 0
         self._metrics: dict[str, float] = {}
@@ -192,7 +197,7 @@ class SidecarWithEveryDoor:
 
     async def _post(self, path: str, case: Asked, body: Any) -> Any:
         key = KEYS[case.agent]
-        sent = await self.running.call("POST", path, orjson.dumps(body), key=key)
+        sent = await self.call("POST", path, orjson.dumps(body), key=key)
         assert sent.status == 200, sent.body
         return sent.json()
 
@@ -250,7 +255,7 @@ class SidecarWithEveryDoor:
         return await self._check("ingress", case, original)
 
     async def _check(self, path: str, case: Asked, original: dict[str, str]) -> bool:
-        answered = await self.running.call(
+        answered = await self.call(
             "GET",
             f"/v1/check/{path}",
             key=KEYS[case.agent],
@@ -283,6 +288,38 @@ class SidecarWithEveryDoor:
             writer.close()
         assert status in (b"200", b"403")
         return status == b"200"
+
+
+@asynccontextmanager
+async def over_http_2(running: RunningSidecar) -> AsyncIterator[Call]:
+    """Call the sidecar's own port as `RunningSidecar.call` does, on one connection of HTTP/2."""
+    where = running.address
+    reader, writer = await asyncio.open_connection(where.host, where.port)
+    client = Http2Client(reader, writer)
+
+    async def call(
+        method: str,
+        path: str,
+        body: bytes | None = None,
+        *,
+        key: str,
+        headers: dict[str, str] | None = None,
+    ) -> Answer:
+        sent = {
+            "x-api-key": key,
+            **{name.lower(): value for name, value in (headers or {}).items()},
+        }
+        if body is not None:
+            sent["content-type"] = "application/json"
+        got = await client.ask(path, *sent.items(), method=method, body=body, host=str(where))
+        assert got.reset is None
+        fields = [(name.decode(), value.decode()) for name, value in got.fields.items()]
+        return Answer(got.status, CIMultiDictProxy(CIMultiDict(fields)), got.body)
+
+    try:
+        yield call
+    finally:
+        writer.close()
 
 
 @asynccontextmanager
@@ -327,6 +364,25 @@ async def test_every_door_gives_the_same_decision_record_and_metrics(
             for way in ways:
                 # All that arrives at the proxy's port is the sidecar's own agent's.
                 if way != "rest" or case.agent == AGENT:
+                    assert await made.outcome(way, case) == first, (way, case)
+            answers.add(first[0])
+    assert answers == {True, False}
+
+
+@pytest.mark.deep(stands_in="test_every_door_gives_the_same_decision_record_and_metrics")
+async def test_every_door_of_the_sidecar_s_own_port_answers_over_http_2_as_over_http_1(
+    tmp_path: Path,
+) -> None:
+    draw, answers = Random(1), set()
+    async with world(tmp_path) as (made, control), over_http_2(made.running) as call:
+        await made.running.follows(control.publish(documents(draw)))
+        for _ in range(20):
+            case = asked(draw)
+            made.call = made.running.call
+            first = await made.outcome("api", case)
+            made.call = call
+            for way in made.ways:
+                if way not in ("mesh", "rest"):
                     assert await made.outcome(way, case) == first, (way, case)
             answers.add(first[0])
     assert answers == {True, False}

@@ -1,7 +1,7 @@
 """A coroutine that runs at once, and as a task from where it first waits."""
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from typing import Any
@@ -256,3 +256,19 @@ async def test_async_context_managers_and_generators_unwind() -> None:
     assert task is not None
     await task
     assert steps == ["in", "work", "out"]
+
+
+async def test_a_client_that_leaves_twice_ends_the_work_once() -> None:
+    leaves: list[Callable[[], None]] = []
+
+    async def works() -> None:
+        async with eager.until_departed(leaves.append):
+            leaves[0]()
+            try:
+                await waiting.never()
+            finally:
+                leaves[0]()
+
+    with pytest.raises(eager.Departed):
+        await works()
+    leaves[0]()

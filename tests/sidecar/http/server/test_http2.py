@@ -69,6 +69,19 @@ async def test_a_request_is_that_of_http_1() -> None:
     assert request.body.complete
 
 
+async def test_a_body_that_arrives_with_its_head_is_there_at_once() -> None:
+    complete: list[bool] = []
+
+    async def serve(request: HttpRequest) -> Answer:
+        complete.append(request.body.complete)
+        return await at_once(request)
+
+    client = Http2Client(serve)
+    client.h2.send_data(client.request(end=False), b"abc", end_stream=True)
+    await client.settle()
+    assert complete == [True]
+
+
 async def test_a_slow_reader_of_a_body_stops_its_stream_and_no_other() -> None:
     go = asyncio.Event()
     taken = bytearray()
