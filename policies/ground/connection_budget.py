@@ -37,7 +37,7 @@ class ConnectionBudget:
     """The counts of a process's connections and unfinished heads, with their limits: at most `most`
     connections, which hold at most `head_limit` bytes of unfinished heads."""
 
-    __slots__ = ("head_bytes", "head_limit", "heads_refused", "most", "open", "refused")
+    __slots__ = ("cut_off", "head_bytes", "head_limit", "heads_refused", "most", "open", "refused")
 
     def __init__(self, most: int, head_limit: int = ALL_HEADS_BYTES) -> None:
         self.most = most
@@ -50,6 +50,12 @@ class ConnectionBudget:
         """The bytes of unfinished heads that all connections hold now."""
         self.heads_refused = 0
         """The number of unfinished heads refused so far."""
+        self.cut_off: dict[str, int] = {}
+        """The number of connections ended so far because their client broke a protocol or its
+        limits, by the cause, of a closed set."""
+
+    def count_cut_off(self, cause: str) -> None:
+        self.cut_off[cause] = self.cut_off.get(cause, 0) + 1
 
     def slot(self) -> "Slot":
         """Return a place for one connection. It counts only once `Slot.take` is called."""

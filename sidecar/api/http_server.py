@@ -70,6 +70,7 @@ class ProbeBudget(ConnectionBudget):
     def __init__(self, all_ports: ConnectionBudget, places: int = PROBE_PLACES) -> None:
         super().__init__(places, places * HEAD_BYTES)
         self.all_ports = all_ports
+        self.cut_off = all_ports.cut_off
         self.taken: dict[_ProbeSlot, Callable[[], None]] = {}
         """The callbacks that end each open probe connection, the oldest first."""
 

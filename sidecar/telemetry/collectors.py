@@ -8,6 +8,7 @@ from sidecar.control.enroller import Enroller
 from sidecar.control.identity import EnrolledIdentity
 from sidecar.control.log_client import PinnedCheckpoint
 from sidecar.control.shipper import Shipper
+from sidecar.http.http2.frame_limits import Cause
 from sidecar.http.request_body import BodyBudget
 from sidecar.http.tls_contexts import certificate_seconds_left, presented_certificates
 from sidecar.metrics.metrics import Observations
@@ -106,6 +107,12 @@ def watch_budgets(metrics: Observations, bodies: BodyBudget, connections: Connec
             "Connections ended because too many bytes of unfinished heads were held",
             lambda: connections.heads_refused),
     ))  # fmt: skip
+    metrics.counts(
+        "sluice_http2_cut_off_total",
+        "Connections of HTTP/2 ended because of what their client did, by cause",
+        "cause",
+        lambda: {each.value: connections.cut_off.get(each.value, 0) for each in Cause},
+    )
 
 
 def watch_enrolment(metrics: Observations, enroller: Enroller, identity: EnrolledIdentity) -> None:

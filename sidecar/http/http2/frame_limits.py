@@ -10,12 +10,16 @@ work, memory or an answer.
     WINDOW_UPDATE, unknown kinds    CVE-2019-9511)
     CONTINUATION                    a head that never ends (CVE-2024-27316)
 
+A head is passed on once it is whole: of one that never ends, nothing is held but the bytes that
+arrived, however long the fields are that they stand for.
+
 Pure: knows the heads of frames (RFC 9113 section 4.1), and a clock.
 """
 
 from collections.abc import Callable
+from enum import Enum
 
-from sidecar.http.http2.session import CONTINUATIONS, MAX_FRAME, PREFACE
+from sidecar.http.http2.session import CONTINUATIONS, HEAD_BYTES, MAX_FRAME, PREFACE
 
 _HEAD = 9
 _DATA, _HEADERS, _RST_STREAM, _SETTINGS, _PING, _WINDOW_UPDATE, _CONTINUATION = (
@@ -26,6 +30,9 @@ _END_HEADERS = 4
 _PADDED = 8
 _MAX_PADDED = 257
 """The most bytes of a padded frame that may be padding alone."""
+_LONGEST_HEAD = HEAD_BYTES + 1024
+"""The most bytes of a head's frames: padding and the frames' own heads come to the fields, whose
+list counts more than they take (RFC 9113 section 6.5.2)."""
 
 EMPTY_DATA = 100
 """The most DATA frames in a row that carry no byte."""
@@ -39,17 +46,43 @@ WINDOW_UPDATES = (1_000, 10.0)
 UPDATES_PER_DATA = 10
 """The further WINDOW_UPDATE frames that each DATA frame to the peer allows it."""
 
+TURN = 512
+"""The frames that one connection may have handled before others have their turn: about a
+millisecond of work. One that begins or ends a message counts as many (`_MESSAGE`)."""
+_MESSAGE = 32
+
+
+class Cause(Enum):
+    """What a connection is cut off for: a kind of frames, or something else."""
+
+    SETTINGS = "settings"
+    PING = "ping"
+    RESET = "reset"
+    DATA = "empty_data"
+    WINDOW_UPDATE = "window_update"
+    OTHER = "other_frames"
+    HEAD = "unfinished_head"
+    """A head that continues too long, or takes too long, or for which there is no room."""
+    PROTOCOL = "protocol_error"
+    UNREAD = "nothing_taken"
+    """The peer takes nothing of what is sent to it."""
+
 
 class Flood(Exception):
     """the peer sends too many frames of one kind"""
+
+    def __init__(self, cause: Cause, message: str) -> None:
+        super().__init__(message)
+        self.cause = cause
 
 
 class _Rate:
     """At most `limit` events in each period of so many seconds."""
 
-    __slots__ = ("_begin", "_count", "_most", "_name", "_seconds", "allowance")
+    __slots__ = ("_begin", "_cause", "_count", "_most", "_name", "_seconds", "allowance")
 
-    def __init__(self, name: str, limit: tuple[int, float]) -> None:
+    def __init__(self, cause: Cause, name: str, limit: tuple[int, float]) -> None:
+        self._cause = cause
         self._name = name
         self._most, self._seconds = limit
         self._begin, self._count = 0.0, 0
@@ -63,7 +96,8 @@ class _Rate:
         self._count += 1
         if self._count > self._most:
             if not self.allowance:
-                raise Flood(f"more than {self._most} {self._name} in {self._seconds:g} s")
+                message = f"more than {self._most} {self._name} in {self._seconds:g} s"
+                raise Flood(self._cause, message)
             self.allowance -= 1
 
 
@@ -72,52 +106,75 @@ class FrameLimits:
     peer is a client, whose first bytes are the preface."""
 
     __slots__ = (
-        "_continuations", "_counted", "_empty", "_ends_head", "_heads", "_held", "_others",
-        "_pings", "_resets", "_settings", "_size", "_time", "_updates", "head_since",
+        "_at", "_continuations", "_empty", "_ends_head", "_heads", "_held", "_message", "_others",
+        "_pings", "_resets", "_settings", "_size", "_time", "_updates", "head_since", "more",
     )  # fmt: skip
 
     def __init__(self, time: Callable[[], float], *, preface: bool = True) -> None:
         self._time = time
         self._held = bytearray()
-        """The beginning of the frame that is arriving."""
-        self._size = len(PREFACE) if preface else _HEAD
-        """The bytes of that frame, or of its head alone before it is counted. The preface passes
-        like a frame."""
-        self._counted = preface
+        """The bytes that are not passed on yet."""
+        self._at = 0
+        """The number of those that are frames of a head that has not ended."""
+        self._size = len(PREFACE) if preface else 0
+        """The bytes of the frame behind those; 0 before its own head has arrived. The preface
+        passes like a frame."""
+        self._message = False
+        """True if that frame begins or ends a message."""
         self._empty = self._continuations = self._heads = 0
-        self._settings = _Rate("SETTINGS frames", SETTINGS)
-        self._pings = _Rate("PING frames", PINGS)
-        self._resets = _Rate("streams reset", RESETS)
-        self._updates = _Rate("WINDOW_UPDATE frames", WINDOW_UPDATES)
-        self._others = _Rate("frames of other kinds", OTHERS)
+        self._settings = _Rate(Cause.SETTINGS, "SETTINGS frames", SETTINGS)
+        self._pings = _Rate(Cause.PING, "PING frames", PINGS)
+        self._resets = _Rate(Cause.RESET, "streams reset", RESETS)
+        self._updates = _Rate(Cause.WINDOW_UPDATE, "WINDOW_UPDATE frames", WINDOW_UPDATES)
+        self._others = _Rate(Cause.OTHER, "frames of other kinds", OTHERS)
         self._ends_head = False
         """True if the frame under way ends a head."""
         self.head_since: float | None = None
         """The time since which a request's head is arriving; None outside of a head."""
+        self.more = False
+        """True if frames that are whole wait for the next turn."""
 
-    def feed(self, data: bytes) -> bytes:
-        """Count the frames that begin in `data`, and return those that are whole now. Raises
-        `Flood`."""
+    @property
+    def held(self) -> int:
+        """The number of bytes that are not passed on yet."""
+        return len(self._held)
+
+    def feed(self, data: bytes, most: int = 1 << 31) -> bytes:
+        """Add `data` to the bytes that wait, count their frames, and return those that are whole
+        now, up to about `most` of them (`TURN`). Raises `Flood`."""
         held = self._held
-        if len(held) + len(data) < self._size:
-            held += data
-            return b""
-        if held:
-            data = bytes(held) + data
-            held.clear()
-        at, end = 0, len(data)
-        while at + self._size <= end:
-            if not self._counted:
-                self._size += self._count(data[at : at + _HEAD])
-                self._counted = True
-                continue
+        held += data
+        at, end, whole, count = self._at, len(held), 0, 0
+        while count < most or at > whole:
+            if not self._size:
+                if end - at < _HEAD:
+                    break
+                length = self._count(held[at : at + _HEAD])
+                if length > MAX_FRAME:
+                    at = whole = at + _HEAD  # there, the library ends the connection
+                    break
+                self._size = _HEAD + length
+                if self.head_since is None:
+                    whole = at
+            if end - at < self._size:
+                break
             at += self._size
-            self._size, self._counted = _HEAD, False
+            self._size = 0
+            count += _MESSAGE if self._message else 1
             self._end_head()
-        if at == end:
-            return data
-        held += data[at:]
-        return data[:at]
+            if self.head_since is None:
+                whole = at
+            elif at - whole > _LONGEST_HEAD:
+                raise Flood(Cause.HEAD, f"a head has more than {HEAD_BYTES} bytes")
+        self.more = count >= most and end > at
+        self._at = at - whole
+        if whole == end:
+            passed = bytes(held)
+            held.clear()
+        else:
+            passed = bytes(held[:whole])
+            del held[:whole]
+        return passed
 
     def answered(self, count: int) -> None:
         """Count as resets the heads that have ended since the last call, but for `count` that were
@@ -142,14 +199,18 @@ class FrameLimits:
         for rate in (self._resets, self._pings):
             rate.allowance = min(100_000, rate.allowance + 1)
 
-    def _count(self, head: bytes) -> int:
+    def _count(self, head: bytearray) -> int:
         """Count one frame, and return the length of its payload."""
         length, kind, flags = int.from_bytes(head[:3], "big"), head[3], head[4]
+        self._message = kind == _HEADERS or (kind == _DATA and bool(flags & _END_STREAM))
+        if kind not in (_HEADERS, _CONTINUATION):
+            self.head_since = None  # within a head, it makes the library end the connection
         if kind == _DATA:
             carries = length > (_MAX_PADDED if flags & _PADDED else 0)
             self._empty = 0 if carries or flags & _END_STREAM else self._empty + 1
             if self._empty > EMPTY_DATA:
-                raise Flood(f"more than {EMPTY_DATA} DATA frames in a row without a byte")
+                message = f"more than {EMPTY_DATA} DATA frames in a row without a byte"
+                raise Flood(Cause.DATA, message)
         elif kind in (_HEADERS, _CONTINUATION):
             self._count_head(kind, flags)
         elif kind == _WINDOW_UPDATE:
@@ -162,16 +223,18 @@ class FrameLimits:
             self._pings.add(self._time())
         else:
             self._others.add(self._time())
-        # The library refuses a longer frame at its head.
-        return length if length <= MAX_FRAME else 0
+        return length
 
     def _count_head(self, kind: int, flags: int) -> None:
         if kind == _HEADERS:
-            self._continuations, self.head_since = 0, self._time()
+            self._continuations = 0
+            if self.head_since is None:
+                self.head_since = self._time()
         else:
             self._continuations += 1
             if self._continuations > CONTINUATIONS:
-                raise Flood(f"a head continues in more than {CONTINUATIONS} frames")
+                message = f"a head continues in more than {CONTINUATIONS} frames"
+                raise Flood(Cause.HEAD, message)
         self._ends_head = bool(flags & _END_HEADERS)
 
     def _end_head(self) -> None:

@@ -8,6 +8,7 @@ by itself: `credit` does, once bytes were taken.
 """
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any, Final
 
 from ngh2 import (
@@ -30,6 +31,7 @@ from ngh2 import (
     StreamReset,
     TrailersReceived,
     WindowUpdated,
+    pack_settings_payload,
 )
 from ngh2 import Setting as _Setting
 
@@ -50,7 +52,8 @@ NO_ERROR, PROTOCOL_ERROR, REFUSED_STREAM, CANCEL, ENHANCE_YOUR_CALM = 0, 1, 7, 8
 MAX_FRAME = 16_384
 """The most bytes of a frame's payload: the protocol's default."""
 MAX_STREAMS = 100
-"""The most requests at once on one connection, unless its port says otherwise."""
+"""The most requests at once on one connection, unless its port says otherwise. The owner of a
+session counts them, and refuses more."""
 STREAM_WINDOW = 65_535
 """The bytes of one body that may arrive before its reader takes any: the protocol's default."""
 CONNECTION_WINDOW = 8 * 1024 * 1024
@@ -85,6 +88,14 @@ _CLIENT_SETTINGS = _SETTINGS | {
 }
 
 
+# The library ends the connection of a client that begins a stream too many, unless it does not know
+# of the limit: the client may have begun it when another seemed to have ended.
+@lru_cache
+def _first_frame(streams: int) -> bytes:
+    stated = pack_settings_payload({**_SERVER_SETTINGS, _Setting.MAX_CONCURRENT_STREAMS: streams})
+    return len(stated).to_bytes(3, "big") + b"\x04\0\0\0\0\0" + stated
+
+
 class SessionFailed(Exception):
     """the peer broke the protocol in a way that ends the connection"""
 
@@ -93,18 +104,19 @@ class Session:
     """One connection's state, as its server or as its `client`. The client of a server may have
     `streams` requests at once."""
 
-    __slots__ = ("_connection", "_last_words", "_unusable")
+    __slots__ = ("_connection", "_own", "_unusable")
 
     def __init__(self, *, client: bool = False, streams: int = MAX_STREAMS) -> None:
         role = Role.CLIENT if client else Role.SERVER
         self._connection = connection = Connection(role, _CONFIGURATION)
-        most = {_Setting.MAX_CONCURRENT_STREAMS: streams}
-        connection.initiate_connection(_CLIENT_SETTINGS if client else _SERVER_SETTINGS | most)
+        connection.initiate_connection(_CLIENT_SETTINGS if client else _SERVER_SETTINGS)
+        if not client:
+            connection.data_to_send()  # in its place comes the frame below
         connection.set_local_window_size(RESPONSES_WINDOW if client else CONNECTION_WINDOW)
         self._unusable = False
         """True once the library refuses to read on and to write."""
-        self._last_words = b""
-        """The GOAWAY to send in place of the library."""
+        self._own = b"" if client else _first_frame(streams)
+        """A frame to send before those of the library."""
 
     def receive(self, data: bytes) -> list[Event]:
         """Read whole frames from the peer: of a frame that arrives in parts, the library would lose
@@ -123,10 +135,8 @@ class Session:
 
     def sendable(self, most: int) -> bytes:
         """Return at most about `most` of the bytes to send, empty if there are none."""
-        if self._unusable:
-            data, self._last_words = self._last_words, b""
-            return data
-        return self._connection.data_to_send(most)
+        own, self._own = self._own, b""
+        return own if self._unusable else own + self._connection.data_to_send(most)
 
     def events(self) -> list[Event]:
         """Return the events that sending has caused: a stream closes once all of it was sent."""
@@ -161,7 +171,7 @@ class Session:
     def wants_more(self) -> bool:
         """False once the connection has nothing to receive and nothing to send any more."""
         if self._unusable:
-            return bool(self._last_words)
+            return bool(self._own)
         return self._connection.want_read or self._connection.want_write
 
     @property
@@ -224,7 +234,7 @@ class Session:
         if self._unusable:
             # Any stream may have been processed, as far as the peer can know.
             payload = b"\x7f\xff\xff\xff%b%b" % (code.to_bytes(4, "big"), reason.encode())
-            self._last_words = b"%b\x07\0\0\0\0\0%b" % (len(payload).to_bytes(3, "big"), payload)
+            self._own += b"%b\x07\0\0\0\0\0%b" % (len(payload).to_bytes(3, "big"), payload)
         else:
             _unless_over(self._connection.send_goaway, code, debug_data=reason.encode())
 

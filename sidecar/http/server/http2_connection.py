@@ -2,7 +2,8 @@
 responder of its own, and is answered by the same service as a request of HTTP/1.
 
     ServerConnection      owns the socket, and this once the first bytes are HTTP/2's
-      Http2Connection     its frames, limits, streams and end
+      Http2Connection     its limits, streams and end
+        Turns             how much of what has arrived is handled at once
         Http2Stream       one request: its body, its response, its end
 
 A slow client slows its own stream alone, and so does a slow reader of a body: the client gets
@@ -15,11 +16,12 @@ from collections.abc import Callable
 
 from policies.ground.errors import Unavailable
 from sidecar.http.http2 import session as h2
-from sidecar.http.http2.frame_limits import Flood, FrameLimits
+from sidecar.http.http2.frame_limits import Cause, Flood, FrameLimits
 from sidecar.http.http2.heads import BadHead, TranslatedHead
 from sidecar.http.http2.session import Session, SessionFailed
 from sidecar.http.messages.body import BodyBrokenOff
 from sidecar.http.server.http2_stream import Http2Stream, Socket
+from sidecar.http.server.http2_turns import Turns
 from sidecar.http.server.request import Service
 
 log = logging.getLogger(__name__)
@@ -52,6 +54,8 @@ class Http2Connection:
         self._begun: list[Http2Stream] = []
         """The streams whose requests are served once the events at hand are handled."""
         self._schemes = (b"http", b"https") if service.any_scheme else (scheme,)
+        self.whole_bytes = 0
+        """Bytes of responses that were, or will be, handed over whole, and are not sent yet."""
         self._limits = FrameLimits(loop.time)
         self._held = service.budget.head()
         self._untaken = 0
@@ -66,6 +70,9 @@ class Http2Connection:
         """True once nothing more is read."""
         self._over = False
         """True once everything is sent, and the sending side has ended."""
+        self._turns = Turns(
+            socket, loop, service.limits.buffer_bytes, self._read, self._client_ended
+        )
         self._idle_since = self._stuck_since = loop.time()
         self._written = self._stuck_at = 0
         """The bytes written, now and at the last sweep."""
@@ -89,27 +96,39 @@ class Http2Connection:
     def receive(self, data: bytes) -> bool:
         """Read bytes from the client, and serve the requests that begin in them. Returns True, as
         there is always room: what there is no room for ends the connection."""
+        self._turns.receive(data)
+        return True
+
+    def _read(self, data: bytes, most: int) -> int:
+        """Handle up to about `most` frames. Returns the bytes that wait for the next turn."""
+        limits, whole = self._limits, b""
         if self._ended:
-            return True
+            return 0
         try:
-            whole = self._limits.feed(data)
+            whole = limits.feed(data, most)
             if not self._hold():
-                raise Flood("there is no room for another unfinished head")
-            events = self.session.receive(whole)
-            self._handle(events)
-            heads = (h2.RequestReceived, h2.TrailersReceived)
-            self._limits.answered(sum(isinstance(each, heads) for each in events))
+                raise Flood(Cause.HEAD, "there is no room for another unfinished head")
+            if whole:
+                events = self.session.receive(whole)
+                self._handle(events)
+                heads = (h2.RequestReceived, h2.TrailersReceived)
+                limits.answered(sum(isinstance(each, heads) for each in events))
         except (Flood, SessionFailed) as error:
             self._cut_off(error)
-        self.flush()
-        return True
+        if whole or self._ended:
+            self.flush()
+        return limits.held if limits.more and not self._ended else 0
 
     def writable(self) -> None:
         """Go on writing: the transport has room again."""
         self.flush()
 
     def client_ended(self) -> bool:
-        """Note that the client sends nothing more. Returns whether responses are still owed. A
+        """Note that the client sends nothing more. Returns whether the connection stays open."""
+        return self._turns.client_ended()
+
+    def _client_ended(self) -> bool:
+        """End what the client has not sent whole. Returns whether responses are still owed. A
         client that is gone looks the same, so only `half_close_seconds` are left to responses that
         have not begun."""
         self._ending = self._refusing = True
@@ -134,6 +153,7 @@ class Http2Connection:
         self._ended = True
         self._held.release()
         self._sweep_timer.cancel()
+        self._turns.stop()
         if self._closing is not None:
             self._closing.cancel()
         for stream in self._streams():
@@ -185,6 +205,11 @@ class Http2Connection:
     def _begin(self, event: h2.RequestReceived) -> None:
         number = event.stream_id
         self._last = max(self._last, number)
+        if len(self.streams) >= self.service.limits.streams:
+            # Nothing was read of it, so nothing was decided: the client may send it again.
+            self._limits.provoked()
+            self.session.reset(number, h2.REFUSED_STREAM)
+            return
         self.streams[number] = stream = Http2Stream(self, number)
         request = stream.request
         try:
@@ -275,11 +300,11 @@ class Http2Connection:
         self.flush()
 
     def _hold(self) -> bool:
-        """Count what is held for this connection: bytes of bodies, and a head that has not ended,
-        which may be as long as the limit allows. Return False if there is no room for it."""
+        """Count what is held for this connection: bytes of bodies, and of a head that has not
+        ended. Return False if there is no room for it."""
         held = self._untaken
         if self._limits.head_since is not None:
-            held += h2.HEAD_BYTES
+            held += self._limits.held
         return held == self._held.size or self._held.resize(held)
 
     # ------------------------------------------------------------------------------------- writing
@@ -324,8 +349,10 @@ class Http2Connection:
         if self._over or transport is None or transport.is_closing() or self.socket.congested:
             return
         ends = self._ended or not session.wants_more
-        if ends or (self._ending and self._refusing and not self.streams):
+        last = self._ending and self._refusing and not (self.streams or self._turns.waiting)
+        if ends or last:
             self._ended = self._over = True
+            self._turns.stop()
             self.socket.end()
 
     # --------------------------------------------------------------------------------- what goes on
@@ -340,11 +367,12 @@ class Http2Connection:
             self._stuck_at, self._stuck_since = self._written, now
         elif now - self._stuck_since > seconds:
             log.info("a connection is cut off: its client took nothing for %g s", seconds)
+            self.service.budget.count_cut_off(Cause.UNREAD.value)
             self._abort()
             return
         since = self._limits.head_since
         if since is not None and now - since > limits.idle_seconds:
-            self._cut_off(Flood(f"a head took longer than {limits.idle_seconds:g} s"))
+            self._cut_off(Flood(Cause.HEAD, f"a head took longer than {limits.idle_seconds:g} s"))
         elif not self.streams and now - self._idle_since > limits.idle_seconds:
             self.finish()
         for stream in self._streams():
@@ -359,10 +387,12 @@ class Http2Connection:
             return
         self._ended = True
         log.info("an HTTP/2 connection is cut off: %s", error)
-        calm = isinstance(error, Flood)
-        if calm:
+        cause, fault = Cause.PROTOCOL, _FAULT
+        if isinstance(error, Flood):
+            cause, fault = error.cause, f"{_FAULT}: {error}"
             self.session.terminate(h2.ENHANCE_YOUR_CALM, str(error))
-        self._record(f"{_FAULT}: {error}" if calm else _FAULT)
+        self.service.budget.count_cut_off(cause.value)
+        self._record(fault)
 
     def _streams(self) -> list[Http2Stream]:
         """Return the open streams: what is done with one may end others."""

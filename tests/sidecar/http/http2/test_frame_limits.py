@@ -6,7 +6,7 @@ from collections.abc import Callable
 import httptools
 import pytest
 
-from sidecar.http.http2.frame_limits import Flood, FrameLimits
+from sidecar.http.http2.frame_limits import TURN, Flood, FrameLimits
 from sidecar.http.http2.heads import METHODS, BadHead, TranslatedHead
 from sidecar.http.http2.session import PREFACE
 from sidecar.http.messages.request_parser import HeadLimits
@@ -119,6 +119,40 @@ def test_a_head_is_under_way_until_its_last_byte() -> None:
     assert limits.head_since == 7.0
     limits.feed(end[-1:])
     assert limits.head_since is None
+
+
+def test_a_head_is_passed_on_whole() -> None:
+    limits = begun(Clock())
+    begin = frames.data(1, b"x") + frames.headers(3, flags=0)
+    end = frames.frame(frames.CONTINUATION, 3, b"\x00\x01a\x01b", frames.END_HEADERS)
+    assert limits.feed(begin) == begin[:10]
+    assert limits.held == len(begin) - 10
+    assert limits.feed(end[:-1]) == b""
+    assert limits.feed(end[-1:] + begin) == begin[10:] + end + begin[:10]
+    # What may not stand within a head is the library's to refuse.
+    assert limits.feed(frames.ping()[:9]) == begin[10:]
+    assert limits.head_since is None
+
+
+def test_a_head_longer_than_its_limit_is_a_flood() -> None:
+    limits = begun(Clock())
+    long = frames.frame(frames.CONTINUATION, 1, bytes(16_000))
+    limits.feed(frames.headers(1, flags=0) + long * 4)
+    with pytest.raises(Flood, match="65536 bytes"):
+        limits.feed(long)
+
+
+def test_a_turn_takes_so_many_frames_and_fewer_messages() -> None:
+    limits = begun(Clock())
+    update, get, end = frames.update(0, 1), frames.headers(1), frames.data(1, b"x", end=True)
+    sent = update * 600 + (get + end) * 10 + update
+    assert limits.feed(sent, TURN) == update * TURN
+    assert limits.more
+    assert (limits.feed(b"", 0), limits.held) == (b"", len(sent) - len(update) * TURN)
+    # 88, and 14 that begin or end a message.
+    assert limits.feed(b"", TURN) == update * 88 + (get + end) * 7
+    assert limits.feed(b"", TURN) == (get + end) * 3 + update
+    assert limits.held == 0
 
 
 def test_the_methods_of_http_2_are_those_that_the_parser_of_http_1_knows() -> None:

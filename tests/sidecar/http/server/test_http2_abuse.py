@@ -3,27 +3,32 @@ against a connection in memory."""
 
 import asyncio
 import logging
+import tracemalloc
 from collections.abc import Callable
 
 import pytest
 
 from sidecar.http.headers import ResponseHead
+from sidecar.http.http2.frame_limits import TURN, Cause
 from sidecar.http.http2.session import PREFACE
+from sidecar.http.messages.request_parser import HeadLimits
 from sidecar.http.server.request import Answer, HttpRequest, ResponseSent
 from tests.sidecar.http.http2 import frames
-from tests.sidecar.http.http2.frames import data, headers, reset, update
-from tests.sidecar.http.server.served import Gate, Reply
+from tests.sidecar.http.http2.frames import POST, data, headers, reset, update
+from tests.sidecar.http.server.served import LIMITS, Gate, Reply, with_body
 from tests.sidecar.http.server.served_http2 import (
     CALM,
     CANCEL,
     NO_ERROR,
-    PROTOCOL_ERROR,
     REFUSED,
     STREAM_CLOSED,
     Served,
+    ended,
     goaway,
+    got,
     resets,
 )
+from tests.support import waiting
 from tests.support.loop_clock import moving_clock
 
 pytestmark = [
@@ -33,27 +38,28 @@ pytestmark = [
     ),
 ]
 
-FLOODS: dict[str, tuple[bytes, int]] = {
-    "SETTINGS": (frames.settings(), 32),
-    "PING": (frames.ping(), 101),
-    "answers to PING": (frames.ping(frames.ACK), 1_001),
-    "PRIORITY": (frames.frame(frames.PRIORITY, 1, bytes(4) + b"\x10"), 1_001),
-    "unknown frames": (frames.frame(frames.UNKNOWN), 1_001),
-    "WINDOW_UPDATE": (frames.update(0, 1), 1_100),
-    "GOAWAY": (frames.goaway(), 1_001),
-    "DATA without a byte": (data(1), 101),
+FLOODS: dict[str, tuple[bytes, int, Cause]] = {
+    "SETTINGS": (frames.settings(), 32, Cause.SETTINGS),
+    "PING": (frames.ping(), 101, Cause.PING),
+    "answers to PING": (frames.ping(frames.ACK), 1_001, Cause.OTHER),
+    "PRIORITY": (frames.frame(frames.PRIORITY, 1, bytes(4) + b"\x10"), 1_001, Cause.OTHER),
+    "unknown frames": (frames.frame(frames.UNKNOWN), 1_001, Cause.OTHER),
+    "WINDOW_UPDATE": (frames.update(0, 1), 1_100, Cause.WINDOW_UPDATE),
+    "GOAWAY": (frames.goaway(), 1_001, Cause.OTHER),
+    "DATA without a byte": (data(1), 101, Cause.DATA),
 }
 
 
 @pytest.mark.parametrize("kind", FLOODS)
 async def test_a_flood_ends_the_connection_with_one_record(kind: str) -> None:
-    frame, count = FLOODS[kind]
+    frame, count, cause = FLOODS[kind]
     gate = Gate()
     client = Served(gate)
     found = await client.send(headers(1, frames.POST, end=False), *[frame] * count)
     assert goaway(found) == CALM
     assert len(client.faults) == 1
     assert client.wire.closed
+    assert client.wire.connections.service.budget.cut_off == {cause.value: 1}
     assert gate.cancelled == ["/a"], "what was under way is cancelled"
     assert not client.wire.connections.open
 
@@ -93,25 +99,69 @@ async def test_resets_that_the_client_provokes_end_the_connection(
     assert client.wire.closed
 
 
-async def test_streams_above_the_limit_are_refused_before_the_settings_are_acknowledged() -> None:
-    client = Served(Gate(), first=PREFACE + frames.settings())
+@pytest.mark.parametrize("first", [PREFACE + frames.settings(), frames.begin()])
+async def test_streams_above_the_limit_are_refused_and_the_others_go_on(first: bytes) -> None:
+    gate = Gate()
+    client = Served(gate, first=first)
     found = await client.send(b"".join(headers(each) for each in range(1, 207, 2)))
     assert resets(found) == {201: REFUSED, 203: REFUSED, 205: REFUSED}
     assert len(client.served) == 100
     assert goaway(found) is None
-    found = await client.send(*(headers(number) for number in range(207, 2_207, 2)))
-    assert goaway(found) == CALM, "refusals count as resets"
-    assert len(client.faults) == 1
+    found = await client.send(
+        reset(1), headers(207), data(203, b"late"), headers(205, [(b"a", b"")])
+    )
+    assert (resets(found), len(client.served)) == ({}, 101)
+    gate.release("/a")
+    assert len(ended(await client.send())) == 100
+    assert not client.faults
 
 
-async def test_streams_above_the_acknowledged_limit_end_the_connection() -> None:
-    gate = Gate()
-    client = Served(gate)
-    found = await client.send(b"".join(headers(each) for each in range(1, 203, 2)))
-    assert goaway(found) == PROTOCOL_ERROR
+async def test_refused_streams_count_as_resets() -> None:
+    client = Served(Gate())
+    await client.send(*(headers(number) for number in range(1, 201, 2)))
+    found = await client.send(*(headers(number) for number in range(201, 2_203, 2)))
+    assert goaway(found) == CALM
     assert len(client.faults) == 1
     assert client.wire.closed
-    assert len(gate.cancelled) == 100
+
+
+async def test_a_segment_of_many_frames_is_handled_in_turns() -> None:
+    client = Served(with_body)
+    await client.send(headers(1, POST, end=False))
+    [request] = client.served
+    client.wire.send(data(1, b"x") * 20_000)
+    assert request.body.total_bytes == TURN
+    paused = [client.wire.reading_paused]
+    assert paused == [True], "more than a buffer waits"
+    client.wire.send(data(1, b"x") * 10)
+    assert request.body.total_bytes == TURN
+    client.wire.send(data(1, end=True))
+    client.wire.end()
+    await waiting.turns(3)
+    assert request.body.total_bytes <= 5 * TURN
+    found = await client.send()
+    while client.wire.reading_paused:
+        found += await client.send()
+    assert (got(found, 1), ended(found)) == (20_010, [1])
+
+
+async def test_heads_that_stand_for_much_fill_little_memory() -> None:
+    # An index of one byte stands for a field of 4,000 bytes.
+    base, field = frames.fields(frames.GET), b"\x40\x01x\x7f\xa1\x1e" + b"a" * 4_000
+    client = Served(Gate(), limits=LIMITS._replace(head=HeadLimits(5_000, 5_000, 128)))
+    await client.send(frames.frame(frames.HEADERS, 1, base + field, 5))
+    many = frames.frame(frames.HEADERS, 3, base + b"\xbe" * 15, 5)
+    pairs = [many[:5] + n.to_bytes(4, "big") + many[9:] + reset(n) for n in range(3, 1_803, 2)]
+    tracemalloc.start()
+    try:
+        client.wire.send(b"".join(pairs))
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert most < 3_000_000, "what one turn's frames stand for"
+    while len(client.served) < 901:
+        await client.send()
+    assert not client.faults
 
 
 BROKEN = {
@@ -132,7 +182,8 @@ BROKEN = {
     "SETTINGS of too short frames": frames.settings({frames.MAX_FRAME: 1}),
     "an answer to no SETTINGS": frames.settings(flags=frames.ACK),
     "CONTINUATION alone": frames.frame(frames.CONTINUATION, 1, b"", frames.END_HEADERS),
-    "CONTINUATION of another stream": headers(1, flags=0) + frames.frame(frames.CONTINUATION, 3),
+    "CONTINUATION of another stream": headers(1, flags=0)
+    + frames.frame(frames.CONTINUATION, 3, b"", frames.END_HEADERS),
     "a frame within a head": headers(1, flags=0) + frames.ping(),
     "HEADERS on a stream that has ended": headers(1) + headers(1),
     "DATA on a stream that has ended": headers(1) + data(1, b"x"),
@@ -167,6 +218,9 @@ async def test_a_broken_protocol_ends_the_connection_with_one_record(
     assert goaway(found) is not None
     assert client.wire.closed
     assert len(client.faults) == 1
+    [cause] = client.wire.connections.service.budget.cut_off
+    long = kind in ("too long a list of fields", "too many continuations")
+    assert cause == (Cause.HEAD if long else Cause.PROTOCOL).value
     assert not caplog.records
     assert not client.wire.connections.open
 
@@ -266,11 +320,17 @@ async def test_unfinished_heads_are_counted_until_they_end() -> None:
     client = Served()
     [connection] = client.wire.connections.open
     budget = client.wire.connections.service.budget
-    await client.send(headers(1, flags=0))
-    assert budget.head_bytes == 64 * 1024
+    begun = headers(1, flags=0)
+    await client.send(begun[:-1])
+    assert budget.head_bytes == len(begun) - 1
+    more = frames.frame(frames.CONTINUATION, 1, frames.fields([(b"x", b"a" * 800)]))
+    await client.send(begun[-1:], more)
+    assert budget.head_bytes == len(begun) + len(more)
+    assert not client.served
     end = frames.frame(frames.CONTINUATION, 1, b"", frames.END_HEADERS)
     await client.send(end)
     assert budget.head_bytes == 0
+    assert client.served[0].fields[-1] == (b"x", b"a" * 800)
     await client.send(headers(3, flags=0))
     await connection.cut()
     await client.wire.settle()
