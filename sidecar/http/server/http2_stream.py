@@ -23,6 +23,9 @@ _ALL_QUEUED_BYTES = 1024 * 1024
 only its share waiting."""
 _SHARE_BYTES = 16 * 1024
 """What each response may have waiting in any case, so that none stops another."""
+_WHOLE_BYTES = 32 * 1024 * 1024
+"""The bytes of a connection's responses that are handed over whole, until they are sent: eight of
+the largest. A single one may have more."""
 
 
 class Socket(Protocol):
@@ -50,6 +53,8 @@ class Streams(Protocol):
     service: Service
     session: Session
     loop: asyncio.AbstractEventLoop
+    whole_bytes: int
+    """The bytes of responses that were, or will be, handed over whole, and are not sent yet."""
 
     def has(self, number: int) -> bool:
         """Return whether the stream is open."""
@@ -69,7 +74,7 @@ class Http2Stream:
 
     __slots__ = (
         "_connection", "_drained", "_responder", "_stalled_at", "_stalled_since", "_unwanted",
-        "_written", "broken", "ended", "number", "request", "reset_by_client",
+        "_wanted", "_whole", "_written", "broken", "ended", "number", "request", "reset_by_client",
     )  # fmt: skip
 
     def __init__(self, connection: Streams, number: int) -> None:
@@ -90,6 +95,9 @@ class Http2Stream:
         """True once the response is whole, and the rest of the request is not wanted."""
         self._written = 0
         """The bytes of the response's body so far."""
+        self._whole = self._wanted = 0
+        """The part of the connection's `whole_bytes` that this response has, and that it waits
+        for."""
         self._stalled_since, self._stalled_at = 0.0, -1
 
     # ------------------------------------------------------------------- what the connection does
@@ -133,6 +141,7 @@ class Http2Stream:
         sent."""
         self.broken = broken = self.broken or broken or not self.ended
         self.ended = True
+        self._hold(0)
         request, body = self.request, self.request.body
         if isinstance(body, CreditedBody):
             body.abandon()
@@ -195,12 +204,15 @@ class Http2Stream:
 
     @property
     def congested(self) -> bool:
-        if self._connection.socket.congested:
+        connection, wanted = self._connection, self._wanted
+        if connection.socket.congested:
+            return True
+        if wanted and connection.whole_bytes + wanted > max(_WHOLE_BYTES, wanted):
             return True
         queued = self._queued()
         if queued <= _SHARE_BYTES:
             return False
-        return queued > _QUEUED_BYTES or self._connection.session.all_queued > _ALL_QUEUED_BYTES
+        return queued > _QUEUED_BYTES or connection.session.all_queued > _ALL_QUEUED_BYTES
 
     async def drain(self) -> None:
         if self.broken:
@@ -211,6 +223,21 @@ class Http2Stream:
                 await self._drained
             finally:
                 self._drained = None
+
+    async def room(self, count: int) -> None:
+        """Wait until `count` bytes may be handed over whole, which count as waiting from now on."""
+        self._wanted = count
+        try:
+            while self.congested:
+                await self.drain()
+        finally:
+            self._wanted = 0
+        self._check_open()
+        self._hold(count)
+
+    def _hold(self, count: int) -> None:
+        self._connection.whole_bytes += count - self._whole
+        self._whole = count
 
     def write(self, _data: bytes) -> None:
         raise ConnectionError("bytes of another protocol can't be written to a stream of HTTP/2")
@@ -243,6 +270,7 @@ class Http2Stream:
         self._check_open()
         session = self._connection.session
         self._written += len(body)
+        self._hold(len(body))
         if not (body or trailers):
             session.respond(self.number, fields, end=True)
         else:
@@ -326,6 +354,9 @@ class Http2Request(HttpRequest):
     @property
     def may_omit_body(self) -> bool:
         return False
+
+    async def room(self, count: int) -> None:
+        await self._stream.room(count)
 
     def begin(
         self,

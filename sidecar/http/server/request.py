@@ -203,6 +203,11 @@ class HttpRequest(RequestMessage):
         """
         self.start_response(self._frame(head, empty=empty, last=last))
 
+    async def room(self, count: int) -> None:
+        """Wait until a response of `count` bytes may be handed over whole (`respond`), before it is
+        read from elsewhere: those of one connection that wait for their client must not fill the
+        memory. Raises `ConnectionResetError` if the client is gone."""
+
     def respond(self, head: ResponseHead, body: bytes, trailers: bytes = b"") -> None:
         """Write a response whose body is at hand, as `begin`, `send` and `end` would."""
         data = self._frame(head)

@@ -245,7 +245,7 @@ class Forwarder:
         the data source knows."""
         decisions = allowed.decisions
         try:
-            whole = await self._read(response, allowed.route)
+            whole = await self._read_whole(request, response, allowed.route)
         finally:
             await response.finish()
         # Only a success describes a source.
@@ -289,7 +289,7 @@ class Forwarder:
             if prepared.filter_response is None:
                 return await relay(request, response, event, relayed)
             relayed.retries = response.retries
-            whole = await self._read(response, allowed.route)
+            whole = await self._read_whole(request, response, allowed.route)
         finally:
             await response.finish()
         if _succeeded(whole, allowed.route):
@@ -321,17 +321,20 @@ class Forwarder:
         sent = frame(part.body) if allowed.route.rpc else part.body
         return whole._replace(fields=fields, body=sent), part.withheld
 
-    async def _read(self, response: UpstreamResponse, route: ProtocolRoute) -> FetchedResponse:
-        if route.rpc:
-            # Its reader has limits of its own.
-            return await response.read(self._limits.inspected_response_bytes)
-        return await read_response(response, self._limits)
-
     def _message(self, whole: FetchedResponse, route: ProtocolRoute) -> FetchedResponse:
         """Return a response as a protocol reads it: of a call of gRPC, the message."""
         if not route.rpc:
             return whole
         return unframed_response(whole, self._limits.inspected_response_bytes)
+
+    async def _read_whole(
+        self, request: HttpRequest, response: UpstreamResponse, route: ProtocolRoute
+    ) -> FetchedResponse:
+        most, stated = self._limits.inspected_response_bytes, response.message.length
+        await request.room(most if stated is None else min(most, int(stated)))
+        if route.rpc:
+            return await response.read(most)  # its reader has limits of its own
+        return await read_response(response, self._limits)
 
     async def _failed(
         self,

@@ -227,6 +227,7 @@ async def test_a_client_that_takes_nothing_is_cut_off() -> None:
         for _ in range(20):
             await clock.skip(5)
         assert client.wire.aborted
+        assert client.wire.connections.service.budget.cut_off == {"nothing_taken": 1}
         await client.wire.settle()
         assert not client.wire.connections.open
         assert answers.ended == ["ConnectionResetError"] * 2 or len(answers.ended) == 2
@@ -260,6 +261,46 @@ async def test_large_responses_to_a_client_that_takes_nothing_fill_little_memory
     [connection] = client.wire.connections.open
     await connection.cut()
     assert len(answers.ended) == 100
+
+
+async def test_whole_responses_to_a_client_that_takes_nothing_fill_little_memory() -> None:
+    size, handed_over, left = 4 * 1024 * 1024, [], []
+
+    async def serve(request: HttpRequest) -> Answer:
+        try:
+            await request.room(size)
+            request.respond(ResponseHead(200, b"OK", b"", b"%d" % size), bytes(size))
+            handed_over.append(request)
+            if request.congested:
+                await request.drain()
+        except ConnectionError:
+            left.append(request)
+            raise
+        return ResponseSent(keep_alive=True, status=200)
+
+    client = Served(serve, frames.begin({frames.INITIAL_WINDOW: 0}), cancels=False)
+    tracemalloc.start()
+    try:
+        await client.send(*(headers(each) for each in range(1, 201, 2)))
+        held, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(client.served) == 100
+    assert len(handed_over) == 8
+    assert held < 36 * 1024 * 1024
+    assert most < 40 * 1024 * 1024
+    # What is sent, or reset, makes room for others.
+    found = await client.send(update(1, size), update(0, size))
+    assert (got(found, 1), ended(found)) == (size, [1])
+    assert len(handed_over) == 9
+    await client.send(*(reset(each) for each in range(3, 17, 2)))
+    assert len(handed_over) == 16
+    await client.send(reset(199))
+    assert len(left) == 7 + 1
+    client.wire.close()
+    await client.wire.settle()
+    assert len(handed_over) == 16
+    assert len(left) == 99
 
 
 async def test_a_stuck_stream_does_not_delay_the_others() -> None:
