@@ -49,7 +49,7 @@ UPDATES_PER_DATA = 10
 TURN = 512
 """The frames that one connection may have handled before others have their turn: about a
 millisecond of work. One that begins or ends a message counts as many (`_MESSAGE`)."""
-_MESSAGE = 32
+_MESSAGE = 64
 
 
 class Cause(Enum):

@@ -11,10 +11,12 @@ from pathlib import Path
 import pytest
 
 from sidecar.proxy.assembly import FORWARD_PROXY, TRANSPARENT
+from tests.fuzz_http2 import fuzz
 from tests.sidecar.http.http2 import frames
 from tests.sidecar.http.http2.frames import Fields, Frame, data, headers
 from tests.sidecar.proxy.every_port import EveryPort, every_port
 from tests.sidecar.proxy.test_http2 import TUNNEL
+from tests.support import properties
 from tests.support.waiting import until_async
 
 PROTOCOL_ERROR, CALM = 1, 11
@@ -109,6 +111,16 @@ async def agent(made: EveryPort, port: str, before: bytes, scheme: bytes) -> Asy
     finally:
         # It may have stopped reading, and would not notice the end.
         writer.transport.abort()
+
+
+@pytest.mark.deep(
+    stands_in="tests/sidecar/http/http2/test_frame_limits.py::test_frames_are_passed_on_whole"
+)
+async def test_a_short_fuzz_finds_nothing() -> None:
+    found = await fuzz(5, properties.chance("http2").randrange(1 << 32))
+    assert found.fatal == []
+    assert found.counts["heads"] > 100
+    assert found.counts["requests"] > 100
 
 
 HEADS: dict[str, tuple[dict[str, bytes], list[tuple[bytes, bytes]]]] = {

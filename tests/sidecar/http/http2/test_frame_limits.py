@@ -149,9 +149,10 @@ def test_a_turn_takes_so_many_frames_and_fewer_messages() -> None:
     assert limits.feed(sent, TURN) == update * TURN
     assert limits.more
     assert (limits.feed(b"", 0), limits.held) == (b"", len(sent) - len(update) * TURN)
-    # 88, and 14 that begin or end a message.
-    assert limits.feed(b"", TURN) == update * 88 + (get + end) * 7
-    assert limits.feed(b"", TURN) == (get + end) * 3 + update
+    # 88, and 7 that begin or end a message.
+    assert limits.feed(b"", TURN) == update * 88 + (get + end) * 3 + get
+    assert limits.feed(b"", TURN) == end + (get + end) * 3 + get
+    assert limits.feed(b"", TURN) == end + (get + end) * 2 + update
     assert limits.held == 0
 
 
