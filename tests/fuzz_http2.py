@@ -144,14 +144,14 @@ class Fuzz:
                 agent.send(piece)
                 if chance.random() < 0.2:
                     with suppress(TimeoutError):
-                        await asyncio.wait_for(agent.read(), 0.01)
+                        await asyncio.wait_for(agent.read(), 0.01)  # expires on purpose
             last = 1_000_001
             agent.send(OPEN + headers(last))
             awaited = {last} if mutates else {last, *_whole(sent)}
             self.found.counts["requests"] += len(_whole(sent)) + 1
             left = await agent.until_ended(awaited, 2 if mutates else PATIENCE)
             if left and mutates:
-                # A longer frame than was sent may have been announced; this ends it, and is none.
+                # A longer frame than was sent may have been announced; these bytes end it.
                 agent.send(bytes(65_536))
                 left = await agent.until_ended(awaited, PATIENCE)
             if left:

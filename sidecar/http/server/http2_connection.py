@@ -33,8 +33,7 @@ _SWEEP_SECONDS = 5.0
 _CREDIT_SECONDS = 60.0
 """The most seconds without progress for which a response waits for the client's credit."""
 _ROUND_TRIP_SECONDS = 1.0
-"""The seconds for which a client may still begin requests after it was told that the connection
-will end, unless it shows earlier that it has read that."""
+"""The most seconds for which a client may still begin requests after it was told of the end."""
 _BODIES_FULL = "too many bytes of request bodies wait to be read; nothing was decided"
 _FAULT = "the request is not valid HTTP/2"
 
@@ -70,9 +69,8 @@ class Http2Connection:
         """True once nothing more is read."""
         self._over = False
         """True once everything is sent, and the sending side has ended."""
-        self._turns = Turns(
-            socket, loop, service.limits.buffer_bytes, self._read, self._client_ended
-        )
+        buffer = service.limits.buffer_bytes
+        self._turns = Turns(socket, loop, buffer, self._read, self._client_ended)
         self._idle_since = self._stuck_since = loop.time()
         self._written = self._stuck_at = 0
         """The bytes written, now and at the last sweep."""
@@ -94,8 +92,7 @@ class Http2Connection:
     # -------------------------------------------------------------------------- what the owner does
 
     def receive(self, data: bytes) -> bool:
-        """Read bytes from the client, and serve the requests that begin in them. Returns True, as
-        there is always room: what there is no room for ends the connection."""
+        """Serve what arrives. Returns True: what there is no room for ends the connection."""
         self._turns.receive(data)
         return True
 
@@ -109,8 +106,7 @@ class Http2Connection:
             if not self._hold():
                 raise Flood(Cause.HEAD, "there is no room for another unfinished head")
             if whole:
-                events = self.session.receive(whole)
-                self._handle(events)
+                self._handle(events := self.session.receive(whole))
                 heads = (h2.RequestReceived, h2.TrailersReceived)
                 limits.answered(sum(isinstance(each, heads) for each in events))
         except (Flood, SessionFailed) as error:
@@ -128,9 +124,8 @@ class Http2Connection:
         return self._turns.client_ended()
 
     def _client_ended(self) -> bool:
-        """End what the client has not sent whole. Returns whether responses are still owed. A
-        client that is gone looks the same, so only `half_close_seconds` are left to responses that
-        have not begun."""
+        """End what the client has not sent whole. Returns whether responses are still owed; as a
+        client that is gone looks the same, they must begin within `half_close_seconds`."""
         self._ending = self._refusing = True
         for stream in self._streams():
             stream.request.body.fail(BodyBrokenOff())
@@ -191,8 +186,6 @@ class Http2Connection:
         streams = [*self.streams.values(), *self._unnumbered]
         return [each.task for each in streams if each.task is not None]
 
-    # ----------------------------------------------------------------------------------- the events
-
     def _handle(self, events: list[h2.Event]) -> None:
         try:
             for event in events:
@@ -215,10 +208,9 @@ class Http2Connection:
         try:
             head = TranslatedHead(event.headers, self._schemes, self.service.limits.head)
         except BadHead as error:
-            request.fault = str(error)
+            request.fault, stream.ended = str(error), True
             self._limits.provoked()
             self.session.reset(number, h2.PROTOCOL_ERROR)
-            stream.ended = True
         else:
             request.method, request.target, request.fields = head.method, head.target, head.fields
         if not event.end_stream and not request.fault:
@@ -226,8 +218,8 @@ class Http2Connection:
         self._begun.append(stream)
 
     def _serve_begun(self) -> None:
-        """Serve the requests that have begun. Not at once: most bodies arrive with their heads, and
-        a request that need not wait for its body costs no task."""
+        """Serve the requests that have begun. Most bodies arrive with their heads, and then cost no
+        task."""
         begun, self._begun = self._begun, []
         for stream in begun:
             stream.serve()
@@ -280,8 +272,8 @@ class Http2Connection:
         stream = Http2Stream(self, 0)
         stream.ended = True
         stream.request.fault = fault
-        self._unnumbered = [each for each in self._unnumbered if each.task is not None]
-        self._unnumbered.append(stream)
+        left = [each for each in self._unnumbered if each.task is not None]
+        self._unnumbered = [*left, stream]
         stream.serve()
 
     def _announced(self, _event: h2.PingAcknowledged) -> None:
