@@ -95,6 +95,15 @@ SOURCES: dict[str, Source] = {
     "langchain-tests": Wheel("langchain-tests", "1.1.9", 1, {"langchain-tests": "langchain_tests"}),
     # Chroma's own tests need it: a newer one lacks what their `conftest.py` sets.
     "pytest-8": Wheel("pytest", "8.4.2", 1, {"pytest-8": "pytest"}),
+    # Pinecone's client over grpcio, the last one with the message classes of the service; and what
+    # it imports. Later ones, such as the lock's, have a client in Rust.
+    "pinecone-8": Wheel("pinecone", "8.1.2", 1, {"pinecone-8": "pinecone"}),
+    "pinecone-plugin-interface": Wheel(
+        "pinecone-plugin-interface",
+        version="0.0.7",
+        megabytes=1,
+        programs={"pinecone-plugin-interface": "pinecone_plugin_interface"},
+    ),
     # Its tests take the library that lies beside them, so any version does.
     "redis-py": Sdist("redis", "8.1.0", 5, {"redis-py": "tests"}),
     "typescript": Npm("typescript", "5.9.3", 4, {"typescript": "typescript/bin/tsc"}),

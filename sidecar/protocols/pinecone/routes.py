@@ -7,11 +7,18 @@ namespaces, named in the path, the query or the body.
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
-import orjson
-
+from sidecar.http.grpc.status import is_grpc
+from sidecar.protocols.pinecone.forwarding import (
+    FindSources,
+    PineconeForwarding,
+    filtering,
+    judged,
+    paged,
+    planned,
+)
+from sidecar.protocols.pinecone.grpc_routes import GRPC_ROUTES, GRPC_ROUTES_WITHOUT_LEVELS
 from sidecar.protocols.pinecone.sources import (
     FETCH,
     FETCH_BY_METADATA,
@@ -19,28 +26,21 @@ from sidecar.protocols.pinecone.sources import (
     QUERY,
     SEARCH,
     SEARCH_DOCUMENTS,
-    Body,
     PineconeSources,
     QueryForm,
-    filtered,
-    withhold,
 )
+from sidecar.protocols.pinecone.wires import REST
 from sidecar.protocols.protocol import (
-    FORWARD_UNCHANGED,
     FetchedResponse,
-    ForwardPlan,
     ProtocolRoute,
     RefusalResponse,
     RouteClass,
     RoutedRequest,
     RouteTable,
     SourceProtocol,
-    Sources,
     Unresolved,
-    Visibility,
-    without_waiting,
 )
-from sidecar.protocols.shared.responses import error_response, expect_list, expect_object, levels_of
+from sidecar.protocols.shared.responses import error_response
 from sidecar.protocols.shared.strict_queries import read_members, read_parameters
 from sidecar.protocols.strict_body import json_object, optional_json_object
 from sidecar.settings.model import Source
@@ -51,77 +51,20 @@ _CODES = {
 }  # fmt: skip
 
 
-class Pinecone(PineconeSources, SourceProtocol):
+class Pinecone(PineconeForwarding, SourceProtocol):
+    reads_grpc = True
+
     def __init__(self, source: Source, monotonic: Callable[[], float]) -> None:
         super().__init__(source, monotonic)
         self.table = _TABLE_WITHOUT_LEVELS if source.sensitivity_field is None else _TABLE
 
     def render_refusal(
-        self, _request: RoutedRequest | None, refusal: RefusalResponse
-    ) -> FetchedResponse:
+        self, request: RoutedRequest | None, refusal: RefusalResponse
+    ) -> FetchedResponse | None:
+        if request is not None and is_grpc(request.fields):
+            return None  # told by a status, as all clients of gRPC read it
         error = {"code": _CODES.get(refusal.status, "INTERNAL"), "message": refusal.message}
         return error_response(refusal, {"error": error, "status": refusal.status})
-
-    def plan_filtered(
-        self, form: QueryForm, request: RoutedRequest, sources: Sources, visibility: Visibility
-    ) -> ForwardPlan:
-        """Return the plan that filters records by level, and remembers the token of the next
-        page."""
-        levels = levels_of(visibility)
-        if levels is None and form.paged:
-            return self.plan_paged(request, sources, visibility)
-        if levels is None:
-            return FORWARD_UNCHANGED
-        narrowed = form.narrow(request.body, levels)
-        remember = partial(self._remember_page, request, sources)
-        step = withhold(form, levels, narrowed)
-        body = None if narrowed.body is None else orjson.dumps(narrowed.body)
-        return ForwardPlan(body, lambda response: filtered(response, remember, step))
-
-    def plan_paged(
-        self, request: RoutedRequest, sources: Sources, _visibility: Visibility
-    ) -> ForwardPlan:
-        """Return the plan that passes the response unchanged, and remembers the token of the next
-        page."""
-        remember = partial(self._remember_page, request, sources)
-        return ForwardPlan(filter_response=lambda response: filtered(response, remember))
-
-    def plan_namespaces(
-        self, _request: RoutedRequest, _sources: object, visibility: Visibility
-    ) -> ForwardPlan:
-        """Return the plan that filters a list of namespaces, `{"namespaces": [{"name"}],
-        "total_count"}`."""
-
-        def step(whole: Body) -> tuple[int, bool]:
-            found = expect_list(whole.get("namespaces") or [], "list")
-            names = [expect_object(each, "list").get("name") for each in found]
-            named = zip(found, names, strict=True)
-            whole["namespaces"] = [each for each, own in named if self._may_see(own, visibility)]
-            # The total covers all pages, including the namespaces that the agent may not see.
-            whole.pop("total_count", None)
-            return 0, True
-
-        return ForwardPlan(filter_response=lambda response: filtered(response, step))
-
-    def plan_stats(
-        self, _request: RoutedRequest, _sources: object, visibility: Visibility
-    ) -> ForwardPlan:
-        """Return the plan that filters index statistics, `{"namespaces": {name: {"vectorCount"}},
-        "totalVectorCount"}`."""
-
-        def step(whole: Body) -> tuple[int, bool]:
-            found = expect_object(whole.get("namespaces") or {}, "response")
-            seen = {name: each for name, each in found.items() if self._may_see(name, visibility)}
-            if len(seen) == len(found):
-                return 0, False
-            # Totals over every namespace would reveal how much is in the hidden ones.
-            whole["namespaces"] = seen
-            counts = (expect_object(each, "response").get("vectorCount") for each in seen.values())
-            whole["totalVectorCount"] = sum(count or 0 for count in counts)
-            whole.pop("indexFullness", None)
-            return 0, True
-
-        return ForwardPlan(filter_response=lambda response: filtered(response, step))
 
     def refine_stats(self, request: RoutedRequest) -> ProtocolRoute:
         """Return the route for index statistics. Raises `Unresolved` if the request has a filter:
@@ -132,16 +75,11 @@ class Pinecone(PineconeSources, SourceProtocol):
             raise Unresolved("statistics with a `filter` concern every namespace at once")
         return _STATS
 
-    def _may_see(self, name: object, visibility: Visibility) -> bool:
-        return visibility.permits(self._of(name if isinstance(name, str) else ""))
-
 
 _RETRIEVE, _METADATA = RouteClass.RETRIEVE, RouteClass.METADATA
 _WRITE, _BULK = RouteClass.WRITE, RouteClass.BULK
 _path, _body, _hint = PineconeSources.of_path, PineconeSources.of_body, PineconeSources.hint
 _assistant, _hint_assistant = PineconeSources.of_assistant, PineconeSources.hint_of_assistant
-
-FindSources = Callable[[Any, RoutedRequest], Sources]
 
 _R, _D = "/records/namespaces/{namespace}", "/namespaces/{namespace}/documents"
 _CHAT, _FILES = "/assistant/chat/{assistant}", "/assistant/files/{assistant}"
@@ -150,39 +88,21 @@ _CHAT, _FILES = "/assistant/chat/{assistant}", "/assistant/files/{assistant}"
 def _route(
     methods: str, path: str, class_: RouteClass, find: FindSources, hint: Any = None, **more: Any
 ) -> ProtocolRoute:
-    """Return a route whose sources are found in the request itself, without a look-up."""
-    found = without_waiting(find)
-    return ProtocolRoute(methods, path, class_, found, hint, find_sources_now=find, **more)
+    return judged(ProtocolRoute(methods, path, class_, hint_source=hint, **more), find)
 
 
 def _unfiltered_route(
-    methods: str, path: str, find: FindSources, *, paged: bool = False
+    methods: str, path: str, find: FindSources, *, pages: bool = False
 ) -> ProtocolRoute:
-    route = _route(methods, path, _RETRIEVE, find, forwards_unchanged=True)
     parse_body = None if methods == "GET" else json_object
-    plan_forward = Pinecone.plan_paged if paged else None
-    return replace(route, parse_body=parse_body, plan_forward=plan_forward)
-
-
-def _filtered_route(unfiltered: ProtocolRoute, form: QueryForm) -> ProtocolRoute:
-    """Return a route for the same retrieval as `unfiltered`, but with its records filtered."""
-
-    def plan(
-        pinecone: Pinecone, request: RoutedRequest, sources: Sources, visibility: Visibility
-    ) -> ForwardPlan:
-        return pinecone.plan_filtered(form, request, sources, visibility)
-
-    def refine(_pinecone: Pinecone, request: RoutedRequest) -> ProtocolRoute:
-        # A request that can't be narrowed gets the unfiltered row, which is judged at `critical`.
-        return filtering if form.filterable(request.body) else unfiltered
-
-    filtering = replace(unfiltered, plan_forward=plan, filters_documents=True)
-    return replace(filtering, refine=refine)
+    route = _route(methods, path, _RETRIEVE, find, parse_body=parse_body, forwards_unchanged=True)
+    return paged(route, REST) if pages else route
 
 
 # Statistics of the whole index. The filter of the response decides which namespaces they show.
-_plan = Pinecone.plan_stats
+_plan = planned(PineconeForwarding.plan_stats, REST)
 _STATS = ProtocolRoute("GET POST", "/describe_index_stats", _METADATA, plan_forward=_plan)
+_plan_list = planned(PineconeForwarding.plan_namespaces, REST)
 
 _SEARCHES: tuple[tuple[str, str, FindSources, QueryForm], ...] = (
     ("POST", "/query", PineconeSources.of_queries, QUERY),
@@ -194,15 +114,15 @@ _SEARCHES: tuple[tuple[str, str, FindSources, QueryForm], ...] = (
 )
 _OTHERS = (
     # Not filtered: ids without metadata don't show which level their records have.
-    _unfiltered_route("GET", "/vectors/list", PineconeSources.of_query, paged=True),
-    _unfiltered_route("POST", f"{_D}/list", PineconeSources.of_documents, paged=True),
+    _unfiltered_route("GET", "/vectors/list", PineconeSources.of_query, pages=True),
+    _unfiltered_route("POST", f"{_D}/list", PineconeSources.of_documents, pages=True),
     # An assistant answers from any of its files, so no condition on the level can be added.
     _route("POST", _CHAT, _RETRIEVE, _assistant),
     _route("POST", f"{_CHAT}/context", _RETRIEVE, _assistant),
     _route("POST", f"{_CHAT}/chat/completions", _RETRIEVE, _assistant),
     _route("GET", _FILES, _RETRIEVE, _assistant),
     _route("GET", f"{_FILES}/{{file}}", _RETRIEVE, _assistant),
-    ProtocolRoute("GET", "/namespaces", _METADATA, plan_forward=Pinecone.plan_namespaces),
+    ProtocolRoute("GET", "/namespaces", _METADATA, plan_forward=_plan_list),
     _route("GET", "/namespaces/{namespace}", _METADATA, _path),
     replace(_STATS, parse_body=optional_json_object, refine=Pinecone.refine_stats),
     _route("POST", "/vectors/upsert", _WRITE, _body, parse_body=json_object),
@@ -225,16 +145,18 @@ _OTHERS = (
 )
 
 _UNFILTERED = [
-    (_unfiltered_route(methods, path, find, paged=form.paged), form)
+    (_unfiltered_route(methods, path, find, pages=form.paged), form)
     for methods, path, find, form in _SEARCHES
 ]
 
 # INVARIANT: a literal segment comes before a `{parameter}` in the same position. A route that is
 # not listed is denied as `unclassified_route`, so that an upgrade of Pinecone opens nothing by
 # itself.
-ROUTES = (*(_filtered_route(route, form) for route, form in _UNFILTERED), *_OTHERS)
+ROUTES = (*(filtering(route, form, REST) for route, form in _UNFILTERED), *_OTHERS)
 
-_TABLE = RouteTable(ROUTES)
+_TABLE = RouteTable((*ROUTES, *GRPC_ROUTES))
 # Without `sensitivity_field` nothing is filtered, so all requests of a route share one row, which
 # has nothing to refine.
-_TABLE_WITHOUT_LEVELS = RouteTable((*(route for route, _ in _UNFILTERED), *_OTHERS))
+_TABLE_WITHOUT_LEVELS = RouteTable(
+    (*(route for route, _ in _UNFILTERED), *_OTHERS, *GRPC_ROUTES_WITHOUT_LEVELS)
+)

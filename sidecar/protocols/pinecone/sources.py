@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from policies.ground.errors import Malformed, UpstreamFailed
+from sidecar.protocols.pinecone.wires import Body, Wire
 from sidecar.protocols.protocol import (
     FetchedResponse,
     ForwardedPart,
@@ -14,18 +15,10 @@ from sidecar.protocols.protocol import (
     Sources,
 )
 from sidecar.protocols.shared.caches import Continuations
-from sidecar.protocols.shared.responses import (
-    DocumentLevels,
-    expect_list,
-    expect_object,
-    response_object,
-    to_json,
-)
+from sidecar.protocols.shared.responses import DocumentLevels, expect_list, expect_object
 from sidecar.protocols.shared.source_names import SourceNames
 from sidecar.protocols.shared.strict_queries import read_members, read_parameters
 from sidecar.settings.model import Source
-
-Body = dict[str, Any]
 
 # The members of a scoring clause that state what to search for and refer to no stored record.
 _CLAUSE = frozenset(("type", "query", "field", "fields", "values", "sparse_values"))
@@ -63,7 +56,9 @@ class QueryForm(NamedTuple):
     """True if the response may contain the token of a next page."""
 
 
-def withhold(form: QueryForm, levels: DocumentLevels, forwarded: FilteredQuery) -> ResponseStep:
+def withhold(
+    wire: Wire, form: QueryForm, levels: DocumentLevels, forwarded: FilteredQuery
+) -> ResponseStep:
     *outer, last = form.records_at
 
     def step(whole: Body) -> tuple[int, bool]:
@@ -88,7 +83,9 @@ def withhold(form: QueryForm, levels: DocumentLevels, forwarded: FilteredQuery) 
 
     def may_see(record: Any) -> bool:
         checked = expect_object(record, "record")
-        return levels.may_see(checked if form.metadata is None else checked.get(form.metadata))
+        if form.metadata is None:
+            return levels.may_see(checked)
+        return levels.may_see(wire.read_metadata(checked.get(form.metadata), levels))
 
     return step
 
@@ -103,12 +100,13 @@ def _check_form(whole: Body, form: QueryForm) -> None:
             raise UpstreamFailed(f"the data source's response has the unknown member `{name[:64]}`")
 
 
-def filtered(response: FetchedResponse, *steps: ResponseStep) -> ForwardedPart:
+def filtered(wire: Wire, response: FetchedResponse, *steps: ResponseStep) -> ForwardedPart:
     """Apply `steps` to a response, and return the part to forward. It has the data source's own
     bytes if no step changed anything."""
-    whole = response_object(response)
+    whole = wire.read_response(response)
     results = [step(whole) for step in steps]
-    body = to_json(whole) if any(changed for _, changed in results) else response.body
+    changed = any(changed for _, changed in results)
+    body = wire.write_response(whole) if changed else response.body
     return ForwardedPart(body, sum(withheld for withheld, _ in results))
 
 

@@ -20,9 +20,12 @@ _TYPES = {
 _KINDS = {number: name for name, number in _TYPES.items()}
 
 
-def differences(fields: MessageFields, descriptor: Any) -> Iterator[str]:
+def differences(
+    fields: MessageFields, descriptor: Any, *, json_names: bool = False
+) -> Iterator[str]:
     """Yield how a schema's message, and those within it, differ from a descriptor: fields that one
-    of them lacks, other names or types, other groups, other presence."""
+    of them lacks, other names or types, other groups, other presence. With `json_names`, a field
+    may have the name that it has in JSON."""
     compared: set[tuple[str, str]] = set()
     waiting = [(fields, descriptor)]
     while waiting:
@@ -39,9 +42,11 @@ def differences(fields: MessageFields, descriptor: Any) -> Iterator[str]:
             if mine is None:
                 yield f"{about} is not in the schema"
                 continue
-            within = theirs.fields_by_number[field.number].message_type
+            described = theirs.fields_by_number[field.number]
+            within = described.message_type
+            name = mine.name if json_names and mine.name == described.json_name else field.name
             stated = f"{mine.name} {mine.kind}{'*' * (mine.repeated and not mine.is_map)}"
-            meant = f"{field.name} {_kind(mine, field, within)}"
+            meant = f"{name} {_kind(mine, field, within)}"
             if stated != meant:
                 yield f"{about} is `{meant}`, not `{stated}`"
             if mine.group != _group(field, written):

@@ -12,6 +12,7 @@ from tests.sidecar.protocols.pinecone.front import (
     OPEN,
     READERS,
 )
+from tests.sidecar.protocols.pinecone.grpc_front import Called, in_front_of_calls
 from tests.sidecar.protocols.pinecone.server import Server
 
 
@@ -25,4 +26,10 @@ async def front(tmp_path: Path) -> AsyncIterator[Minimal]:
 async def marked(tmp_path: Path) -> AsyncIterator[Minimal]:
     server = scripted(Server(*LEVELS).answer)
     async with minimal(tmp_path, "pinecone", server, READERS, **MARKED) as made:
+        yield made
+
+
+@pytest.fixture
+async def called(tmp_path: Path) -> AsyncIterator[Called]:
+    async with in_front_of_calls(tmp_path, Server("low"), OPEN) as made:
         yield made

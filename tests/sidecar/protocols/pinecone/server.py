@@ -53,6 +53,7 @@ class Server:
             case _, ["describe_index_stats"]:
                 counts = {name: {"vectorCount": len(each)} for name, each in self.records.items()}
                 return 200, {"dimension": 2, "namespaces": counts, "indexFullness": 0.1,
+                             "memory_fullness": 0.2,
                              "totalVectorCount": sum(map(len, self.records.values()))}  # fmt: skip
         return 200, {"upsertedCount": 1}
 

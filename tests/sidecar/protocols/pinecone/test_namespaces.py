@@ -198,10 +198,11 @@ async def test_lists_contain_only_visible_namespaces(front: Minimal) -> None:
 async def test_the_client_s_lists_contain_only_visible_namespaces(front: Minimal) -> None:
     def read() -> list[Any]:
         made = index(front.port)
-        return [made.describe_index_stats().namespaces.keys(), made.list_namespaces_paginated()]
+        return [made.describe_index_stats(), made.list_namespaces_paginated()]
 
-    counts, page = await asyncio.to_thread(read)
-    assert set(counts) == {"__default__", "open"}
+    stats, page = await asyncio.to_thread(read)
+    assert set(stats.namespaces) == {"__default__", "open"}
+    assert (stats.total_vector_count, stats.memory_fullness) == (2, None)
     assert [each.name for each in page.namespaces] == ["__default__", "open"]
 
 
