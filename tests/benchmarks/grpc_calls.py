@@ -76,10 +76,12 @@ def started(
 
 
 def source(root: Path) -> Callable[[int], list[str]]:
-    """The command of a data source that answers each call with the same bytes."""
+    """The command of a data source that answers each call with the same bytes, and knows no
+    alias."""
     answer = root / "answers" / METHOD[1:]
     answer.parent.mkdir(parents=True)
     answer.write_bytes(frame(bytes(ANSWER)))
+    (root / "answers/aliases").write_text('{"result": {"aliases": []}, "status": "ok"}')
     folder, program = str(root / "answers"), str(servers.find("nghttpd"))
     options = ["--no-tls", "-a", "127.0.0.1", "-d", folder, "--trailer", "grpc-status: 0"]
     return lambda port: [program, *options, str(port)]
@@ -155,6 +157,7 @@ def figures(seconds: int, rounds: int) -> Iterator[Figure]:
             sources=[
                 {
                     **at,
+                    "http": 2,
                     "alias": "docs",
                     "kind": "qdrant",
                     "listen": (listen := f"127.0.0.1:{free_port()}"),
