@@ -56,7 +56,7 @@ _PLAIN_ADDITIONAL = frozenset((
     "id", "distance", "certainty", "score", "explainScore", "vector", "vectors",
     "creationTimeUnix", "lastUpdateTimeUnix", "isConsistent", "rerank",
 ))  # fmt: skip
-_NAME = re.compile(r"[_A-Za-z][_0-9A-Za-z]*\Z")
+PLAIN_NAME = re.compile(r"[_A-Za-z][_0-9A-Za-z]*\Z")
 
 
 class FilteredBody(NamedTuple):
@@ -70,7 +70,7 @@ def can_filter(query: GraphqlQuery, field: str) -> bool:
     """Return whether objects can be withheld from the response to this query by their levels in
     `field`."""
     roots = query.operation.selection_set.selections
-    if not _NAME.match(field) or query.fragments or len(roots) != 1:
+    if not PLAIN_NAME.match(field) or query.fragments or len(roots) != 1:
         return False
     [root] = roots
     # `Aggregate` counts objects that it doesn't show. An alias of `Get` would change its key in the

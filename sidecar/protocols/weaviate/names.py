@@ -228,6 +228,27 @@ def parse_aliases(body: Any) -> dict[str, str]:
     return {expect_text(each, "alias"): expect_text(each, "class") for each in elements}
 
 
+class CollectionDefinition(NamedTuple):
+    name: str
+    """The collection's own name."""
+    references: dict[str, tuple[str, ...]]
+    """The collections to which each property leads, by the property's name: none if it holds
+    values."""
+
+
+def parse_definition(body: Any) -> CollectionDefinition:
+    """Return a collection's definition from the response to `GET /v1/schema/<name>`. Raises
+    `UpstreamFailed`."""
+    found = expect_object(body, "definition of a collection")
+    references = {}
+    for each in expect_list(found.get("properties") or [], "list of properties"):
+        name = expect_text(each, "name")
+        types = expect_list(each.get("dataType"), "list of a property's types")
+        # The types of values begin with a lower-case letter, and collections with a capital.
+        references[name] = tuple(t for t in types if isinstance(t, str) and t[:1].isupper())
+    return CollectionDefinition(expect_text(found, "class"), references)
+
+
 def collection_filter(
     member: str, source_names: SourceNames, visibility: Visibility
 ) -> ResponseFilter:

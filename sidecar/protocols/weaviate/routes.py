@@ -1,9 +1,11 @@
 """Routes and error responses for Weaviate's HTTP API (`protocols/RULES.md`, Weaviate; the
 description and handlers of Weaviate 1.40): the routes that agents use, and those that are denied
-with a reason. Errors are a list of messages, under the names that REST and GraphQL clients read."""
+with a reason. Errors are a list of messages, under the names that REST and GraphQL clients read.
+Those for gRPC are in `grpc_routes.py`."""
 
 from dataclasses import replace
 
+from sidecar.http.grpc.status import is_grpc
 from sidecar.protocols.protocol import (
     FetchedResponse,
     FindSources,
@@ -19,18 +21,20 @@ from sidecar.protocols.protocol import (
 from sidecar.protocols.shared.responses import error_response
 from sidecar.protocols.strict_body import BodyParser, json_object
 from sidecar.protocols.weaviate import sources
-from sidecar.protocols.weaviate.forwarding import (
-    WeaviateForwarding,
-    parse_graphql,
-    parse_graphql_batch,
-)
+from sidecar.protocols.weaviate.forwarding import parse_graphql, parse_graphql_batch
+from sidecar.protocols.weaviate.grpc_forwarding import GrpcForwarding
+from sidecar.protocols.weaviate.grpc_routes import GRPC_ROUTES
 from sidecar.protocols.weaviate.names import collection_filter, json_array
 
 
-class Weaviate(WeaviateForwarding, SourceProtocol):
+class Weaviate(GrpcForwarding, SourceProtocol):
+    reads_grpc = True
+
     def render_refusal(
         self, request: RoutedRequest | None, refusal: RefusalResponse
-    ) -> FetchedResponse:
+    ) -> FetchedResponse | None:
+        if request is not None and is_grpc(request.fields):
+            return None  # told by a status, in the one form that all clients of gRPC read
         segments = () if request is None else request.target.segments
         if request is not None and segments == ("v1", "mcp"):
             rendered = sources.render_tool_refusal(request.body, refusal)
@@ -172,6 +176,7 @@ ROUTES = (
         ProtocolRoute("GET", f"{_V1}/.well-known/{what}", _OPEN)
         for what in ("live", "ready", "openid-configuration")
     ),
+    *GRPC_ROUTES,
 )  # fmt: skip
 
 Weaviate.table = RouteTable(ROUTES)

@@ -30,11 +30,13 @@ from sidecar.protocols.strict_body import Budget, OverBudget
 from sidecar.protocols.weaviate import graphql
 from sidecar.protocols.weaviate.names import (
     MAX_NAMES,
+    CollectionDefinition,
     CollectionName,
     beacon_collection,
     object_collection,
     parse_aliases,
     parse_collection,
+    parse_definition,
     parse_tenant,
     references_in,
 )
@@ -102,35 +104,38 @@ def render_tool_refusal(message: Any, refusal: RefusalResponse) -> FetchedRespon
 
 
 class CollectionDefinitions:
-    """Finds the own names of one Weaviate server's collections, and caches them per credentials."""
+    """Finds the definitions of one Weaviate server's collections, and caches them per
+    credentials."""
 
     def __init__(self, monotonic: Callable[[], float], schema_path: str) -> None:
         self._schema_path = schema_path
-        self._known: DigestCache[str] = DigestCache(monotonic)
+        self._known: DigestCache[CollectionDefinition] = DigestCache(monotonic)
         self.clear = self._known.clear
 
-    async def own_name(self, name: str, request: RoutedRequest) -> str:
-        """Return the own name of the collection that `name` stands for, from the collection's
-        definition; `name` itself if there is no such collection. Raises `Unresolved` if the look-up
-        fails."""
-        key = credential_key(request, name)
-        if (known := self._known.get(key)) is not None:
+    def cached(self, name: str, request: RoutedRequest) -> CollectionDefinition | None:
+        return self._known.get(credential_key(request, name))
+
+    async def find(self, name: str, request: RoutedRequest) -> CollectionDefinition:
+        """Return the definition of the collection that `name` stands for; one with `name` itself
+        if there is no such collection. Raises `Unresolved` if the look-up fails."""
+        if (known := self.cached(name, request)) is not None:
             return known
         # Before the request: a change during the look-up must prevent caching.
         started = self._known.start_lookup()
         try:
             response = await request.fetch(f"{self._schema_path}/{name}")
-            found: Any = orjson.loads(response.body) if response.status == 200 else None
+            if response.status == 404:
+                # A name that doesn't exist is judged as written: a write may create it.
+                definition = CollectionDefinition(name, {})
+            elif response.status == 200:
+                definition = parse_definition(orjson.loads(response.body))
+            else:
+                raise UpstreamFailed(f"the data source answered with status {response.status}")
         except (UpstreamFailed, orjson.JSONDecodeError) as error:
             raise Unresolved(f"can't look up collection `{name}`: {error}") from error
-        own = found.get("class") if isinstance(found, dict) else None
-        # A name that doesn't exist is judged as written: a write may create it.
-        own = name if response.status == 404 else own
-        if not isinstance(own, str) or not own:
-            reason = f"status {response.status}, without a definition"
-            raise Unresolved(f"can't look up collection `{name}`: {reason}")
-        self._known.put(key, own, len(own), started)
-        return own
+        key = credential_key(request, name)
+        self._known.put(key, definition, len(repr(definition)), started)
+        return definition
 
 
 class WeaviateSources:
@@ -239,16 +244,19 @@ class WeaviateSources:
         aliases = await self._aliases.fetch(request)
         own = {
             # The list may lack aliases that the credentials may not see, but Weaviate follows them.
-            name: aliases.get(name) or await self._definitions.own_name(name, request)
+            name: aliases.get(name) or (await self._definitions.find(name, request)).name
             for name in dict.fromkeys(name for name, _ in distinct)
         }
         parts = ((own[name], *([] if tenant is None else [tenant])) for name, tenant in distinct)
         return tuple(dict.fromkeys(self.source_names.of(*each) for each in parts))
 
     def _cached_target(self, name: str, request: RoutedRequest) -> str:
-        """Return the collection that `name` stands for if the cached aliases show it; otherwise
-        `name` itself."""
-        return (self._aliases.cached(request) or {}).get(name, name)
+        """Return the collection that `name` stands for if what is cached shows it; otherwise `name`
+        itself."""
+        if (target := (self._aliases.cached(request) or {}).get(name)) is not None:
+            return target
+        definition = self._definitions.cached(name, request)
+        return name if definition is None else definition.name
 
 
 def _query_tenant(request: RoutedRequest) -> str | None:

@@ -13,6 +13,12 @@ from graphql import build_schema, graphql_sync
 
 COLLECTIONS = ("Open", "OpenMore", "Shut")
 ALIASES = {"OpenAlias": "Shut", "Docs": "Open"}
+REFERENCES = {"next": ["Shut"], "more": ["OpenMore"], "either": ["OpenMore", "Shut"]}
+"""The collections to which the references of each collection lead."""
+PROPERTIES = [
+    {"name": name, "dataType": types}
+    for name, types in ({"title": ["text"], "level": ["text"]} | REFERENCES).items()
+]
 
 _CLASS = """
 type %(name)s { title: String, level: String, _additional: Additional, next: [%(name)sNextObj] }
@@ -73,7 +79,8 @@ class Server:
                 return 200, {"classes": [{"class": name} for name in COLLECTIONS]}
             case (("GET" | "DELETE"), ["v1", "schema", name]):
                 own = ALIASES.get(name, name)
-                return (200, {"class": own}) if own in COLLECTIONS else (404, None)
+                found = {"class": own, "properties": PROPERTIES}
+                return (200, found) if own in COLLECTIONS else (404, None)
             case "GET", ["v1", "schema", _, "tenants"]:
                 return 200, [{"name": name} for name in ("ours", "theirs")]
             case "GET", ["v1", "nodes", *_]:
