@@ -1,5 +1,5 @@
 """The methods of Qdrant's gRPC interface (`protocols/RULES.md`, Qdrant; the public definitions of
-Qdrant 1.19). Each has the class of the route over HTTP that does the same, and is judged by the
+Qdrant 1.20). Each has the class of the route over HTTP that does the same, and is judged by the
 same rules: `routes.py` has the reasons. A message names all its collections itself, so every method
 that is judged has its message read (`grpc_schema.py`), a write as well."""
 

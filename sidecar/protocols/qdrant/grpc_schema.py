@@ -1,4 +1,4 @@
-"""The requests of Qdrant's gRPC interface, from the public definitions of Qdrant 1.19, as far as
+"""The requests of Qdrant's gRPC interface, from the public definitions of Qdrant 1.20, as far as
 `grpc_routes.py` reads them (`sidecar/http/grpc/schema.py` has the form). A test compares them with
 the descriptors inside the official client.
 
