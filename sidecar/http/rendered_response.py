@@ -43,7 +43,8 @@ class RenderedResponse(NamedTuple):
         return ResponseHead(int(line.split()[1]), b"", lines, length.rstrip()), self.body
 
     def failure(self) -> Failure | None:
-        """Return None: the sidecar's own ports serve no gRPC."""
+        """Return None: a gRPC check door writes its answers itself, and no other of the sidecar's
+        own ports serves gRPC."""
         return None
 
 

@@ -18,9 +18,9 @@ from sidecar.doors.grpc.server import MAX_CALLS, GrpcMethods
 from sidecar.doors.grpc.service import CheckService
 from sidecar.doors.judgement import Judgement
 from sidecar.http.rendered_response import ResponseRenderer
-from sidecar.http.request_body import BodyBudget
 from sidecar.http.server.head_cache import KEY_BYTES, HeadCache
 from sidecar.http.tls_contexts import server_context
+from sidecar.proxy.routing.source_endpoint import SharedParts
 from sidecar.settings.model import Pair
 from sidecar.settings.sections import Door
 from tests.sidecar.doors.door_setup import shared_parts
@@ -37,12 +37,12 @@ class GrpcDoor:
     """A door `edge` to the source `kb`, with a channel to it."""
 
     def __init__(
-        self, made: Sidecar, server: HttpServer, judgement: Judgement, bodies: BodyBudget
+        self, made: Sidecar, server: HttpServer, judgement: Judgement, shared: SharedParts
     ) -> None:
         self.sidecar = made
         self.server = server
         self.judgement = judgement
-        self.bodies = bodies
+        self.shared = shared
         self.port = server.address.port
         self.ready = True
         self.channel = grpc.aio.insecure_channel(f"127.0.0.1:{self.port}")
@@ -114,7 +114,7 @@ async def grpc_door(
         )
         publish_key(made)
         await server.start()
-        door = GrpcDoor(made, server, judgement, shared.bodies)
+        door = GrpcDoor(made, server, judgement, shared)
         try:
             yield door
         finally:

@@ -135,13 +135,13 @@ async def test_a_message_without_room_is_no_decision(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with grpc_door(tmp_path) as door, client(door) as asked:
-        monkeypatch.setattr(door.bodies, "limit", len(MESSAGE))
+        monkeypatch.setattr(door.shared.bodies, "limit", len(MESSAGE))
         answer = await check(asked, frame(MESSAGE))
         assert (code(answer), answer.denied_response.status.code) == (14, 503)
         assert await door.records() == []
-        monkeypatch.setattr(door.bodies, "limit", len(frame(MESSAGE)))
+        monkeypatch.setattr(door.shared.bodies, "limit", len(frame(MESSAGE)))
         assert code(await check(asked, frame(MESSAGE))) == 0
-        assert door.bodies.held == 0
+        assert door.shared.bodies.held == 0
 
 
 async def test_a_burst_of_checks_before_the_settings_are_known_is_answered(tmp_path: Path) -> None:
@@ -220,3 +220,14 @@ async def test_a_client_of_tls_states_its_scheme_as_it_likes(tmp_path: Path) -> 
             more: dict[str, Any] = {"method": "POST", "body": frame(MESSAGE), "scheme": scheme}
             assert code(told(await asked.ask(CHECK, *HEAD, **more))) == 0
         writer.close()
+
+
+async def test_a_health_check_is_answered_beyond_the_limit_of_connections(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with grpc_door(tmp_path) as door:
+        monkeypatch.setattr(door.shared.connections, "most", 0)
+        assert await door.call(b"", method=HEALTH) == b"\x08\x01"
+        with pytest.raises(grpc.aio.AioRpcError):
+            await door.call(MESSAGE, KEY)
+        assert await door.records() == []
