@@ -151,11 +151,13 @@ class LocalResponse:
 
     def failure(self) -> Failure | None:
         """Return the refusal as gRPC tells it."""
-        decision = self.decision
+        decision, message = self.decision, self.message
+        if decision:
+            message = with_event(message, decision["event_id"])
         waits = [int(value) for name, value in self.fields if name == _RETRY_AFTER]
         return Failure(
             self.status,
-            self.message,
+            message,
             decision.get("policy_name", ""),
             {name: decision[name] for name in ("decision", "event_id") if name in decision},
             waits[0] if waits else 0,

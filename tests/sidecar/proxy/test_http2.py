@@ -107,6 +107,7 @@ async def test_a_grpc_client_shows_the_reason_of_a_denial(setup: ProxySetup) -> 
     assert status.details[0].Unpack(info)
     assert (info.reason, info.domain) == (name, "sluice")
     assert info.metadata["event_id"] == fields["x-sluice-event-id"]
+    assert error.details().endswith(f" (event {fields['x-sluice-event-id']})")
     assert setup.upstream.begun == []
 
 
