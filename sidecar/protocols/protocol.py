@@ -78,7 +78,8 @@ class GrpcMessage(NamedTuple):
 
 class Fetch(Protocol):
     """Sends a look-up to the data source: a GET for a target or, with a body, a POST of that JSON.
-    Raises `UpstreamFailed`, `ResponseTooLarge`."""
+    Where the agent's request is a call of gRPC, a body is the message of a call, and the response
+    has a message. Raises `UpstreamFailed`, `ResponseTooLarge`."""
 
     def __call__(self, target: str, body: bytes | None = None, /) -> Awaitable[FetchedResponse]: ...
 

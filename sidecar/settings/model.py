@@ -155,7 +155,8 @@ class Source:
     `critical`."""
     grpc: str | None = None
     """The address to which calls of gRPC are sent: `http://host:port` or `https://host:port`. A
-    `pinecone` source answers them at `upstream`; a `qdrant` or `weaviate` source needs it."""
+    `milvus` or `pinecone` source answers them at `upstream`; a `qdrant` or `weaviate` source needs
+    it."""
     grpc_listen: ListenAddress | None = None
     """Another address where agents reach it, for clients that expect gRPC on a port of its own. No
     other source has it, and `path` doesn't apply there."""

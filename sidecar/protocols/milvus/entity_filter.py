@@ -68,8 +68,11 @@ def with_condition(expression: str, levels: DocumentLevels) -> str:
         return expression
     field, *inner = levels.path
     place = field + "".join(f'["{each}"]' for each in inner)
-    named = ", ".join(f'"{level}"' for level in levels.levels)
-    condition = f"{place} in [{named}]"
+    words = [f'"{level}"' for level in levels.levels]
+    condition = f"{place} in [{', '.join(words)}]"
+    if inner:
+        # Milvus Lite has no `in` for a JSON field.
+        condition = "(" + " or ".join(f"{place} == {word}" for word in words) + ")"
     return f"({expression}) and {condition}" if expression.strip() else condition
 
 

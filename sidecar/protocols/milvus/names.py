@@ -39,19 +39,20 @@ class Spelling(NamedTuple):
     """The collection that gets another name, or another database."""
     new_collection: str
     new_database: str
-    number: str = "collectionID"
-    """The number of a collection, which stands for its name."""
+    numbers: tuple[str, ...]
+    """Numbers that stand for the name of a collection, or of a part of it."""
     namespace: str = "namespace"
     """A part of a collection by a property of its entities."""
 
 
 REST = Spelling(
     b"db-name", "dbName", "collectionName", "collectionNames", "partitionName", "partitionNames",
-    "aliasName", "search", "collectionName", "newCollectionName", "newDbName",
+    "aliasName", "search", "collectionName", "newCollectionName", "newDbName", ("collectionID",),
 )  # fmt: skip
 GRPC = Spelling(
     b"dbname", "db_name", "collection_name", "collection_names", "partition_name",
     "partition_names", "alias", "requests", "oldName", "newName", "newDBName",
+    ("collectionID", "partition_id", "segment_ids"),
 )  # fmt: skip
 
 
@@ -72,6 +73,14 @@ class Given(NamedTuple):
     spelling: Spelling
     database: str
     budget: Budget
+
+    def named_database(self) -> str:
+        """Return the database of the request. Raises `Malformed` and `Unresolved`."""
+        named, stated = _text(self, self.spelling.database), self.database
+        if named and stated and named != stated:
+            header = self.spelling.header.decode()
+            raise Malformed(f"the header `{header}` names another database than the request")
+        return _plain(named or stated or DEFAULT_DATABASE)
 
 
 Names = Callable[[Given], Iterable[Target]]
@@ -123,33 +132,33 @@ def of_search(given: Given) -> list[Target]:
 def of_all(given: Given) -> list[Target]:
     """Return the collections that a request lists, or else none: then it concerns all of them."""
     names = _list(given, given.spelling.collections)
-    return [Target(_database(given), _checked(name)) for name in names]
+    return [Target(given.named_database(), _checked(name)) for name in names]
 
 
 def of_listed(given: Given) -> list[Target]:
     """Return the collections that a request lists. Raises `Unresolved` for an empty list."""
     names = _list(given, given.spelling.collections)
-    return [Target(_database(given), _checked(name)) for name in _some(names)]
+    return [Target(given.named_database(), _checked(name)) for name in _some(names)]
 
 
 def of_repeated(given: Given) -> list[Target]:
     """Return the collections of a request whose member for one collection is a list."""
     _refuse_numbers(given)
     names = _list(given, given.spelling.collection)
-    return [Target(_database(given), _checked(name)) for name in _some(names)]
+    return [Target(given.named_database(), _checked(name)) for name in _some(names)]
 
 
 def of_alias(given: Given) -> list[Target]:
-    return [Target(_database(given), _checked(_text(given, given.spelling.alias)))]
+    return [Target(given.named_database(), _checked(_text(given, given.spelling.alias)))]
 
 
 def of_database(given: Given) -> list[Target]:
-    return [Target(_database(given))]
+    return [Target(given.named_database())]
 
 
 def of_renamed(given: Given) -> list[Target]:
     """Return the collection that gets another name, under both names."""
-    spelling, database = given.spelling, _database(given)
+    spelling, database = given.spelling, given.named_database()
     new = _text(given, spelling.new_database)
     old_name, new_name = _text(given, spelling.renamed), _text(given, spelling.new_collection)
     return [
@@ -160,7 +169,7 @@ def of_renamed(given: Given) -> list[Target]:
 
 def _whole(given: Given) -> Target:
     _refuse_numbers(given)
-    return Target(_database(given), _checked(_text(given, given.spelling.collection)))
+    return Target(given.named_database(), _checked(_text(given, given.spelling.collection)))
 
 
 def _narrowed(given: Given, partitions: list[str]) -> Target:
@@ -185,17 +194,10 @@ def _inner(given: Given, outer: Target) -> Target:
     )
 
 
-def _database(given: Given) -> str:
-    named, stated = _text(given, given.spelling.database), given.database
-    if named and stated and named != stated:
-        header = given.spelling.header.decode()
-        raise Malformed(f"the header `{header}` names another database than the request")
-    return _plain(named or stated or DEFAULT_DATABASE)
-
-
 def _refuse_numbers(given: Given) -> None:
-    if _members(given, given.spelling.number)[0]:
-        raise Unresolved(f"`{given.spelling.number}` is only a number: name the collection instead")
+    for name in given.spelling.numbers:
+        if _members(given, name)[0]:
+            raise Unresolved(f"`{name}` is only a number: name the collection instead")
 
 
 def _some(names: list[str]) -> list[str]:

@@ -8,6 +8,7 @@ from dataclasses import replace
 import orjson
 
 from sidecar.protocols.milvus import entity_filter, names
+from sidecar.protocols.milvus.grpc_routes import GRPC_ROUTES
 from sidecar.protocols.milvus.names import Given, Names, Target
 from sidecar.protocols.milvus.sources import MilvusSources, finder, finder_now, given
 from sidecar.protocols.protocol import (
@@ -40,12 +41,11 @@ _UNAVAILABLE = 2
 
 
 class Milvus(MilvusSources, SourceProtocol):
+    reads_grpc = True
+
     def __init__(self, source: Source, monotonic: Callable[[], float]) -> None:
         super().__init__(source, monotonic)
-        field = source.sensitivity_field
-        # Where the level can't be named in an expression, nothing is filtered.
-        filtered = field is not None and entity_filter.is_nameable(field)
-        self.table = _TABLE if filtered else _TABLE_WITHOUT_LEVELS
+        self.table = _TABLE if self.filters_levels else _TABLE_WITHOUT_LEVELS
 
     def render_refusal(
         self, _request: RoutedRequest | None, refusal: RefusalResponse
@@ -68,8 +68,8 @@ class Milvus(MilvusSources, SourceProtocol):
     def plan_collections(
         self, request: RoutedRequest, _sources: object, visibility: Visibility
     ) -> ForwardPlan:
-        [target] = names.of_database(given(request))
-        return _list_plan(visibility, lambda name: self.source_names.of(target.database, name))
+        database = given(request).named_database()
+        return _list_plan(visibility, lambda name: self.source_names.of(database, name))
 
     def plan_partitions(
         self, request: RoutedRequest, _sources: object, visibility: Visibility
@@ -223,8 +223,9 @@ _OTHERS = (
 
 # INVARIANT: a route that is not listed is denied as `unclassified_route`, so that an upgrade of
 # Milvus opens nothing by itself.
-ROUTES = (*(_filtered_row(row, form) for row, form in _RETRIEVALS), *_OTHERS)
+REST_ROUTES = (*(_filtered_row(row, form) for row, form in _RETRIEVALS), *_OTHERS)
+ROUTES = (*REST_ROUTES, *GRPC_ROUTES)
 
 _TABLE = RouteTable(ROUTES)
 # Without `sensitivity_field` nothing is filtered, and no retrieval has anything to refine.
-_TABLE_WITHOUT_LEVELS = RouteTable((*(row for row, _ in _RETRIEVALS), *_OTHERS))
+_TABLE_WITHOUT_LEVELS = RouteTable((*(row for row, _ in _RETRIEVALS), *_OTHERS, *GRPC_ROUTES))

@@ -11,8 +11,11 @@ from typing import Any
 
 import orjson
 
-from policies.ground.errors import UpstreamFailed
+from policies.ground.errors import Malformed, UpstreamFailed
+from sidecar.protocols.milvus.entity_filter import is_nameable
+from sidecar.protocols.milvus.grpc_schema import REQUESTS, RESPONSES
 from sidecar.protocols.milvus.names import (
+    GRPC,
     REST,
     Given,
     Names,
@@ -25,19 +28,22 @@ from sidecar.protocols.protocol import (
     FetchedResponse,
     FindSources,
     FindSourcesNow,
+    GrpcMessage,
     RoutedRequest,
     SourceRef,
     Sources,
     Unresolved,
 )
-from sidecar.protocols.shared.caches import DigestCache, credential_key
-from sidecar.protocols.shared.responses import expect_object, response_object
+from sidecar.protocols.shared.caches import Continuations, DigestCache, credential_key
+from sidecar.protocols.shared.responses import response_object
 from sidecar.protocols.shared.source_names import SourceNames
 from sidecar.protocols.strict_body import MAX_SOURCES, OverBudget
 from sidecar.settings.model import Source
 
-ALIAS_NOT_FOUND = 1600
-_NO_ALIAS = frozenset((100, 800, ALIAS_NOT_FOUND))
+SERVICE = "/milvus.proto.milvus.MilvusService"
+DESCRIBE_ALIAS = f"{SERVICE}/DescribeAlias"
+
+_NO_ALIAS = frozenset((100, 800, 1600))
 """What Milvus answers for a name that is no alias: no such collection, database or alias. Milvus
 Lite answers the first."""
 
@@ -74,32 +80,52 @@ class AliasTargets:
 
 
 async def _describe_alias(request: RoutedRequest, target: Target) -> str | None:
-    """Return the collection behind an alias; None if there is no such alias."""
+    """Return the collection behind an alias; None if there is no such alias. Asks by the interface
+    that the request came by: the other one may not be there, or behind another address."""
+    if isinstance(request.body, GrpcMessage):
+        asked = {"db_name": target.database, "alias": target.collection}
+        body = REQUESTS["DescribeAliasRequest"].encode(asked)
+        found = grpc_values("DescribeAliasResponse", await request.fetch(DESCRIBE_ALIAS, body))
+        status = found.get("status", {})
+        # Milvus before 2.3 has no `code`, but says of a success that there was no error.
+        return _alias_target(status.get("code", status.get("error_code", 0)), found, "collection")
     body = orjson.dumps({"dbName": target.database, "aliasName": target.collection})
-    response = await request.fetch("/v2/vectordb/aliases/describe", body)
-    return _alias_target(response)
-
-
-def _alias_target(response: FetchedResponse) -> str | None:
-    if response.status != 200:
-        raise UpstreamFailed(f"the data source answered with status {response.status}")
-    answer = response_object(response)
+    answer = response_object(await request.fetch("/v2/vectordb/aliases/describe", body))
+    data = answer.get("data")
     code = answer.get("code")
+    # Some versions of Milvus answer with HTTP's code for success, others with their own.
+    code = 0 if code == 200 else code
+    return _alias_target(code, data if isinstance(data, dict) else {}, "collectionName")
+
+
+def _alias_target(code: object, answer: dict[str, Any], member: str) -> str | None:
     if code in _NO_ALIAS:
         return None
-    # Some versions of Milvus answer with HTTP's code for success, others with their own.
-    if code not in (0, 200):
+    # Not False, which equals 0.
+    if type(code) is not int or code:
         raise UpstreamFailed(f"the data source answered with code `{str(code)[:32]}`")
-    name = expect_object(answer.get("data"), "alias").get("collectionName")
+    name = answer.get(member)
     if not isinstance(name, str) or not name:
         raise UpstreamFailed("the data source's alias names no collection")
     return name
+
+
+def grpc_values(message: str, response: FetchedResponse) -> dict[str, Any]:
+    """Return the values of a response of gRPC. Raises `UpstreamFailed` if it can't be read."""
+    try:
+        return RESPONSES[message].decode(response.body).values
+    except Malformed as error:
+        raise UpstreamFailed(f"the data source's response can't be read: {error}") from error
 
 
 class MilvusSources:
     def __init__(self, source: Source, monotonic: Callable[[], float]) -> None:
         self.source_names = SourceNames(source)
         self._aliases = AliasTargets(monotonic)
+        self._pages = Continuations(monotonic)
+        field = source.sensitivity_field
+        self.filters_levels = field is not None and is_nameable(field)
+        """True if entities have levels in a field that an expression can name."""
 
     async def sources(self, request: RoutedRequest, names: Names) -> Sources:
         """Return the sources that a request names. Raises `Malformed`, `OverBudget` and
@@ -132,6 +158,17 @@ class MilvusSources:
         [target] = of_collection(given(request))
         return target.database, self._aliases.cached(request, target) or target.collection
 
+    def page_sources(self, request: RoutedRequest, tokens: Iterable[str]) -> Sources:
+        """Return the sources for which tokens of pages were issued. Raises `Unresolved`."""
+        return tuple(
+            source
+            for token in tokens
+            for source in self._pages.sources_of(token, request.attribution)
+        )
+
+    def remember_page(self, request: RoutedRequest, token: str, sources: Sources) -> None:
+        self._pages.remember(token, request.attribution, sources)
+
     def forget_names(self) -> None:
         self._aliases.clear()
 
@@ -163,7 +200,8 @@ def given(request: RoutedRequest) -> Given:
 
 def spelled(request: RoutedRequest) -> tuple[Spelling, dict[str, Any]]:
     """Return the members of a request, and how its interface spells them."""
-    return REST, request.body
+    body = request.body
+    return (GRPC, body.values) if isinstance(body, GrpcMessage) else (REST, body)
 
 
 def finder(names: Names) -> FindSources:

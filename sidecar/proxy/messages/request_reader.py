@@ -13,6 +13,7 @@ import re
 
 from policies.ground.errors import Malformed, TooLarge
 from sidecar.http.client.request import UpstreamRequest
+from sidecar.http.grpc.status import is_grpc_type
 from sidecar.http.headers import Fields, RequestHead, encode_fields, sort_request_fields
 from sidecar.http.messages.chunks import BadTrailers, TrailerHead, welcomes_trailers
 from sidecar.http.messages.request_parser import HTTP_2, HTTP_10, HTTP_11
@@ -135,6 +136,7 @@ _CONDITIONS = frozenset(
 _BODY_FIELDS = frozenset((b"accept", b"content-type", b"content-encoding", b"content-language"))
 _IDENTITY = (b"Accept-Encoding", b"identity")
 _JSON_LINE = b"Content-Type: application/json\r\n"
+_GRPC_LINE = b"Content-Type: application/grpc\r\n"
 # `Connection` names it, since it is for the next hop alone (RFC 9110 section 10.1.4).
 _WELCOME_LINES = b"Connection: TE\r\nTE: trailers\r\n"
 
@@ -280,13 +282,15 @@ def _trailer_head(head: RequestHead) -> TrailerHead:
 
 
 def lookup_request(head: RequestHead, target: str, body: bytes | None = None) -> UpstreamRequest:
-    """Return a GET for `target` or, with a body, a POST of that JSON, which the sidecar sends on
-    its own account, with the agent's credentials and no other field of `head` that would change the
-    response."""
+    """Return a GET for `target` or, with a body, a POST of it, which the sidecar sends on its own
+    account, with the agent's credentials and no other field of `head` that would change the
+    response. The body has the type of the agent's, JSON unless it is of gRPC."""
     lines = _readable_lines(head, _CONDITIONS | _BODY_FIELDS)
     if body is None:
         return UpstreamRequest("GET", target, lines)
-    return UpstreamRequest("POST", target, lines + _JSON_LINE).with_body(body)
+    called = any(map(is_grpc_type, head.read.get(b"content-type", ())))
+    lines += _GRPC_LINE if called else _JSON_LINE
+    return UpstreamRequest("POST", target, lines).with_body(body)
 
 
 def _readable_lines(head: RequestHead, without: frozenset[bytes]) -> bytes:

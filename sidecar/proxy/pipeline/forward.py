@@ -13,6 +13,7 @@ from collections.abc import Callable
 from policies.ground.errors import Malformed, UpstreamFailed
 from sidecar.http.client.request import UpstreamRequest
 from sidecar.http.grpc.framing import frame
+from sidecar.http.grpc.status import is_grpc_type
 from sidecar.http.headers import (
     RequestHead,
     decode_fields,
@@ -38,7 +39,7 @@ from sidecar.protocols.strict_body import MAX_BRACKETS, has_too_many_brackets
 from sidecar.proxy.limits import ProxyLimits
 from sidecar.proxy.local_response import LocalResponse
 from sidecar.proxy.messages import request_reader
-from sidecar.proxy.messages.grpc_calls import unframed_response
+from sidecar.proxy.messages.grpc_calls import framed_request, unframed_response
 from sidecar.proxy.messages.response_relay import RelayedResponse, relay, write_whole
 from sidecar.proxy.messages.sse import EventParser, FilteredStream, is_event_stream
 from sidecar.proxy.pipeline.authorizer import Authorizer
@@ -84,11 +85,20 @@ class UpstreamSender:
     async def fetch(
         self, head: RequestHead, target: str, body: bytes | None = None
     ) -> FetchedResponse:
-        """Send a look-up of `target` with the agent's credentials, a GET or, with a body, a POST of
-        that JSON. Return the whole response, which only the sidecar reads."""
-        lookup = request_reader.lookup_request(head, target, body)
-        response = await self.upstream.send(await self.signed(lookup))
+        """Send a look-up of `target` with the agent's credentials: a GET or, with a body, a POST of
+        that JSON; a call of gRPC with that message if the agent's request is one. Return the whole
+        response, which only the sidecar reads, or the message of a call."""
+        lookup, client = request_reader.lookup_request(head, target, body), self.upstream
+        called = body is not None and any(map(is_grpc_type, head.read.get(b"content-type", ())))
+        if called:
+            assert self.grpc is not None  # the classifier has looked
+            assert body is not None
+            lookup, client = framed_request(lookup, body), self.grpc
+        response = await client.send(await self.signed(lookup))
         try:
+            if called:
+                limit = self._limits.inspected_response_bytes
+                return unframed_response(await response.read(limit), limit)
             return await read_response(response, self._limits)
         finally:
             await response.finish()

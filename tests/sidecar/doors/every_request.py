@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from sidecar.protocols.bedrock.routes import ROUTES as BEDROCK
 from sidecar.protocols.chroma.routes import ROUTES as CHROMA
 from sidecar.protocols.mcp.methods import NOTIFICATIONS, REQUESTS
-from sidecar.protocols.milvus.routes import ROUTES as MILVUS
+from sidecar.protocols.milvus.routes import REST_ROUTES as MILVUS
 from sidecar.protocols.opensearch.routes import ROUTES as OPENSEARCH
 from sidecar.protocols.pinecone.routes import ROUTES as PINECONE
 from sidecar.protocols.qdrant.routes import ROUTES as QDRANT
@@ -83,8 +83,8 @@ def bodies_of(kind: str, name: str) -> list[bytes]:
         found += [{"namespace": name, "filter": {"a": 1}}, {"paginationToken": name}]
     elif kind == "milvus":
         named = {"collectionName": name}
-        found += [named, named | {"search": [{}, named]}, named | {"filter": "true) or (true"}]
-        found += [named | {"newCollectionName": name}, {"aliasName": name}, {"dbName": "default"}]
+        found += [named, named | {"search": [{}, named], "filter": "true) or (true"}]
+        found += [named | {"newCollectionName": name, "aliasName": name}]
     elif kind == "s3":
         found += [f"<Delete><Object><Key>{name}</Key></Object></Delete>".encode()]
     return [each if isinstance(each, bytes) else json.dumps(each).encode() for each in found]

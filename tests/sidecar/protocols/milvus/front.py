@@ -4,14 +4,19 @@ from typing import Any
 
 from tests.support.proxy import policy
 
-OPEN = policy(allowed_sources=("milvus://kb/default/open*",))
+OPEN = policy(
+    denied_sources=(
+        "milvus://kb/other*", "milvus://kb/default/shut*", "milvus://kb/default/open_docs/theirs",
+    )
+)  # fmt: skip
 READERS = policy(max_sensitivity="medium")
 MARKED: dict[str, Any] = {"sensitivity_field": "level", "sensitivity": "low"}
 LEVELS = ("low", "high", "medium", None, "Low", ["low", "critical"], "critical")
-LOOKUP = "POST /v2/vectordb/aliases/describe"
-SEARCH = "/v2/vectordb/entities/search"
-HYBRID = "/v2/vectordb/entities/hybrid_search"
-QUERY = "/v2/vectordb/entities/query"
+V2 = "/v2/vectordb"
+LOOKUP = f"POST {V2}/aliases/describe"
+SEARCH = f"{V2}/entities/search"
+HYBRID = f"{V2}/entities/hybrid_search"
+QUERY = f"{V2}/entities/query"
 MINE = 'level in ["low", "medium"]'
 
 
