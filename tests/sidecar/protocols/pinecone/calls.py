@@ -7,19 +7,21 @@ from typing import Any, NamedTuple
 import orjson
 
 from sidecar.http.attribution import Attribution
+from sidecar.http.grpc.framing import frame
 from sidecar.http.grpc.protobuf import Values
 from sidecar.http.request_target import canonical
 from sidecar.protocols.pinecone.grpc_schema import SCHEMA
 from sidecar.protocols.pinecone.routes import Pinecone
 from sidecar.protocols.protocol import (
     ForwardPlan,
-    GrpcMessage,
     ProtocolRoute,
     RouteClass,
     RoutedRequest,
+    Sources,
     Visibility,
 )
 from sidecar.protocols.strict_body import Budget
+from sidecar.proxy.messages.grpc_calls import IDENTITY, read_call
 from tests.support.proxy import CLOCK, source
 
 WHO = Attribution("ada", None, None, None)
@@ -27,12 +29,17 @@ CONTENT = {False: b"application/json", True: b"application/grpc"}
 
 
 class Judged(NamedTuple):
-    """A request with the row that judges it, and the ids of its sources."""
+    """A request with the row that judges it."""
 
     protocol: Pinecone
     route: ProtocolRoute
     request: RoutedRequest
-    sources: tuple[str, ...]
+    found: Sources
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """The ids of the sources."""
+        return tuple(each.source_id for each in self.found)
 
     @property
     def decides(self) -> tuple[RouteClass, bool, bool, tuple[str, ...]]:
@@ -45,7 +52,7 @@ class Judged(NamedTuple):
 
     def plan(self, visibility: Visibility) -> ForwardPlan:
         assert self.route.plan_forward is not None
-        return self.route.plan_forward(self.protocol, self.request, (), visibility)
+        return self.route.plan_forward(self.protocol, self.request, self.found, visibility)
 
 
 def pinecone(*, levels: bool = False) -> Pinecone:
@@ -53,10 +60,10 @@ def pinecone(*, levels: bool = False) -> Pinecone:
     return Pinecone(source(1, "pinecone", **changes), CLOCK.monotonic)
 
 
-def judged_call(method: str, values: Values, protocol: Pinecone | None = None) -> Judged:
+def judged_call(method: str, values: Values | bytes, protocol: Pinecone | None = None) -> Judged:
     """Judge a call of gRPC with this message. Raises what the protocol raises."""
     target = f"/VectorService/{method}"
-    data = SCHEMA[f"{method}Request"].encode(values)
+    data = values if isinstance(values, bytes) else SCHEMA[f"{method}Request"].encode(values)
     return _judged(protocol or pinecone(), "POST", target, data, rpc=True)
 
 
@@ -72,13 +79,13 @@ def _judged(protocol: Pinecone, method: str, target: str, data: bytes, *, rpc: b
     async def fetch(_: str, _body: bytes | None = None) -> Any:
         raise AssertionError("nothing is looked up here")
 
-    path = canonical(target)
+    path, body, budget = canonical(target), None, Budget()
     match = protocol.match(method, path)
     assert match is not None, target
-    route, body, budget = match.route, None, Budget()
+    route = match.route
     assert route.rpc is rpc
     if route.message is not None:
-        body = GrpcMessage(route.message.decode(data).values, data)
+        body = read_call(route.message, frame(data), "application/grpc", IDENTITY, len(data))
     elif route.parse_body is not None:
         body = route.parse_body(data, "application/json", budget)
     fields = [(b"content-type", CONTENT[rpc])]
@@ -88,4 +95,4 @@ def _judged(protocol: Pinecone, method: str, target: str, data: bytes, *, rpc: b
         assert refined is not None
         route = refined
     found = route.find_sources_now and route.find_sources_now(protocol, asked)
-    return Judged(protocol, route, asked, tuple(each.source_id for each in found or ()))
+    return Judged(protocol, route, asked, found or ())

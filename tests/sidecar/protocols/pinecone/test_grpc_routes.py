@@ -177,25 +177,22 @@ def test_an_agent_that_may_see_everything_gets_the_very_bytes() -> None:
     assert call.plan(visibility(levels=None)) == (None,) * 6
 
 
-def test_a_page_token_stands_for_what_it_was_issued_for() -> None:
-    protocol = pinecone()
-    for method, token in (("List", "more"), ("FetchByMetadata", "page")):
-        values: Values = {"namespace": "open", "filter": {}} if token == "page" else {}
-        call = judged_call(method, values, protocol)
-        planned = call.plan(visibility(levels=None))
-        assert planned.filter_response is not None
-        answer = wheel.message(f"{method}Response")(pagination={"next": token})
-        data = answer.SerializeToString()
-        sources = (SourceRef(call.sources[0], "low"),)
-        assert call.route.plan_forward is not None
-        planned = call.route.plan_forward(protocol, call.request, sources, visibility(levels=None))
-        assert planned.filter_response is not None
-        assert planned.filter_response(FetchedResponse(200, "", [], data)).body == data
-        # On either wire.
-        again = judged_call("List", {"paginationToken": token, "namespace": "shut"}, protocol)
-        assert set(again.sources) == {"pinecone://kb/shut", call.sources[0]}
-        rest = judged_request("GET", f"/vectors/list?paginationToken={token}", None, protocol)
-        assert call.sources[0] in rest.sources
+@pytest.mark.parametrize(
+    ("method", "levels"),
+    [("List", None), ("FetchByMetadata", None), ("FetchByMetadata", ("low",))],
+)
+def test_a_page_token_stands_for_what_it_was_issued_for(method: str, levels: Any) -> None:
+    protocol = pinecone(levels=levels is not None)
+    call = judged_call(method, {"namespace": "open"}, protocol)
+    planned = call.plan(visibility(levels=levels))
+    assert planned.filter_response is not None
+    answer = wheel.message(f"{method}Response")(pagination={"next": "more"}).SerializeToString()
+    assert planned.filter_response(FetchedResponse(200, "", [], answer)).body == answer
+    # On either wire.
+    again = judged_call("List", {"paginationToken": "more", "namespace": "shut"}, protocol)
+    assert again.sources == ("pinecone://kb/shut", "pinecone://kb/open")
+    rest = judged_request("GET", "/vectors/list?paginationToken=more", None, protocol)
+    assert rest.sources == ("pinecone://kb/__default__", "pinecone://kb/open")
 
 
 def test_lists_show_what_may_be_read() -> None:

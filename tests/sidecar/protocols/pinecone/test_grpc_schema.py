@@ -6,14 +6,23 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import pytest
 from google.protobuf import struct_pb2
+from google.protobuf.message import DecodeError
+from hypothesis import given
+from hypothesis import strategies as st
 
+from policies.ground.errors import Malformed
 from sidecar.http.grpc.protobuf import Name, Values
+from sidecar.http.grpc.wire import bytes_field, varint_field
 from sidecar.protocols.pinecone.grpc_routes import GRPC_ROUTES
 from sidecar.protocols.pinecone.grpc_schema import RESPONSES, SCHEMA
+from sidecar.protocols.shared.source_names import SourceNames
 from tests.sidecar.http.grpc.descriptors import differences
 from tests.sidecar.protocols.pinecone import wheel
 from tests.sidecar.protocols.pinecone.calls import judged_call
+from tests.support.properties import examples
+from tests.support.proxy import source
 
 READ = {"Query", "Fetch", "FetchByMetadata", "List", "ListNamespaces", "DescribeIndexStats"}
 """The methods whose responses the sidecar may have to read."""
@@ -72,3 +81,40 @@ def test_every_string_that_names_a_namespace_is_judged() -> None:
             assert Name("namespace", "elsewhere") in SCHEMA[method.input_type.name].names(values)
             judged += 1
     assert judged == 11
+
+
+SOURCES = SourceNames(source(1, "pinecone"))
+
+
+def named(data: bytes) -> set[str]:
+    """The namespaces of a query as sources, by a lenient reader."""
+    read = wheel.message("QueryRequest").FromString(data)
+    names = [each.namespace or "__default__" for each in (read, *read.queries)]
+    return {SOURCES.of(each).source_id for each in names}
+
+
+NAMES = [bytes_field(1, each) for each in (b"open", b"shut", b"", b"__default__")]
+QUERIES = [bytes_field(6, each) for each in (bytes_field(3, b"open"), bytes_field(3, b""), b"")]
+PARTS = st.sampled_from([
+    *NAMES, *QUERIES, varint_field(2, 1), bytes_field(7, bytes(8)), bytes_field(3, b""),
+    bytes_field(6, bytes_field(3, b"open") + bytes_field(3, b"shut")), bytes_field(99, b"shut"),
+    b"\x8a\0\4shut", b"\x0a\x84\0shut", b"\x0b\x0c", bytes_field(6, bytes_field(1, b"shut")),
+])  # fmt: skip
+CHANGES = st.none() | st.tuples(st.integers(0, 40), st.integers(0, 255))
+
+
+@pytest.mark.deep(stands_in="test_every_string_that_names_a_namespace_is_judged")
+@given(st.lists(PARTS, max_size=4), CHANGES)
+@examples(2000)
+def test_every_reader_finds_the_namespaces_that_were_judged(
+    parts: list[bytes], change: tuple[int, int] | None
+) -> None:
+    data = bytearray(b"".join(parts))
+    if change is not None and change[0] < len(data):
+        data[change[0]] = change[1]
+    try:
+        call = judged_call("Query", bytes(data))
+        named(bytes(data))
+    except (Malformed, DecodeError):
+        return  # Google's reader decodes sparse vectors, too
+    assert set(call.sources) == named(bytes(data)) == named(call.request.body.data)
