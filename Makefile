@@ -17,7 +17,7 @@ PYTHON ?= $(shell for each in python3 python python3.13 python3.12 python3.11 py
 help: ## what can be made
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' Makefile
 
-run: .venv/run.stamp ## start control API, sidecar and a sample data source; Ctrl-C stops them
+run: .venv/run.stamp $(if $(findstring --milvus,$(ARGS)),.venv/milvus.stamp) ## start control API, sidecar and a sample data source; Ctrl-C stops them
 	@exec $(BIN)/sluice up $(ARGS)
 
 quick: .venv/quick.stamp ## the tests that cost next to nothing, while writing
@@ -78,12 +78,16 @@ endif
 	@$(call install,run)
 
 # Without what is large and no quick test imports, and without the programs of others.
+# What `make run ARGS=--milvus` runs besides.
+.venv/milvus.stamp: .venv/run.stamp
+	@$(call install,milvus)
+
 .venv/quick.stamp: requirements.lock pyproject.toml
 	@$(call install,quick)
 
 .venv/packages.stamp: requirements.lock pyproject.toml
 	@$(call install,test)
-	@touch .venv/run.stamp .venv/quick.stamp
+	@touch .venv/run.stamp .venv/quick.stamp .venv/milvus.stamp
 
 # Tests fetch nothing. Without one of the programs, those that need it are skipped and say so. An
 # interrupted fetch keeps what is whole: packages have a stamp of their own, each program its folder.

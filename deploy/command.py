@@ -150,6 +150,8 @@ MODULES = {
     "sidecar": _SIDECAR,
     "server": _SERVER,
     "demo": tuple(sorted({"chromadb", *_SIDECAR, *_SERVER})),
+    # Besides those of `demo`, without which `sluice up` doesn't begin.
+    "milvus": ("milvus_lite", "pymilvus"),
 }
 
 
@@ -175,10 +177,16 @@ def complaint(command: Command) -> str | None:
     missing."""
     module = command.becomes[0] if command.becomes else command.name
     extra = NEEDED_BY.get(module) or NEEDED_BY.get(module.partition(".")[0])
-    if extra is None or not (missing := missing_modules(extra)):
+    return None if extra is None else _lacking(command.name, extra)
+
+
+def _lacking(words: str, extra: str) -> str | None:
+    """Return a message that says what to install before `sluice` with these words can run; None if
+    nothing of the extra is missing."""
+    if not (missing := missing_modules(extra)):
         return None
     return (
-        f"sluice: `sluice {command.name}` needs what the extra `{extra}` installs, and "
+        f"sluice: `sluice {words}` needs what the extra `{extra}` installs, and "
         f"{', '.join(f'`{name}`' for name in missing)} can't be found; "
         f"{how_to_install(extra)}"
     )
@@ -280,9 +288,17 @@ def _up(arguments: list[str]) -> int:
         action="store_true",
         help="choose a free port for every address without an option, and print them",
     )
+    parser.add_argument(
+        "--milvus",
+        action="store_true",
+        help="start a sample Milvus too, which is read over gRPC; needs the extra `milvus`",
+    )
     options = vars(parser.parse_args(arguments))
-    free_ports = options.pop("free_ports")
-    return up(options, free_ports=free_ports)
+    free_ports, milvus = options.pop("free_ports"), options.pop("milvus")
+    if milvus and (lacking := _lacking("up --milvus", "milvus")):
+        print(lacking, file=sys.stderr)
+        return 1
+    return up(options, free_ports=free_ports, milvus=milvus)
 
 
 if __name__ == "__main__":

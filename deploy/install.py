@@ -1,6 +1,6 @@
 """Creates `.venv` and installs the packages that `requirements.lock` pins, showing its progress.
 
-The Makefile calls `python -m deploy.install run|quick|test [--this-python]`; `--this-python`
+The Makefile calls `python -m deploy.install run|milvus|quick|test [--this-python]`; `--this-python`
 recreates a `.venv` that belongs to another Python. `python -m deploy.install made-by-this` prints
 whether `.venv` belongs to this Python, `yes` or `no`.
 
@@ -33,7 +33,7 @@ NOT_QUICK = frozenset({
     "tokenizers",
 })  # fmt: skip
 """Large distributions that no quick test imports: `make quick` leaves them to `make test`."""
-MEGABYTES = {"run": 130, "quick": 240, "test": 550}
+MEGABYTES = {"run": 130, "milvus": 220, "quick": 240, "test": 550}
 """The approximate number of megabytes that each part downloads into an empty `.venv`."""
 
 OLDEST = (3, 11)
@@ -54,7 +54,7 @@ class CannotInstall(Exception):
 
 
 def main(part: str, *, this_python: bool = False) -> int:
-    """Install the packages of a part (`run`, `quick` or `test`) and the project itself. Returns 0,
+    """Install the packages of a part (a key of `MEGABYTES`) and the project itself. Returns 0,
     or 1 after printing what failed."""
     try:
         if sys.version_info < OLDEST:
@@ -80,9 +80,15 @@ def main(part: str, *, this_python: bool = False) -> int:
 
 
 def required(part: str, text: str) -> list[str]:
-    """Return those requirements of a lock's text that the part `run`, `quick` or `test` needs."""
+    """Return those requirements of a lock's text that the part needs: `run`, `milvus` (what
+    `sluice up --milvus` runs), `quick` or `test`."""
+    run = pins(text.partition(TEST_PART)[0])
     if part == "run":
-        return pins(text.partition(TEST_PART)[0])
+        return run
+    if part == "milvus":
+        # The comment below a requirement names the extras that need it.
+        every = pins(text)
+        return [pin for pin in every if pin in run or part in pin.rpartition("# ")[2].split()]
     left = NOT_QUICK if part == "quick" else frozenset[str]()
     return [pin for pin in pins(text) if pin.partition("==")[0] not in left]
 

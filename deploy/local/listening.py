@@ -75,9 +75,11 @@ def _listening(address: Address) -> Iterator[str]:
 
 def _parse_proc_address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
     """Parse an IP address as /proc/net/tcp writes it: words of 32 bits, each in this machine's byte
-    order."""
+    order. An IPv4-mapped one, which servers of gRPC bind, is the IPv4 address (RFC 4291, section
+    2.5.5.2)."""
     words = [int(text[at : at + 8], 16) for at in range(0, len(text), 8)]
-    return ipaddress.ip_address(b"".join(word.to_bytes(4, sys.byteorder) for word in words))
+    found = ipaddress.ip_address(b"".join(word.to_bytes(4, sys.byteorder) for word in words))
+    return (found.version == 6 and found.ipv4_mapped) or found
 
 
 def _sockets(session: int) -> Iterator[str]:

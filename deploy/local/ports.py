@@ -17,6 +17,8 @@ OWNERS = {
     "sidecar_listen": "the sidecar",
     "source_listen": "the sidecar, for the sample data source",
     "chroma_listen": "the sample data source",
+    "milvus_source_listen": "the sidecar, for the sample Milvus",
+    "milvus_listen": "the sample Milvus",
 }
 EPHEMERAL_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")  # holds for IPv6 too
 USUAL_EPHEMERAL = 32768

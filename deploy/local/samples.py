@@ -1,4 +1,4 @@
-"""The content of the sample data source: one small collection for each sensitivity. Also chooses
+"""The content of the sample data sources: one small collection for each sensitivity. Also chooses
 the folder of policy files for `sluice up`.
 
 The embeddings are fixed, four numbers each, so that no model has to be downloaded.
@@ -18,7 +18,7 @@ DATABASE = "/api/v2/tenants/default_tenant/databases/default_database"
 
 
 class SampleCollection(NamedTuple):
-    """A collection of the sample data source. Policies refer to it by its name."""
+    """A collection of a sample data source. Policies refer to it by its name."""
 
     name: str
     sensitivity: str
@@ -61,7 +61,14 @@ COLLECTIONS = (
         ),
     ),
 )
-NEAREST = [1.0, 0.0, 0.0, 0.0]
+
+
+def embedding(number: int) -> list[float]:
+    """Return the embedding of a collection's document with this number, counted from 0."""
+    return [1.0, float(number), 0.0, 0.0]
+
+
+NEAREST = embedding(0)
 """An embedding to query with: in each collection, the first document is the nearest to it."""
 
 
@@ -87,7 +94,7 @@ def _records(collection: SampleCollection) -> dict[str, object]:
     return {
         "ids": [f"{collection.name}-{number + 1}" for number in numbers],
         "documents": list(collection.documents),
-        "embeddings": [[1.0, float(number), 0.0, 0.0] for number in numbers],
+        "embeddings": [embedding(number) for number in numbers],
         "metadatas": [{"sensitivity": collection.sensitivity} for _ in numbers],
     }
 

@@ -29,6 +29,8 @@ ENVIRONMENT = {
     "sidecar_listen": "SLUICE_SIDECAR_LISTEN",
     "source_listen": "SLUICE_UP_SOURCE_LISTEN",
     "chroma_listen": "SLUICE_UP_CHROMA_LISTEN",
+    "milvus_source_listen": "SLUICE_UP_MILVUS_SOURCE_LISTEN",
+    "milvus_listen": "SLUICE_UP_MILVUS_LISTEN",
 }
 """The environment variable of each setting. A setting that a service has too uses that service's
 variable."""
@@ -39,6 +41,8 @@ MEANINGS = {
     "sidecar_listen": "the sidecar's address",
     "source_listen": "the sample data source as agents see it, behind the sidecar",
     "chroma_listen": "the sample data source itself",
+    "milvus_source_listen": "with --milvus: the sample Milvus as agents see it, behind the sidecar",
+    "milvus_listen": "with --milvus: the sample Milvus itself",
 }
 """The help text of each setting in `sluice up --help`."""
 
@@ -52,7 +56,11 @@ PORTS = {
     "sidecar_listen": 8710,
     "source_listen": 18000,
     "chroma_listen": 8000,
+    "milvus_source_listen": 29530,
+    "milvus_listen": 19530,
 }
+MILVUS = ("milvus_source_listen", "milvus_listen")
+"""The settings that count only with `--milvus`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +77,14 @@ class UpSettings:
     """The address at which agents reach the sample data source, behind the sidecar."""
     chroma_listen: Address
     """The address of the sample data source itself."""
+    milvus_source_listen: Address | None = None
+    """The address at which agents reach the sample Milvus, behind the sidecar. None, as
+    `milvus_listen`, if there is no Milvus."""
+    milvus_listen: Address | None = None
+    """The address of the sample Milvus itself."""
 
     def addresses(self) -> dict[str, Address]:
-        """Return the four addresses to listen on, by the names of their fields."""
+        """Return the addresses to listen on, by the names of their fields."""
         return {
             field.name: value
             for field in fields(self)
@@ -80,19 +93,28 @@ class UpSettings:
 
 
 def read(
-    options: Mapping[str, str | None], environ: Mapping[str, str], *, free_ports: bool = False
+    options: Mapping[str, str | None],
+    environ: Mapping[str, str],
+    *,
+    free_ports: bool = False,
+    milvus: bool = False,
 ) -> UpSettings:
     """Read each setting from its option, else from the environment, else use the default. With
     `free_ports`, an address whose option is not given gets port 0, which stands for a free port.
-    Raises `UnusableSettings` with every complaint."""
+    Without `milvus`, its two addresses are None. Raises `UnusableSettings` with every
+    complaint."""
     # An empty variable counts as absent.
     given = {name: options.get(name) or environ.get(ENVIRONMENT[name]) for name in ENVIRONMENT}
     complaints: list[str] = []
     addresses: dict[str, Address] = {}
     for name, port in PORTS.items():
+        if name in MILVUS and not milvus:
+            # A variable may be set for every run, but an option is meant for this one.
+            if options.get(name):
+                complaints.append(f"{option(name)} is of use only with --milvus")
+            continue
         text = given[name] or f"127.0.0.1:{port}"
         if address := _address(text):
-            # A variable may be set for every run, but an option is meant for this one.
             choose = free_ports and not options.get(name)
             addresses[name] = Address(address.host, 0) if choose else address
         else:

@@ -1,6 +1,7 @@
 """Runs the sequence of `sluice up`: three processes on one machine, arranged as in production.
+`--milvus` adds a fourth, a second data source, which is read over gRPC.
 
-It starts the sample data source and the control API, creates the sidecar's key and the agent
+It starts the sample data sources and the control API, creates the sidecar's key and the agent
 through the control API, and then starts the sidecar. It stops them in reverse order, so that the
 control API still receives the sidecar's last records.
 
@@ -36,7 +37,7 @@ from deploy.local.settings import Address, UnusableSettings, UpSettings, read
 from deploy.module_command import module_command
 from policies.ground.process.api_client import ControlApiClient, RequestRefused, ServiceUnusable
 
-ALIAS = "kb"
+ALIAS, MILVUS_ALIAS = "kb", "vectors"
 TEXT = """\
 # `sluice up` writes this file at each start. Paths are relative to it.
 id: sluice-up
@@ -57,15 +58,21 @@ sources:
     names:
 {names}
 """
+MILVUS_TEXT = """\
+  - alias: {alias}   # gRPC and REST, which Milvus serves on one port
+    kind: milvus
+    upstream: http://{upstream}
+    listen: {source}
+    sensitivity: critical
+    writes: deny
+    defaults: {{user: someone-trying-sluice}}
+    names:   # the same sources as in Chroma, so one policy is for both
+{names}
+"""
 
 
 def write(settings: UpSettings) -> Path:
     """Write the sidecar's settings file, `<data dir>/sidecar.yaml`, and return its path."""
-    database = f"chroma://{ALIAS}/default_tenant/default_database"
-    names = [
-        f"      {database}/{each.name}: {{source_id: {each.name}, sensitivity: {each.sensitivity}}}"
-        for each in COLLECTIONS
-    ]
     path = settings.data_dir / "sidecar.yaml"
     text = TEXT.format(
         control=settings.control_listen,
@@ -76,20 +83,36 @@ def write(settings: UpSettings) -> Path:
         alias=ALIAS,
         upstream=settings.chroma_listen,
         source=settings.source_listen,
-        names="\n".join(names),
+        names=_names(f"chroma://{ALIAS}/default_tenant/default_database"),
     )
+    if settings.milvus_listen is not None:
+        text += MILVUS_TEXT.format(
+            alias=MILVUS_ALIAS,
+            upstream=settings.milvus_listen,
+            source=settings.milvus_source_listen,
+            names=_names(f"milvus://{MILVUS_ALIAS}/default"),
+        )
     write_private(path, text)
     return path
+
+
+def _names(database: str) -> str:
+    """Return the lines that map the sample collections of a database to sources."""
+    return "\n".join(
+        f"      {database}/{each.name}: {{source_id: {each.name}, sensitivity: {each.sensitivity}}}"
+        for each in COLLECTIONS
+    )
 
 
 READY_SECONDS = 60.0
 PORTS = {
     "sample data source": ("chroma_listen",),
+    "sample Milvus": ("milvus_listen",),
     "control API": ("control_listen",),
-    "sidecar": ("sidecar_listen", "source_listen"),
+    "sidecar": ("sidecar_listen", "source_listen", "milvus_source_listen"),
 }
 """The names of the address settings on which each child listens. The launcher asks the first one
-whether the child is ready."""
+whether the child is ready. Those that are None count for nothing."""
 REQUEST_SECONDS = 10.0
 """The timeout of a readiness request, in seconds. A child that accepts the request and doesn't
 respond delays Ctrl-C for that long."""
@@ -99,11 +122,11 @@ class DataDirInUse(Exception):
     """another `sluice up` uses the data directory"""
 
 
-def up(options: Mapping[str, str | None], *, free_ports: bool = False) -> int:
+def up(options: Mapping[str, str | None], *, free_ports: bool = False, milvus: bool = False) -> int:
     """Run Sluice until Ctrl-C. Returns 0 if Ctrl-C stopped it, 1 for a failure, 2 for unusable
     settings."""
     try:
-        settings = read(options, os.environ, free_ports=free_ports)
+        settings = read(options, os.environ, free_ports=free_ports, milvus=milvus)
         # Take the lock before the ports: if another launcher has both, the lock's error says more.
         by_make = "MAKELEVEL" in os.environ  # make sets it for what it runs
         with _lock(settings.data_dir), hold_ports(settings, by_make=by_make) as held:
@@ -137,10 +160,14 @@ def _run(held: HeldPorts) -> int:
 def _start(children: ChildProcesses, held: HeldPorts) -> None:
     settings = held.settings
     print(f"starting; logs are in {children.logs}", flush=True)
-    # The source and the control API don't need each other, so they start at the same time.
-    held.release(*PORTS["sample data source"])
+    # The sources and the control API don't need each other, so they start at the same time.
+    held.release(*_ports(settings, "sample data source"))
     children.start("sample data source", _chroma(settings), _environ(), drain_seconds=5)
-    held.release(*PORTS["control API"])
+    if settings.milvus_listen is not None:
+        held.release(*_ports(settings, "sample Milvus"))
+        command = _milvus(settings.data_dir, settings.milvus_listen)
+        children.start("sample Milvus", command, _environ(), drain_seconds=10)
+    held.release(*_ports(settings, "control API"))
     # The first start prints the new keys on standard output, which must not get into a log.
     # `welcome` shows the keys.
     control = module_command("control_api")
@@ -148,6 +175,9 @@ def _start(children: ChildProcesses, held: HeldPorts) -> None:
         "control API", control, _control(settings), drain_seconds=20, discard_output=True
     )
     _await(children, held, "sample data source", "/api/v2/heartbeat")
+    if settings.milvus_listen is not None:
+        # It listens once its collections are there, and answers no plain HTTP.
+        _await(children, held, "sample Milvus", None)
     _await(children, held, "control API", "/health/ready")
     # The sidecar can't start without its key, so everything that it needs is created first.
     if filled := seed(_connection(settings.chroma_listen)):
@@ -158,7 +188,7 @@ def _start(children: ChildProcesses, held: HeldPorts) -> None:
     file = str(write(settings))
     # The file contains the chosen address, which this variable would override.
     environ = _environ("SLUICE_SIDECAR_", "SLUICE_LOG_", without=("SLUICE_SIDECAR_LISTEN",))
-    held.release(*PORTS["sidecar"])
+    held.release(*_ports(settings, "sidecar"))
     children.start(
         "sidecar", module_command("sidecar", "--config", file), environ, drain_seconds=30
     )
@@ -189,10 +219,16 @@ def _sign_in_link(settings: UpSettings, first: FirstStart | None) -> str | None:
     return f"http://{settings.control_listen}{url}" if url.startswith("/") else url
 
 
-def _await(children: ChildProcesses, held: HeldPorts, name: str, path: str) -> None:
-    """Wait until the child listens on all its ports and a GET of `path` at the first one succeeds.
-    Raises `PortsTaken` if another program has bound one of the ports."""
-    addresses, ports = held.settings.addresses(), PORTS[name]
+def _ports(settings: UpSettings, name: str) -> list[str]:
+    """Return the names of the address settings on which the child listens in this run."""
+    addresses = settings.addresses()
+    return [port for port in PORTS[name] if port in addresses]
+
+
+def _await(children: ChildProcesses, held: HeldPorts, name: str, path: str | None) -> None:
+    """Wait until the child listens on all its ports and a GET of `path` at the first one, unless
+    that is None, succeeds. Raises `PortsTaken` if another program has bound one of the ports."""
+    addresses, ports = held.settings.addresses(), _ports(held.settings, name)
     connection = _connection(addresses[ports[0]])
 
     def ready() -> bool:
@@ -206,6 +242,8 @@ def _await(children: ChildProcesses, held: HeldPorts, name: str, path: str) -> N
                     return False
                 case Listener.OURS | Listener.UNKNOWN:
                     pass
+        if path is None:
+            return True
         try:
             connection.request("GET", path, seconds=REQUEST_SECONDS)
         except ServiceUnusable:
@@ -216,7 +254,8 @@ def _await(children: ChildProcesses, held: HeldPorts, name: str, path: str) -> N
     try:
         children.wait_ready(name, ready, READY_SECONDS)
     except ProcessFailed:
-        held.check_free(*(port for ended in children.ended_names() for port in PORTS[ended]))
+        ended = children.ended_names()
+        held.check_free(*(port for each in ended for port in _ports(held.settings, each)))
         raise
     print(f"  {name} ready after {time.monotonic() - began:.1f} s", flush=True)
 
@@ -231,6 +270,12 @@ def _chroma(settings: UpSettings) -> list[str]:
     host, port = settings.chroma_listen
     address = ["--host", host, "--port", str(port)]
     return [program, "run", "--path", str(settings.data_dir / "chroma"), *address]
+
+
+def _milvus(data_dir: Path, listen: Address) -> list[str]:
+    address = ["--host", listen.host, "--port", str(listen.port)]
+    folder = str(data_dir / "milvus")
+    return module_command("deploy.local.sample_milvus", "--data-dir", folder, *address)
 
 
 def _control(settings: UpSettings) -> dict[str, str]:

@@ -26,11 +26,11 @@ UNRESOLVED = f"""\
 TEXT = """
 Sluice is up. Ctrl-C drains and stops everything.
 
-  for agents   http://{source}   the sample Chroma, behind the sidecar
+  for agents   http://{source}   the sample Chroma, behind the sidecar{milvus_source}
                http://{sidecar}   the sidecar: POST /v1/context/evaluate
   for people   {console}
   control API  http://{control}   described at /docs
-  the source   http://{chroma}   Chroma itself; in production, only the sidecar reaches it
+  the source   http://{chroma}   Chroma itself; in production, only the sidecar reaches it{milvus}
 
   agent key       {agent_key}   agent `{agent}`, role `{role}`
   admin key       {admin_key}
@@ -46,7 +46,7 @@ Paste into another terminal, in this folder:
 
 # DENY: payroll is critical: the sidecar stops the query and says why
 {deny}
-
+{grpc}
 # VERIFY: both decisions are in the audit trail, and its hash chain is intact
 {verify}
 
@@ -60,6 +60,13 @@ The same decisions without a data source, as an agent framework can request them
 
 # DENY
 {evaluate_deny}
+"""
+GRPC = """
+# ALLOW by gRPC: the same handbook in Milvus, by its own client: entities come back
+{allow}
+
+# DENY by gRPC: the client raises an exception with the sidecar's reason
+{deny}
 """
 OWN_POLICIES = f"""\
 The answers below are those of Sluice's sample policies. With yours (SLUICE_POLICY_DIR), a read is
@@ -127,6 +134,7 @@ def text(
 ) -> str:
     """Format the welcome text. `console` are the lines about the console; `own` says that the
     policies are not the samples."""
+    milvus, milvus_source = settings.milvus_listen, settings.milvus_source_listen
     return TEXT.format(
         console=console,
         doubt=OWN_POLICIES if own else "",
@@ -134,6 +142,9 @@ def text(
         sidecar=settings.sidecar_listen,
         control=settings.control_listen,
         chroma=settings.chroma_listen,
+        milvus_source=_line(milvus_source, "the sample Milvus, behind the sidecar: gRPC"),
+        milvus=_line(milvus, "Milvus itself"),
+        grpc=_grpc(milvus_source),
         agent_key=keys.agent,
         agent=AGENT_ID,
         role=ROLE,
@@ -187,6 +198,27 @@ def _query(source: Address, collection: str) -> str:
         f"kb = chromadb.HttpClient('{source.host}', {source.port}); "
         f"found = kb.get_collection('{collection}').query(query_embeddings=[{NEAREST}]); "
         "print(*found['documents'][0], sep='\\n')"
+    )
+
+
+def _line(address: Address | None, meaning: str) -> str:
+    return "" if address is None else f"\n{INDENT}http://{address}   {meaning}"
+
+
+def _grpc(source: Address | None) -> str:
+    """Return the commands that search the sample Milvus; empty if there is none."""
+    if source is None:
+        return ""
+    return GRPC.format(allow=_search(source, "handbook"), deny=_search(source, "payroll"))
+
+
+def _search(source: Address, collection: str) -> str:
+    """Return a command that searches the sample Milvus with Milvus' own client."""
+    return _python(
+        "import pymilvus; "
+        f"kb = pymilvus.MilvusClient('http://{source}'); "
+        f"found = kb.search('{collection}', [{NEAREST}], output_fields=['text']); "
+        "print(*(each['entity']['text'] for each in found[0]), sep='\\n')"
     )
 
 

@@ -13,10 +13,12 @@ import pytest
 
 from control_api.command_line import parse
 from control_api.settings import Settings
-from deploy.command import COMMANDS, main
+from deploy import command as sluice_command
+from deploy.command import COMMANDS, MODULES, main
 from deploy.kubernetes.admission.settings import WebhookSettings
 from deploy.local.settings import ENVIRONMENT, option
 from deploy.module_command import module_command
+from policies.ground.distribution import how_to_install
 from policies.ground.settings import sentences
 from tests.deploy.launcher import ANYWHERE, ROOT, sluice
 
@@ -249,6 +251,20 @@ def test_rotating_a_missing_key_exits_with_1_and_makes_none(tmp_path: Path) -> N
     assert answer.returncode == 1
     assert "log.key" in answer.stderr
     assert not any(tmp_path.iterdir())
+
+
+def test_up_with_milvus_names_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    absent = MODULES["milvus"]
+    monkeypatch.setattr(
+        sluice_command, "find_spec", lambda name: None if name in absent else find_spec(name)
+    )
+    assert main(["up", "--milvus"]) == 1
+    told = capsys.readouterr().err
+    assert "`sluice up --milvus` needs what the extra `milvus` installs" in told
+    assert "`milvus_lite`, `pymilvus` can't be found; " in told
+    assert told.endswith(f"; {how_to_install('milvus')}\n")
 
 
 def test_up_refuses_tls_settings(tmp_path: Path) -> None:

@@ -36,6 +36,10 @@ def test_quick_tests_install_everything_that_is_small_or_imported() -> None:
     assert every - quick == NOT_QUICK
     assert {"pytest", "hypothesis", "sqlalchemy"} <= quick
     assert run < every
+    milvus = {pin.partition("==")[0] for pin in required("milvus", LOCK.read_text())}
+    assert run < milvus < every
+    assert {"milvus-lite", "pymilvus", "pyarrow"} <= milvus
+    assert "pytest" not in milvus
 
 
 def test_an_interrupted_fetch_keeps_what_was_fetched(

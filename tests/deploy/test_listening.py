@@ -16,9 +16,11 @@ SESSION_OF_NONE = -1
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
-@pytest.mark.parametrize("bound", ["127.0.0.1", "0.0.0.0"])
+@pytest.mark.parametrize("bound", ["127.0.0.1", "0.0.0.0", "::ffff:127.0.0.1"])
 def test_the_listener_is_known_by_its_session(host: str, bound: str) -> None:
-    with socket.create_server((bound, 0)) as server:
+    six = ":" in bound  # as servers of gRPC bind an IPv4 address
+    family = socket.AF_INET6 if six else socket.AF_INET
+    with socket.create_server((bound, 0), family=family, dualstack_ipv6=six) as server:
         address = Address(host, server.getsockname()[1])
         with _holder(server) as child:
             server.close()

@@ -236,11 +236,15 @@ def test_every_unusable_setting_is_named_at_once(tmp_path: Path) -> None:
         "up",
         f"--data-dir={tmp_path / 'data'}",
         "--control-listen=8700",
+        "--milvus-listen=127.0.0.1:19530",
         SLUICE_UP_CHROMA_LISTEN="127.0.0.1:99999",
+        SLUICE_UP_MILVUS_SOURCE_LISTEN="for the runs with --milvus",
     )
     assert answer.returncode == 2
     assert "--control-listen (SLUICE_CONTROL_LISTEN): `8700`" in answer.stderr
     assert "--chroma-listen (SLUICE_UP_CHROMA_LISTEN): `127.0.0.1:99999`" in answer.stderr
+    assert "--milvus-listen is of use only with --milvus" in answer.stderr
+    assert len(answer.stderr.splitlines()) == 3
     assert not (tmp_path / "data").exists()
 
 

@@ -9,9 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from deploy.local.provision import FirstStart
+from deploy.local.provision import FirstStart, write_private
 from deploy.local.settings import read
+from deploy.local.up import write
 from deploy.local.welcome import console, hidden_keys, shown_keys, text
+from policies.ground.keys import make_key
+from sidecar.config.file import read as read_file
 from tests.support.ports import free_port
 
 FIRST = FirstStart("default", "slc_admin", "slc_super")
@@ -99,6 +102,25 @@ def test_the_console_is_shown_with_a_remedy_for_browsers_that_do_not_find_it(
     settings = read({"data_dir": str(tmp_path)}, {})
     assert "Safari" not in console(settings, None, None)
     assert console(settings, CONSOLE, f"{CONSOLE}/console/sign-in#code=x").startswith(CONSOLE)
+
+
+def test_the_sample_milvus_is_shown_if_it_runs(tmp_path: Path) -> None:
+    """And the sidecar's file leads to it, with the sources of the sample Chroma."""
+    assert "Milvus" not in block(tmp_path, terminal=False)
+    settings = read({"data_dir": str(tmp_path)}, {}, milvus=True)
+    shown = text(settings, hidden_keys(tmp_path, FIRST), "policies", "")
+    assert "http://127.0.0.1:29530   the sample Milvus, behind" in shown
+    assert "http://127.0.0.1:19530   Milvus itself" in shown
+    asked = re.findall(r"(?m)^# (?:ALLOW|DENY) by gRPC: .*\n(.+)$", shown)
+    assert ["29530" in each for each in asked] == [True, True]
+    for name in ("sidecar.key", "agent.key"):
+        write_private(tmp_path / name, make_key(bytes(32)))
+    chroma, milvus = read_file(write(settings), {}, "host").sources
+    assert (milvus.kind, milvus.upstream) == ("milvus", "http://127.0.0.1:19530")
+    assert milvus.listen is not None
+    assert milvus.listen.port == 29530
+    assert list(milvus.names.values()) == list(chroma.names.values())
+    assert f"milvus://{milvus.alias}/default/payroll" in milvus.names
 
 
 def test_other_policies_come_with_a_note_that_the_answers_are_of_the_samples(
