@@ -5,8 +5,6 @@ from policies.ground.errors import Malformed
 from sidecar.http.grpc.inflation import inflate
 
 _HEAD = 5
-_TRAILERS = 0x80
-"""The flag of the frame that holds the trailers in gRPC-Web."""
 
 
 def frame(message: bytes) -> bytes:
