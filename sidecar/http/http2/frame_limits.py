@@ -28,8 +28,7 @@ _DATA, _HEADERS, _RST_STREAM, _SETTINGS, _PING, _WINDOW_UPDATE, _CONTINUATION = 
 _END_STREAM = _ACK = 1
 _END_HEADERS = 4
 _PADDED = 8
-_MAX_PADDED = 257
-"""The most bytes of a padded frame that may be padding alone."""
+_MOST_PADDING = 255
 _LONGEST_HEAD = HEAD_BYTES + 1024
 """The most bytes of a head's frames: padding and the frames' own heads come to the fields, whose
 list counts more than they take (RFC 9113 section 6.5.2)."""
@@ -149,7 +148,7 @@ class FrameLimits:
             if not self._size:
                 if end - at < _HEAD:
                     break
-                length = self._count(held[at : at + _HEAD])
+                length = self._count(held[at : at + _HEAD + 1])
                 if length > MAX_FRAME:
                     at = whole = at + _HEAD  # there, the library ends the connection
                     break
@@ -200,13 +199,17 @@ class FrameLimits:
             rate.allowance = min(100_000, rate.allowance + 1)
 
     def _count(self, head: bytearray) -> int:
-        """Count one frame, and return the length of its payload."""
+        """Count the frame that begins with `head`, and return the length of its payload."""
         length, kind, flags = int.from_bytes(head[:3], "big"), head[3], head[4]
         self._message = kind == _HEADERS or (kind == _DATA and bool(flags & _END_STREAM))
         if kind not in (_HEADERS, _CONTINUATION):
             self.head_since = None  # within a head, it makes the library end the connection
         if kind == _DATA:
-            carries = length > (_MAX_PADDED if flags & _PADDED else 0)
+            padding = 0
+            if flags & _PADDED:
+                # Behind the length of the padding, which may not have arrived.
+                padding = 1 + (head[_HEAD] if len(head) > _HEAD else _MOST_PADDING)
+            carries = length > padding
             self._empty = 0 if carries or flags & _END_STREAM else self._empty + 1
             if self._empty > EMPTY_DATA:
                 message = f"more than {EMPTY_DATA} DATA frames in a row without a byte"

@@ -52,6 +52,13 @@ def test_a_frame_above_the_limit_of_its_kind_is_a_flood(kind: str) -> None:
         limits.feed(frame)
 
 
+def test_padding_makes_no_frame_of_data_empty() -> None:
+    limits = begun(Clock())
+    limits.feed(frames.data(1, b"x", pad=200) * 200)
+    with pytest.raises(Flood):
+        limits.feed(frames.data(1, pad=200) * 101)
+
+
 @pytest.mark.parametrize("kind", [each for each in FLOODS if each != "CONTINUATION"])
 def test_frames_that_come_slowly_are_no_flood(kind: str) -> None:
     frame, most = FLOODS[kind]
