@@ -15,7 +15,7 @@ _TRAILERS = b"\x80"
 _HEAD = 5
 # A body may be several texts behind one another, each with an end of its own.
 _CHUNK = re.compile(rb"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?")
-_TRAILER = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([\t\x20-\x7e\x80-\xff]*)\r\n")
+_TRAILER = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):([\t\x20-\x7e\x80-\xff]*)\r\n")
 
 
 class WebResponse(NamedTuple):
@@ -78,6 +78,6 @@ def read_response(frames: bytes, coding: bytes, limit: int) -> WebResponse:
         line = _TRAILER.match(frames, at)
         if line is None:
             raise Malformed("the response's trailers can't be read")
-        trailers.append((line[1].lower(), line[2].rstrip(b" \t")))
+        trailers.append((line[1].lower(), line[2].strip(b" \t")))
         at = line.end()
     return WebResponse(message, trailers)
