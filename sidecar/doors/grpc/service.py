@@ -40,7 +40,7 @@ TOO_LARGE = (
     f"most {_MAX_BODY} bytes (`max_request_bytes`)"
 )
 _LEVEL = b"x-sluice-sensitivity"
-_NOT_OF_THE_REQUEST = (b"x-api-key", PARTIAL_FLAG)
+_NOT_OF_THE_REQUEST = {b"x-api-key", PARTIAL_FLAG}
 _JSON = (b"content-type", b"application/json")
 _RETRY = (b"retry-after", b"1")
 _OPEN = dynamic_metadata("", "ALLOW", "", "none")
@@ -65,6 +65,8 @@ class CheckService:
         self._is_mcp = kind == "mcp"
         self._checks = checks
         self._attributed = _attributed(judgement.door.headers)
+        self._single = {_LEVEL, *(each.header for each in self._attributed)}
+        """The headers that may occur only once."""
 
     def admit(self, digest: bytes | None) -> None:
         """Raise the error that `judge` would raise for this key, if that is known without waiting.
@@ -112,19 +114,23 @@ class CheckService:
         """Return the headers, in which the gateway's own extensions replace headers with the same
         meaning. Raises `Malformed` if a header that attributes the request may have occurred
         several times."""
+        stated = [
+            (header, check.extensions[extension].encode())
+            for header, extension in self._attributed
+            if extension in check.extensions
+        ]
         # The judgement may send these fields to the data source, which must not get the end user's
         # key either.
-        fields = [field for field in check.fields if field[0] not in _NOT_OF_THE_REQUEST]
-        for header, extension in self._attributed:
-            stated = check.extensions.get(extension)
-            if stated is not None:
-                fields = [field for field in fields if field[0] != header]
-                fields.append((header, stated.encode()))
-            elif check.joined:
-                _refuse_joined(fields, header)
+        removed = {header for header, _ in stated} | _NOT_OF_THE_REQUEST
+        fields = [field for field in check.fields if field[0] not in removed]
         if check.joined:
-            _refuse_joined(fields, _LEVEL)
-        return fields
+            for name, value in fields:
+                if b"," in value and name in self._single:
+                    raise Malformed(
+                        f"the header `{name.decode()}` has a comma, so it may have been sent "
+                        "twice; let the gateway send each by `encode_raw_headers`"
+                    )
+        return fields + stated
 
     def _passed(self, outcome: Outcome) -> bytes:
         self._checks.add("0")
@@ -181,16 +187,6 @@ def _attributed(headers: DoorHeaders) -> tuple[_Attributed, ...]:
             (headers.task, "sluice_task"),
         )
     )
-
-
-def _refuse_joined(fields: list[tuple[bytes, bytes]], name: bytes) -> None:
-    """Raise `Malformed` if the header may have occurred several times, and the gateway joined the
-    values."""
-    if any(b"," in value for found, value in fields if found == name):
-        raise Malformed(
-            f"the header `{name.decode()}` has a comma, so it may have been sent twice; let the "
-            "gateway send each by `encode_raw_headers`"
-        )
 
 
 def _body(check: CheckRequest) -> tuple[bytes | None, str]:
