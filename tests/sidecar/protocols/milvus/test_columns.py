@@ -2,6 +2,7 @@
 
 import struct
 from collections.abc import Callable
+from random import Random
 from typing import Any
 
 import pytest
@@ -10,7 +11,8 @@ from policies.ground.errors import UpstreamFailed
 from sidecar.protocols.milvus.columns import query_filter, search_filter
 from sidecar.protocols.milvus.grpc_schema import RESPONSES
 from sidecar.protocols.protocol import FetchedResponse, ForwardedPart
-from sidecar.protocols.shared.responses import DocumentLevels
+from sidecar.protocols.shared.responses import DocumentLevels, to_json
+from tests.support import properties
 
 FLAT = DocumentLevels(("level",), ("low", "medium"))
 NESTED = DocumentLevels(("acl", "level"), ("low", "medium"))
@@ -188,6 +190,53 @@ def test_a_response_of_another_form_is_withheld() -> None:
             filtered(query_filter, "QueryResults", {"fields_data": columns})
     with pytest.raises(UpstreamFailed, match="unknown field 99"):
         query_filter(FLAT, added=False)(FetchedResponse(200, "", [], b"\x98\x06\x01"))
+
+
+def drawn(chance: Random) -> tuple[list[str], list[Values], list[str]]:
+    """The levels of a few entities, columns that hold a mark of each, and the marks."""
+    levels = [chance.choice((*LEVELS, "")) for _ in range(chance.randint(0, 6))]
+    marks = [f"mark {at} {level:8}" for at, level in enumerate(levels)]
+    there = [chance.random() < 0.5 for _ in marks]
+    held = [mark for mark, valid in zip(marks, there, strict=True) if valid]
+    columns = [
+        text("text", *marks),
+        text("some", *held, valid_data=there),
+        {"type": 101, "field_name": "vector",
+         "vectors": {"dim": 15, "int8_vector": "".join(marks).encode()}},
+        {"type": 1, "field_name": "inner", "struct_arrays": {"fields": [text("part", *marks)]}},
+    ]  # fmt: skip
+    if chance.random() < 0.5:
+        columns.append(text("level", *levels))
+    else:
+        objects = [
+            to_json({"level": level, "mark": mark})
+            for level, mark in zip(levels, marks, strict=True)
+        ]
+        columns.append(json_column("$meta", *objects, is_dynamic=True))
+    chance.shuffle(columns)
+    return levels, columns, marks
+
+
+def test_no_trace_of_a_hidden_entity_is_left() -> None:
+    chance = properties.chance("columns of entities")
+    for _ in range(properties.few(2_000, at_least=50)):
+        levels, columns, marks = drawn(chance)
+        values: Values = {"fields_data": columns}
+        made: Filter = query_filter
+        message = "QueryResults"
+        if chance.random() < 0.5:
+            first = chance.randint(0, len(marks))
+            results = {
+                "topks": [first, len(marks) - first], "fields_data": columns,
+                "ids": {"str_id": {"data": marks}}, "scores": bytes(4 * len(marks)),
+            }  # fmt: skip
+            values, made, message = {"results": results}, search_filter, "SearchResults"
+        raw = RESPONSES[message].encode(values)
+        added = chance.random() < 0.5
+        part = made(FLAT, added=added)(FetchedResponse(200, "", [], raw))
+        for level, mark in zip(levels, marks, strict=True):
+            assert (mark.encode() in part.body) is (level in FLAT.levels), (levels, columns)
+        assert part.withheld == sum(each not in FLAT.levels for each in levels)
 
 
 def test_a_response_without_hidden_entities_passes_byte_for_byte() -> None:

@@ -3,11 +3,14 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
+from langchain_core.embeddings import Embeddings
+from langchain_milvus import Milvus
 from pymilvus import AnnSearchRequest, AsyncMilvusClient, MilvusClient, RRFRanker
 
 from policies.definitions.model import Policy
@@ -302,3 +305,47 @@ async def test_rest_over_the_same_server_has_the_same_answers(lite: Lite, tmp_pa
             assert sorted(ids(answered.json["data"])) == [1, 3]
             assert MINE in front.last["filter"]
         assert set(await front.sources()) == {("ALLOW", "milvus://kb/default/open_docs")}
+
+
+class Lengths(Embeddings):
+    """Vectors that are made of the texts' lengths."""
+
+    def embed_documents(self, texts: list[str]) -> list[list[float]]:
+        return [self.embed_query(each) for each in texts]
+
+    def embed_query(self, text: str) -> list[float]:
+        return [1.0, len(text) / 100]
+
+
+@pytest.mark.deep(
+    stands_in="tests/sidecar/protocols/milvus/test_filter.py::"
+    "test_hidden_entities_are_withheld_or_judged_at_critical"
+)
+async def test_langchain_s_store_reads_through_the_listener(lite: Lite, tmp_path: Path) -> None:
+    def store(uri: str, name: str) -> Milvus:
+        return Milvus(Lengths(), name, connection_args={"uri": uri}, auto_id=True)
+
+    def fill() -> None:
+        for name in ("open_chain", "shut_chain"):
+            made = store(f"http://127.0.0.1:{lite.port}", name)
+            levels = [{"level": each} for each in ("low", "high", "medium")]
+            made.add_texts(["a", "bb", "ccc"], metadatas=levels)
+
+    def read(uri: str) -> list[str]:
+        found = store(uri, "open_chain").similarity_search("a", k=3)
+        with pytest.raises(grpc.RpcError, match="`denied_sources`"):
+            store(uri, "shut_chain")
+        with pytest.raises(grpc.RpcError, match="`writes` is `deny`"):
+            store(uri, "open_chain").add_texts(["d"], metadatas=[{"level": "low"}])
+        return sorted(each.page_content for each in found)
+
+    await asyncio.to_thread(fill)
+    try:
+        medium = replace(OPEN, max_sensitivity="medium")
+        async with fronting(lite, tmp_path, OPEN) as front:
+            assert await asyncio.to_thread(read, front.uri) == ["a", "bb", "ccc"]
+        async with fronting(lite, tmp_path, medium, **MARKED) as front:
+            assert await asyncio.to_thread(read, front.uri) == ["a", "ccc"]
+    finally:
+        for name in ("open_chain", "shut_chain"):
+            lite.client.drop_collection(name)
