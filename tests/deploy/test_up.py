@@ -59,6 +59,31 @@ def test_a_first_start_makes_keys_and_a_second_one_after_ctrl_c_reuses_them(tmp_
         assert second.interrupt() == 0
 
 
+@pytest.mark.deep(
+    stands_in="tests/deploy/test_welcome.py::test_the_sample_milvus_is_shown_if_it_runs"
+)
+def test_a_sample_milvus_is_judged_by_grpc_at_every_start(tmp_path: Path) -> None:
+    for _ in range(2):
+        with up(tmp_path / "data", "--milvus", "--free-ports", listen=()) as launcher:
+            launcher.until_printed(STARTED)
+            allowed = paste(launcher.command("ALLOW by gRPC: "))
+            assert allowed.returncode == 0, allowed.stderr
+            assert "returned within 30 days" in allowed.stdout
+            denied = paste(launcher.command("DENY by gRPC: "))
+            assert denied.returncode != 0
+            # The text of the client's exception, below the traceback.
+            raised = denied.stderr.rpartition("\ngrpc.")[2]
+            assert "StatusCode.PERMISSION_DENIED" in raised, denied.stderr
+            assert "source `payroll` is in `denied_sources` of policy `support_reads" in raised
+            assert "4 812" not in denied.stdout + denied.stderr
+            told = paste(launcher.command("EVENTS")).stdout
+            assert "payroll" in told
+            children = launcher.children()
+            assert launcher.interrupt() == 0
+            assert "was killed" not in launcher.printed
+            assert gone(children)
+
+
 def assert_the_pasted_commands_do_what_they_say(command: Callable[[str], str]) -> None:
     allowed = paste(command("ALLOW: "))
     assert allowed.returncode == 0, allowed.stderr

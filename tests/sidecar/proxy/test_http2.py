@@ -1,6 +1,7 @@
 """HTTP/2 at every port of the proxy: decided, recorded and relayed as HTTP/1.1 is."""
 
 import asyncio
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import grpc
@@ -10,10 +11,11 @@ from google.rpc.error_details_pb2 import ErrorInfo  # type: ignore[import-untype
 from google.rpc.status_pb2 import Status  # type: ignore[import-untyped]
 
 from sidecar.proxy.assembly import FORWARD_PROXY, TRANSPARENT
+from sidecar.settings.model import RestRule
 from tests.sidecar.proxy.every_port import EveryPort, every_port
 from tests.sidecar.proxy.http2_client import Http2Client
 from tests.support.certificates import authority
-from tests.support.proxy import ProxySetup
+from tests.support.proxy import ProxySetup, policy, proxy_setup
 from tests.support.waiting import until_async
 
 TUNNEL = b"CONNECT kb.test:80 HTTP/1.1\r\nHost: kb.test:80\r\n\r\n"
@@ -157,3 +159,39 @@ async def test_a_body_of_http_2_arrives_whole_and_in_its_length(
     [seen] = made.upstream.seen
     assert seen.body == body
     assert seen.values("transfer-encoding") == ["chunked"]
+
+
+class _Echo(grpc.GenericRpcHandler):  # type: ignore[misc]
+    """A server that answers every method with the call's own message."""
+
+    def service(self, _details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler:
+        return grpc.unary_unary_rpc_method_handler(lambda message, _: message)
+
+
+async def test_a_call_that_no_protocol_reads_is_judged_by_its_path(tmp_path: Path) -> None:
+    server = grpc.server(ThreadPoolExecutor(1), handlers=[_Echo()])
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+
+    def call(method: str, port: int) -> bytes | grpc.StatusCode:
+        with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
+            try:
+                return bytes(channel.unary_unary(f"/a.B/{method}")(b"abc", timeout=20))
+            except grpc.RpcError as error:
+                return error.code()
+
+    routes = tuple(RestRule("POST", f"/a.B/{each}", "retrieve") for each in ("Open", "Shut"))
+    upstream = f"http://127.0.0.1:{port}"
+    shut = policy(denied_sources=("rest://kb/a.B/Shut",))
+    async with proxy_setup(tmp_path, shut, upstream=upstream, http="2", routes=routes) as made:
+        methods = ["Open", "Shut", "Write"]
+        got = [await asyncio.to_thread(call, each, made.port) for each in methods]
+        denied = grpc.StatusCode.PERMISSION_DENIED
+        assert got == [b"abc", denied, denied]
+        decided = [(decision, source) for decision, _, source in await made.sidecar.decisions()]
+        assert decided == [
+            ("ALLOW", "rest://kb/a.B/Open"),
+            ("DENY", "rest://kb/a.B/Shut"),
+            ("DENY", "rest://kb/a.B/Write"),
+        ]
+    server.stop(None)
