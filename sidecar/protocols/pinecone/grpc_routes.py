@@ -24,6 +24,7 @@ from sidecar.protocols.protocol import (
     ProtocolRoute,
     RouteClass,
     RoutedRequest,
+    SourceRef,
     Sources,
     Unresolved,
 )
@@ -46,7 +47,10 @@ def _call(method: str, class_: RouteClass, find: FindSources | None = None) -> P
     def found(pinecone: PineconeSources, request: RoutedRequest) -> Sources:
         return find(pinecone, request._replace(body=wire.read_request(request.body)))
 
-    return judged(route, found)
+    def hint(pinecone: PineconeSources, request: RoutedRequest) -> SourceRef:
+        return found(pinecone, request)[0]
+
+    return judged(replace(route, hint_source=hint) if class_ is _WRITE else route, found)
 
 
 def _retrieval(method: str, find: FindSources, *, pages: bool = False) -> ProtocolRoute:

@@ -10,6 +10,7 @@ from sidecar.protocols.protocol import (
     ProtocolRoute,
     RouteClass,
     RoutedRequest,
+    SourceRef,
     Sources,
     Visibility,
 )
@@ -87,8 +88,14 @@ def _list(method: str, response: str, member: str, name: str) -> ProtocolRoute:
     return replace(route, plan_forward=plan)
 
 
+def _hint(qdrant: QdrantSources, request: RoutedRequest) -> SourceRef | None:
+    name = request.body.values.get("collection_name")
+    return None if name is None else qdrant.hint_of_name(request, name)
+
+
 def _write(method: str, message: str) -> ProtocolRoute:
-    return _judged(_call(f"qdrant.{method}", RouteClass.WRITE, message), names_of(SCHEMA[message]))
+    route = _judged(_call(f"qdrant.{method}", RouteClass.WRITE, message), names_of(SCHEMA[message]))
+    return replace(route, hint_source=_hint)
 
 
 def _name_change(method: str, message: str) -> ProtocolRoute:

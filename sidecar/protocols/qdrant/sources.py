@@ -262,9 +262,12 @@ class QdrantSources:
         return None if aliases is None else self._sources(find_names(request), aliases)
 
     def hint(self, request: RoutedRequest) -> SourceRef | None:
+        return self.hint_of_name(request, request.path_params[0])
+
+    def hint_of_name(self, request: RoutedRequest, name: str) -> SourceRef:
         # A denied write is worth no look-up: without the aliases it is recorded under its own name.
         aliases = self._aliases.cached(request) or {}
-        return self.source_names.of(aliases.get(request.path_params[0], request.path_params[0]))
+        return self.source_names.of(aliases.get(name, name))
 
     def forget_names(self) -> None:
         self._aliases.clear()

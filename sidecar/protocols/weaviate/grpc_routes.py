@@ -52,15 +52,15 @@ GRPC_ROUTES = (
     ),
     _rpc(
         f"{_SERVICE}/BatchObjects", RouteClass.WRITE, "BatchObjectsRequest",
-        find_sources=GrpcForwarding.of_grpc_objects,
+        find_sources=GrpcForwarding.of_grpc_objects, hint_source=GrpcForwarding.hint_of_grpc,
     ),
     _rpc(
         f"{_SERVICE}/BatchReferences", RouteClass.WRITE, "BatchReferencesRequest",
-        find_sources=GrpcForwarding.of_grpc_references,
+        find_sources=GrpcForwarding.of_grpc_references, hint_source=GrpcForwarding.hint_of_grpc,
     ),
     _rpc(
         f"{_SERVICE}/BatchDelete", RouteClass.WRITE, "BatchDeleteRequest",
-        find_sources=GrpcForwarding.of_grpc_search,
+        find_sources=GrpcForwarding.of_grpc_search, hint_source=GrpcForwarding.hint_of_grpc,
     ),
     # A stream of writes to any collections, each of which would have to be judged.
     _closed(f"{_SERVICE}/BatchStream", RouteClass.ADMIN),

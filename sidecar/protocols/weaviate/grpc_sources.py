@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from sidecar.http.grpc.protobuf import Values
-from sidecar.protocols.protocol import RoutedRequest, Sources, Unresolved
+from sidecar.protocols.protocol import RoutedRequest, SourceRef, Sources, Unresolved
 from sidecar.protocols.weaviate.names import (
     CollectionName,
     References,
@@ -59,6 +59,12 @@ class GrpcSources(WeaviateSources):
         references = request.body.values.get("references", [])
         request.budget.charge_parts(len(references))
         return await self._sources(request, _written_references(references))
+
+    def hint_of_grpc(self, request: RoutedRequest) -> SourceRef | None:
+        """Return the collection of a deletion, or of the first object or reference of a batch."""
+        values = request.body.values
+        first = next(iter(values.get("objects", values.get("references", ()))), values)
+        return self._hint(request, first.get("collection", first.get("from_collection")))
 
     async def _referred(self, start: str, values: Values, request: RoutedRequest) -> list[str]:
         """Return the collections to which references in a message lead, each once. Raises

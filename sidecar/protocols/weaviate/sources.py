@@ -223,8 +223,11 @@ class WeaviateSources:
         return await self._sources(request, collections_of_tool_call(request.body, request.budget))
 
     def hint_source(self, request: RoutedRequest) -> SourceRef | None:
+        return self._hint(request, request.path_params[0] if request.path_params else None)
+
+    def _hint(self, request: RoutedRequest, named: object) -> SourceRef | None:
         try:
-            name = parse_collection(request.path_params[0] if request.path_params else None)
+            name = parse_collection(named)
         except Unresolved:
             # Without a hint, the denied write is recorded for the data source as a whole.
             return None

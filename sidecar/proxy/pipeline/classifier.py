@@ -216,8 +216,9 @@ class RequestClassifier:
         self, route: ProtocolRoute | None, routed: RoutedRequest, asked: str
     ) -> ProtocolRoute:
         """Return `route`, the row of the route table that the head or the body led to. Raises
-        `Refused` if the row is always denied, if it writes and the source denies writes, or if
-        there is no row; `asked` says for the message what no row covers."""
+        `Refused` if the row is always denied, if it writes and the source denies writes (for a row
+        with a `message`: only with the message in `routed`), or if there is no row; `asked` says
+        for the message what no row covers."""
         who = routed.attribution
         if route is None:
             reason = f"no known route of the data source covers {asked}"
@@ -229,6 +230,9 @@ class RequestClassifier:
         if route.route_class in ALWAYS_DENIED:
             raise Refused(403, ROUTE_DENIED, f"{name} is closed: {route.route_class.value}", who)
         if route.route_class is RouteClass.WRITE and not self._rules.writes:
+            if route.message is not None and routed.body is None:
+                # Only the message names the source for the record: checked again once it is read.
+                return route
             hint = route.hint_source
             source = None if hint is None else hint(self._protocol, routed)
             reason = f"{name} writes, and `writes` is `deny` for this source in the sidecar's file"

@@ -84,6 +84,8 @@ async def judge(
     try:
         if route.reads_body:
             context.routed = routed = await _parse(source, route, routed, context)
+            if route.message is not None and route.route_class is RouteClass.WRITE:
+                source.classifier.check_route(route, routed, "this call")
         if route.refine is not None:
             refined = await worker.call_for(
                 routed.budget, size, route.refine, source.protocol, routed

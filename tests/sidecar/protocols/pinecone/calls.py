@@ -50,6 +50,12 @@ class Judged(NamedTuple):
             self.sources,
         )  # fmt: skip
 
+    @property
+    def hint(self) -> str | None:
+        """The source that the record of a denied write names."""
+        found = self.route.hint_source and self.route.hint_source(self.protocol, self.request)
+        return found and found.source_id
+
     def plan(self, visibility: Visibility) -> ForwardPlan:
         assert self.route.plan_forward is not None
         return self.route.plan_forward(self.protocol, self.request, self.found, visibility)

@@ -33,6 +33,7 @@ from tests.sidecar.protocols.pinecone.front import LEVELS, MINE
 from tests.sidecar.protocols.pinecone.grpc_server import TWINS
 from tests.sidecar.protocols.pinecone.server import Server
 
+WRITE = RouteClass.WRITE
 V = {"vector": b"\0\0\x80\x3f", "topK": 3}
 F = {"fields": {"a": {"string_value": "x"}}}
 SHUT = {"namespace": "shut"}
@@ -78,6 +79,10 @@ def test_a_call_is_judged_as_its_twin_in_rest(levels: bool) -> None:
         call = judged_call(method, values, pinecone(levels=levels))
         rest = judged_request(*twin(method, values), pinecone(levels=levels))
         assert call.decides == rest.decides, (method, values)
+        # A denied write is recorded under the same source, as far as REST shows it without the
+        # body, which the message is in place of.
+        assert call.hint == (call.sources[0] if call.route.route_class is WRITE else None)
+        assert rest.hint in (None, call.hint)
 
 
 @pytest.mark.parametrize(

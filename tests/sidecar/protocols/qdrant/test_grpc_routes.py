@@ -8,9 +8,11 @@ import pytest
 from policies.ground.errors import Malformed
 from sidecar.http.request_target import canonical
 from sidecar.protocols.protocol import RefusalResponse, RouteClass
+from sidecar.protocols.qdrant.routes import Qdrant
 from sidecar.protocols.strict_body import MAX_PARTS
 from tests.sidecar.protocols.qdrant.calls import (
     METHODS,
+    Found,
     judged_call,
     judged_request,
     message_of,
@@ -247,6 +249,12 @@ PAIRS: list[tuple[str, dict[str, Any], Any]] = [
 ]
 
 
+def hinted(found: Found, qdrant: Qdrant) -> str | None:
+    hint = found.route.hint_source
+    source = None if hint is None else hint(qdrant, found.request)
+    return None if source is None else source.source_id
+
+
 @pytest.mark.parametrize("field", [None, "acl.level"], ids=["no levels", "levels"])
 def test_a_call_and_its_twin_are_judged_alike(field: str | None) -> None:
     calls, requests = protocol(sensitivity_field=field), protocol(sensitivity_field=field)
@@ -260,6 +268,9 @@ def test_a_call_and_its_twin_are_judged_alike(field: str | None) -> None:
         assert call.route.route_class is twin.route.route_class, (name, body)
         # What isn't filtered is judged at `critical`.
         assert call.route.filters_documents == twin.route.filters_documents, (name, body)
+        # A denied write is recorded under the same source.
+        if call.route.route_class is RouteClass.WRITE:
+            assert hinted(call, calls) == hinted(twin, requests) == call.sources[0], (name, body)
         # What is forwarded is the very message.
         assert call.route.message is not None
         data = call.request.body.data

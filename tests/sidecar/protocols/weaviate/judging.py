@@ -9,7 +9,7 @@ from google.protobuf.message import Message
 from sidecar.http.attribution import Attribution
 from sidecar.http.grpc.framing import frame
 from sidecar.http.request_target import canonical
-from sidecar.protocols.protocol import FetchedResponse, RouteClass, RoutedRequest
+from sidecar.protocols.protocol import FetchedResponse, RouteClass, RoutedRequest, SourceRef
 from sidecar.protocols.strict_body import Budget
 from sidecar.protocols.weaviate.routes import Weaviate
 from sidecar.proxy.messages.grpc_calls import IDENTITY, read_call
@@ -27,6 +27,8 @@ class Judged(NamedTuple):
     """Their ids, without the scheme and alias."""
     filters: bool
     """Whether documents would be withheld by their levels."""
+    hint: str | None
+    """The id that the record of a denied write names, None for that of the data source."""
 
 
 async def _fetch(target: str, _body: bytes | None = None, /) -> FetchedResponse:
@@ -58,8 +60,15 @@ async def judge(method: str, target: str, body: Any = None, **settings: Any) -> 
         route = refined
     assert route.find_sources is not None
     sources = await route.find_sources(weaviate, request)
-    ids = [each.source_id.removeprefix("weaviate://kb/") for each in sources]
-    return Judged(route.route_class, ids, route.filters_documents)
+    hinted = route.hint_source and route.hint_source(weaviate, request)
+    ids = [_named(each) for each in sources]
+    return Judged(
+        route.route_class, ids, route.filters_documents, None if hinted is None else _named(hinted)
+    )
+
+
+def _named(source: SourceRef) -> str:
+    return source.source_id.removeprefix("weaviate://kb/")
 
 
 async def judge_call(method: str, message: Message | bytes, **settings: Any) -> Judged:
