@@ -106,6 +106,7 @@ class Served:
             )
         )
         self.h2.local_settings[SettingCodes.MAX_CONCURRENT_STREAMS] = source.streams
+        self.h2.local_settings.acknowledge()
         self.h2.initiate_connection()
         self.calls: dict[int, Call] = {}
         self.most = 0
@@ -113,6 +114,8 @@ class Served:
         self._tasks: set[asyncio.Task[None]] = set()
         self._credited = asyncio.Event()
         self.over = asyncio.Event()
+        self.silent = False
+        """Whether the server sends nothing any more."""
 
     async def serve(self, reader: asyncio.StreamReader) -> None:
         try:
@@ -121,8 +124,10 @@ class Served:
                 for event in self.h2.receive_data(data):
                     self._note(event)
                 self.flush()
-        except (ConnectionError, ProtocolError) as error:
+        except ProtocolError as error:
             self._source.faults.append(error)
+        except (ConnectionError, asyncio.CancelledError):
+            pass
         finally:
             self.over.set()
             for call in self.calls.values():
@@ -133,6 +138,8 @@ class Served:
             self.writer.close()
 
     def flush(self) -> None:
+        if self.silent:
+            return
         if (data := self.h2.data_to_send()) and not self.over.is_set():
             self.writer.write(data)
 
@@ -216,10 +223,14 @@ class Http2Source:
 
 @asynccontextmanager
 async def http2_source(
-    script: Script = answers, *, streams: int = 100, tls: ssl.SSLContext | None = None
+    script: Script = answers,
+    *,
+    streams: int = 100,
+    tls: ssl.SSLContext | None = None,
+    port: int = 0,
 ) -> AsyncIterator[Http2Source]:
     made = Http2Source(script, streams)
-    server = await asyncio.start_server(made.serve, "127.0.0.1", 0, ssl=tls)
+    server = await asyncio.start_server(made.serve, "127.0.0.1", port, ssl=tls)
     made.port = server.sockets[0].getsockname()[1]
     try:
         yield made

@@ -279,9 +279,14 @@ class SharedConnection(DialledProtocol):
         return bool(data or events)
 
     def _end_if_done(self) -> None:
-        """End the connection if no request may begin, and none is under way."""
+        """End the connection if no request may begin, and none is under way; or if the library has
+        ended it, because the server broke the protocol."""
         transport = self._transport
-        if not self.ending or self._taken or self.failure is not None or self._flushing:
+        if self.failure is not None or self._flushing:
+            return
+        if not self.ending or self._taken:
+            if not self.session.wants_more:
+                self._fail(BadResponse("the server broke the protocol of HTTP/2"))
             return
         self.failure = ConnectionLost("the connection was closed")
         self.session.terminate(h2.NO_ERROR, "")

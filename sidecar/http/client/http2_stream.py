@@ -205,8 +205,9 @@ class UpstreamStream:
 
     def respond(self, fields: Fields, *, end: bool) -> None:
         """Take the head of the response, and with `end` all of it."""
-        connection = self._connection
-        limits = connection.limits
+        if self.failure is not None:
+            return
+        limits = self._connection.limits
         try:
             message = read_fields(fields, limits.head)
             if limits.trailers:

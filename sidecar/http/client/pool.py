@@ -39,15 +39,15 @@ class Pool:
         http: HttpVersion = "1",
     ) -> None:
         self._limits = limits
-        self._required = http == "2"
+        self.only_http2 = http == "2"
         """True if HTTP/2 is required."""
         self._shares: bool | None = http == "2"
         """Whether a new connection is expected to speak HTTP/2; None if that is not known."""
         one, shared = partial(UpstreamConnection, limits), partial(SharedConnection, limits, self)
-        factory: Callable[[], DialledProtocol] = shared if self._required else one
+        factory: Callable[[], DialledProtocol] = shared if self.only_http2 else one
         if destination.context is not None and http != "1":
-            factory = partial(_Negotiating, None if self._required else one, shared)
-            self._shares = True if self._required else None
+            factory = partial(_Negotiating, None if self.only_http2 else one, shared)
+            self._shares = True if self.only_http2 else None
         self._dialler = Dialler[_Opened](destination, guard, limits, factory)
         # A connection that is still unused at the second sweep has been idle for `idle_seconds` at
         # most.
@@ -184,7 +184,7 @@ class Pool:
             waiting, self._waiting = self._waiting, {}
             for waiter in waiting:
                 if not waiter.done():
-                    waiter.set_exception(_cause(error) if self._required else error)
+                    waiter.set_exception(_cause(error) if self.only_http2 else error)
             return
         self._opening_done()
         if isinstance(opened, SharedConnection):

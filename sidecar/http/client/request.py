@@ -46,9 +46,6 @@ class UpstreamRequest(NamedTuple):
     trailers: TrailerHead | None = None
     """The head's fields about the trailers of `stream`, if trailers are forwarded; otherwise
     None."""
-    repeatable: bool = False
-    """True if the request only retrieves, so that it may be sent again if the data source never
-    read it."""
 
     def with_body(self, body: bytes) -> "UpstreamRequest":
         """Return the same request with `body`, all of it, in place of its own body."""
@@ -70,7 +67,7 @@ class UpstreamRequest(NamedTuple):
 
 def encode(request: UpstreamRequest, origin: Origin) -> bytes:
     """Return a request as HTTP/1.1 sends it, as far as its body has arrived."""
-    method, target, lines, length, chunked, body, stream, _, trailer_lines, _, _ = request
+    method, target, lines, length, chunked, body, stream, _, trailer_lines, _ = request
     line = f"{method} {origin.prefix}{target}".encode()
     framing = b"" if length is None else b"Content-Length: %b\r\n" % length
     if chunked:

@@ -10,6 +10,8 @@ from typing import Any
 
 from policies.ground.errors import Malformed, UpstreamFailed
 from sidecar.http.headers import ResponseHead, encode_fields
+from sidecar.http.messages.chunks import CallTrailers
+from sidecar.http.messages.request_parser import HTTP_2
 from sidecar.http.server.request import HttpRequest, ResponseSent
 from sidecar.protocols.protocol import FetchedResponse
 from sidecar.proxy.local_response import Fields
@@ -89,7 +91,7 @@ async def relay(
     if body.complete and events is None and not (empty or refused_upgrade):
         whole = body.take()
         relayed.count(whole)
-        request.respond(head, whole, response.trailers())
+        request.respond(head, whole, _trailers(request, response))
         if request.congested:
             await request.drain()
     else:
@@ -133,12 +135,19 @@ async def _stream(
                 if request.congested:
                     await request.drain()
         # Only after the whole body: without it, the agent knows that the response broke off.
-        request.end(response.trailers() if events is None else b"")
+        request.end(_trailers(request, response) if events is None else b"")
     except UpstreamFailed:
         if request.ends_by_close:
             # An orderly end of the connection would look like the end of the body.
             request.reset()
         raise
+
+
+def _trailers(request: HttpRequest, response: UpstreamResponse) -> bytes:
+    """Return the lines of the trailers to forward. Those of gRPC go to clients of HTTP/2 alone: it
+    has no other."""
+    of_call = isinstance(response.message.trailer_head, CallTrailers)
+    return b"" if of_call and request.version != HTTP_2 else response.trailers()
 
 
 async def write_whole(

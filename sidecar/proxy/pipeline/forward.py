@@ -10,7 +10,7 @@ to what the agent may see. Decides nothing.
 import asyncio
 from collections.abc import Callable
 
-from policies.ground.errors import Malformed, UpstreamFailed
+from policies.ground.errors import Malformed, SluiceError, UpstreamFailed
 from sidecar.http.client.request import UpstreamRequest
 from sidecar.http.grpc.framing import frame
 from sidecar.http.grpc.status import is_grpc_type
@@ -21,9 +21,7 @@ from sidecar.http.headers import (
     refuse_encoded,
     without_whole_body_fields,
 )
-from sidecar.http.messages.chunks import BadTrailers
 from sidecar.http.messages.response_parser import SWITCHING
-from sidecar.http.request_body import BodyTooSlow
 from sidecar.http.server.request import HttpRequest, ResponseSent
 from sidecar.protocols.protocol import (
     FetchedResponse,
@@ -57,6 +55,9 @@ from sidecar.proxy.upstream.exchange import UpstreamResponse
 from sidecar.proxy.worker_thread import LONGEST_INLINE, WorkerThread
 from sidecar.recorder import RecordedDecision
 from sidecar.spool.errors import SpoolError
+
+_REPEATABLE = (RouteClass.RETRIEVE, RouteClass.RESOLVE, RouteClass.METADATA)
+"""The classes whose requests change nothing at the data source."""
 
 
 class UpstreamSender:
@@ -159,8 +160,8 @@ class Forwarder:
                 # Sent before the record is on disk. If the record is lost, this raises, and the
                 # response is dropped.
                 durable = [recorded.durable for recorded in decisions]
-                client = self.sender.client(route)
-                response = await client.send(upstream_request, durable)
+                client, repeatable = self.sender.client(route), route.route_class in _REPEATABLE
+                response = await client.send(upstream_request, durable, repeatable=repeatable)
                 sent = await self._relay(request, allowed, response, identify, relayed)
                 outcome = relayed.outcome or COMPLETED
                 return sent
@@ -365,7 +366,7 @@ class Forwarder:
         event, broken = decision_fields(decisions), request.body.failure
         if broken is None:
             return LocalResponse.of_error(error, event=event, close=not request.body.complete)
-        if not isinstance(broken, (BodyTooSlow, BadTrailers)):
+        if not isinstance(broken, SluiceError):
             broken = Malformed("the body's framing is broken")
         return LocalResponse.of_error(broken, event=event, close=True)
 

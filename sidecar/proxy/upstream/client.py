@@ -134,14 +134,18 @@ class UpstreamClient:
         return self.pool.connections + (0 if switching is None else switching.connections)
 
     async def send(
-        self, request: UpstreamRequest, first: Sequence[asyncio.Future[None]] = ()
+        self,
+        request: UpstreamRequest,
+        first: Sequence[asyncio.Future[None]] = (),
+        *,
+        repeatable: bool = False,
     ) -> UpstreamResponse:
         """Send `request`, and return the response once its head has arrived. Raises
         `UpstreamFailed`.
 
         The response is not looked at before all futures of `first` are done (records on their way
-        to the disk); if one of them raises, the exchange is broken off. The caller must always
-        `finish` the response.
+        to the disk); if one of them raises, the exchange is broken off. `repeatable` says that the
+        request changes nothing at the data source. The caller must always `finish` the response.
         """
         retries = 0
         pool = self._switching_pool() if request.upgrade else self.pool
@@ -171,7 +175,8 @@ class UpstreamClient:
                 # the request is sent once more (RFC 9112 section 9.3.1). One of HTTP/2 says so when
                 # it has not read a request (RFC 9113 section 8.7).
                 again = request.safe and connection.unheard
-                again = again or (request.repeatable and connection.unread)
+                held = repeatable and request.stream is None
+                again = again or (held and connection.unread)
                 if retries or not again:
                     raise UpstreamNoResponse(
                         f"the data source `{self.reachability.alias}` sent no response that can be "
@@ -192,6 +197,11 @@ class UpstreamClient:
         return self._origin.prefix + request.target
 
     def _switching_pool(self) -> Pool:
+        if self.pool.only_http2:
+            raise UpstreamNoResponse(
+                f"the data source `{self.reachability.alias}` is reached over HTTP/2 alone "
+                "(`http: 2`), which has no way to switch protocols"
+            )
         if self._make_switching is None:
             return self.pool
         if self._switching is None:

@@ -6,6 +6,7 @@ is read from the agent.
 
 import asyncio
 
+from policies.ground.errors import Unavailable
 from sidecar.http.client.pool import Carrier, Pool
 from sidecar.http.messages.body import BodyStream
 from sidecar.http.messages.chunks import BadTrailers, TrailerHead
@@ -60,9 +61,9 @@ class BodySender:
             self._connection.finish_body(self._trailer_lines())
             await self._drain()
             self.done = True
-        except (BrokenFraming, BadTrailers, *BROKEN) as error:
-            # The agent or the data source broke off. The reader of the response finds out whether
-            # the data source has answered before.
+        except (BrokenFraming, BadTrailers, Unavailable, *BROKEN) as error:
+            # The agent or the data source broke off, or there is no room for the body. The reader
+            # of the response finds out whether the data source has answered before.
             self._connection.abort(f"the request's body broke off: {error}")
 
     def _trailer_lines(self) -> bytes:

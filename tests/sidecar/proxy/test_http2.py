@@ -15,7 +15,8 @@ from sidecar.settings.model import RestRule
 from tests.sidecar.proxy.every_port import EveryPort, every_port
 from tests.sidecar.proxy.http2_client import Http2Client
 from tests.support.certificates import authority
-from tests.support.proxy import ProxySetup, policy, proxy_setup
+from tests.support.proxy import ProxySetup, policy, proxy_setup, sidecar, source
+from tests.support.scripted_source import data_source
 from tests.support.waiting import until_async
 
 TUNNEL = b"CONNECT kb.test:80 HTTP/1.1\r\nHost: kb.test:80\r\n\r\n"
@@ -195,3 +196,25 @@ async def test_a_call_that_no_protocol_reads_is_judged_by_its_path(tmp_path: Pat
             ("DENY", "rest://kb/a.B/Write"),
         ]
     server.stop(None)
+
+
+async def test_an_upload_for_which_there_is_no_room_is_a_503_and_is_broken_off(
+    tmp_path: Path,
+) -> None:
+    async with data_source() as upstream, sidecar(tmp_path) as made:
+        proxy = made.proxy((source(upstream.port, writes="allow"),))
+        await proxy.start()
+        proxy.listeners["kb"].server.service.budget.head_limit = 40_000
+        reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port("kb"))
+        client = Http2Client(reader, writer)
+        stream = client.begin("/w", method="POST", body=bytes(16_000), end=False)
+        for _ in range(3):
+            client.h2.send_data(stream, bytes(16_000))
+        got = await client.result(stream)
+        assert got.status == 503
+        assert b"nothing was decided" in got.body
+        await until_async("the source knows", lambda: upstream.open == 0)
+        assert upstream.seen == []
+        assert (await client.ask("/b")).status == 200
+        writer.close()
+        await proxy.close(1)

@@ -7,6 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
+from policies.ground.connection_budget import ConnectionBudget
+from policies.ground.errors import Unavailable
 from sidecar.http.headers import ResponseHead
 from sidecar.http.server.request import Answer, HttpRequest, ResponseSent
 from tests.sidecar.http.http2 import frames
@@ -124,6 +126,36 @@ async def test_credit_comes_once_a_reader_took_the_bytes() -> None:
     found = await client.send(*[data(1, bytes(10_000))] * 6, data(1, end=True))
     assert got(found, 1) == 65_535, "as much as its window allows"
     assert got(await client.send(update(1, LARGEST - 65_535), update(0, 1 << 20)), 1) == 54_465
+
+
+async def test_bodies_that_wait_fill_the_budget_and_one_beyond_it_is_refused() -> None:
+    budget = ConnectionBudget(10, 100_000)
+    failed: dict[str, BaseException | None] = {}
+
+    async def serve(request: HttpRequest) -> Answer:
+        await go.wait()
+        try:
+            return await with_body(request)
+        except Unavailable:
+            failed[request.target] = request.body.failure
+            return Reply(b"no room")
+
+    go = asyncio.Event()
+    client = Served(serve, budget=budget)
+    post = [(*POST[:3], (b":path", each)) for each in (b"/a", b"/b", b"/c")]
+    body = [bytes(16_000)] * 4
+    await client.send(headers(1, post[0], end=False), *[data(1, each) for each in body])
+    assert budget.head_bytes == 64_000
+    found = await client.send(headers(3, post[1], end=False), *[data(3, each) for each in body])
+    assert budget.head_bytes == 64_000, "what was refused is not held"
+    assert goaway(found) is None
+    await client.send(headers(5, post[2], end=False), data(5, bytes(16_000), end=True))
+    assert budget.head_bytes == 80_000
+    go.set()
+    found = await client.send(update(0, 1 << 20), data(1, end=True))
+    assert [got(found, each) for each in (1, 3, 5)] == [64_000, len(b"no room"), 16_000]
+    assert failed.keys() == {"/b"}
+    assert budget.head_bytes == 0
 
 
 async def test_more_than_the_window_allows_ends_the_connection() -> None:
