@@ -74,6 +74,8 @@ class GrpcMessage(NamedTuple):
     """The fields by name, as `sidecar/http/grpc/protobuf.py` decodes them."""
     data: bytes
     """The message as it is forwarded: the canonical encoding of `values`."""
+    form: bytes | None = None
+    """The form of a body of gRPC-Web (`sidecar/http/grpc/web.py`); None for a call of gRPC."""
 
 
 class Fetch(Protocol):
@@ -260,6 +262,9 @@ class ProtocolRoute:
     R6)."""
     rpc: bool = False
     """True if the row is a method of gRPC, False if it is a request of any other kind."""
+    web: bool = False
+    """True if the row is a method of gRPC in its web form, which the data source answers at
+    `upstream` like a request of any other kind. `rpc` is False then."""
     message: Message | None = None
     """The message that a call of gRPC has, on which the decision depends. What is forwarded is its
     canonical encoding."""
@@ -299,6 +304,11 @@ class ProtocolRoute:
     after_forward: Callable[[Any], None] | None = None
     """Called when a request for which `before_forward` was called is finished, whatever its
     outcome."""
+
+    @property
+    def is_call(self) -> bool:
+        """True if the row is a method of gRPC, in either form."""
+        return self.rpc or self.web
 
     @property
     def reads_body(self) -> bool:

@@ -65,17 +65,19 @@ def is_grpc_type(value: bytes) -> bool:
 def trailers_only(failure: Failure, fields: Fields) -> list[tuple[bytes, bytes]]:
     """Return the fields of a response that has no body: a head that is the trailers too. `fields`
     are those of the same answer over HTTP, of which the sidecar's own are kept."""
+    kept = [field for field in fields if field[0].startswith(b"x-sluice-")]
+    return [(b":status", b"200"), (b"content-type", _TYPE), *trailers(failure), *kept]
+
+
+def trailers(failure: Failure) -> list[tuple[bytes, bytes]]:
+    """Return the fields that tell a failure."""
     code = failure.code
     if code is None:
         code = _CODES.get(failure.status, _UNKNOWN)
-    kept = [field for field in fields if field[0].startswith(b"x-sluice-")]
     return [
-        (b":status", b"200"),
-        (b"content-type", _TYPE),
         (b"grpc-status", b"%d" % code),
         (b"grpc-message", _percent_encoded(failure.message)),
         (b"grpc-status-details-bin", b64encode(_details(code, failure)).rstrip(b"=")),
-        *kept,
     ]
 
 

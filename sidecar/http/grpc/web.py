@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 from policies.ground.errors import Malformed
 from sidecar.http.grpc.framing import split
-from sidecar.http.headers import Fields
 
 _BINARY, _TEXT = b"application/grpc-web", b"application/grpc-web-text"
 _TRAILERS = b"\x80"
@@ -21,7 +20,8 @@ _TRAILER = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):([\t\x20-\x7e\x80-\xff]*)
 class WebResponse(NamedTuple):
     message: bytes | None
     """The one message; None if the call failed without one."""
-    trailers: Fields
+    trailers: bytes
+    """The trailer fields, each with its line end and with its name in lower case."""
 
 
 def web_form(content_type: bytes) -> bytes | None:
@@ -57,10 +57,9 @@ def encode_body(frames: bytes, form: bytes) -> bytes:
     return b64encode(frames) if form == _TEXT else frames
 
 
-def trailers_frame(trailers: Fields) -> bytes:
-    """Return the frame with which a response ends."""
-    lines = b"".join(b"%b: %b\r\n" % field for field in trailers)
-    return b"%b%b%b" % (_TRAILERS, len(lines).to_bytes(4, "big"), lines)
+def trailers_frame(trailers: bytes) -> bytes:
+    """Return the frame with which a response ends. The fields each have their line end."""
+    return b"%b%b%b" % (_TRAILERS, len(trailers).to_bytes(4, "big"), trailers)
 
 
 def read_response(frames: bytes, coding: bytes, limit: int) -> WebResponse:
@@ -78,6 +77,6 @@ def read_response(frames: bytes, coding: bytes, limit: int) -> WebResponse:
         line = _TRAILER.match(frames, at)
         if line is None:
             raise Malformed("the response's trailers can't be read")
-        trailers.append((line[1].lower(), line[2].strip(b" \t")))
+        trailers.append(b"%b: %b\r\n" % (line[1].lower(), line[2].strip(b" \t")))
         at = line.end()
-    return WebResponse(message, trailers)
+    return WebResponse(message, b"".join(trailers))

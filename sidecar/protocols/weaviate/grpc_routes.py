@@ -1,16 +1,25 @@
 """Routes for Weaviate's gRPC API (`protocols/RULES.md`, Weaviate), which Weaviate 1.38.3 and later
-also serves as gRPC-Web. They find the same sources as the routes for REST and GraphQL
-(`routes.py`)."""
+also serves as gRPC-Web, on the port of REST. They find the same sources as the routes for REST and
+GraphQL (`routes.py`)."""
 
 from dataclasses import replace
 from typing import Any
 
-from sidecar.protocols.protocol import ProtocolRoute, RouteClass, RoutedRequest
+from sidecar.http.grpc.status import Failure, trailers
+from sidecar.http.grpc.web import encode_body, trailers_frame, web_form
+from sidecar.protocols.protocol import (
+    FetchedResponse,
+    ProtocolRoute,
+    RefusalResponse,
+    RouteClass,
+    RoutedRequest,
+)
 from sidecar.protocols.weaviate.grpc_forwarding import GrpcForwarding
 from sidecar.protocols.weaviate.grpc_schema import SCHEMA
 
 _SERVICE = "/weaviate.v1.Weaviate"
 _HEALTH = "/grpc.health.v1.Health"
+_WEB = "/v1/grpc-web"
 
 
 def _rpc(path: str, route_class: RouteClass, message: str, **members: Any) -> ProtocolRoute:
@@ -22,24 +31,28 @@ def _closed(path: str, route_class: RouteClass) -> ProtocolRoute:
     return ProtocolRoute("POST", path, route_class, rpc=True)
 
 
-def _search() -> ProtocolRoute:
-    unfiltered = _rpc(
-        f"{_SERVICE}/Search", RouteClass.RETRIEVE, "SearchRequest",
-        find_sources=GrpcForwarding.of_grpc_search,
-    )  # fmt: skip
+def _web(row: ProtocolRoute) -> ProtocolRoute:
+    """Return the row of the same method on the port of REST, by gRPC-Web."""
+    return replace(row, pattern=f"{_WEB}{row.pattern}", rpc=False, web=True)
+
+
+def _filtering(search: ProtocolRoute) -> ProtocolRoute:
     filtering = replace(
-        unfiltered, plan_forward=GrpcForwarding.filter_grpc_search, filters_documents=True,
+        search, plan_forward=GrpcForwarding.filter_grpc_search, filters_documents=True,
         forwards_unchanged=True,
     )  # fmt: skip
 
     def refine(weaviate: GrpcForwarding, request: RoutedRequest) -> ProtocolRoute:
-        return filtering if weaviate.can_filter_grpc(request.body.values) else unfiltered
+        return filtering if weaviate.can_filter_grpc(request.body.values) else search
 
     return replace(filtering, refine=refine)
 
 
-GRPC_ROUTES = (
-    _search(),
+_SEARCH = _rpc(
+    f"{_SERVICE}/Search", RouteClass.RETRIEVE, "SearchRequest",
+    find_sources=GrpcForwarding.of_grpc_search,
+)  # fmt: skip
+_OTHERS = (
     # Counts and values of objects that it doesn't show, so nothing can be withheld from it.
     _rpc(
         f"{_SERVICE}/Aggregate", RouteClass.RETRIEVE, "AggregateRequest",
@@ -81,3 +94,20 @@ GRPC_ROUTES = (
         for version in ("v1", "v1alpha")
     ),
 )  # fmt: skip
+
+GRPC_ROUTES = (_filtering(_SEARCH), *_OTHERS)
+WEB_ROUTES = (_filtering(_web(_SEARCH)), *map(_web, _OTHERS))
+
+
+def render_web_refusal(request: RoutedRequest, refusal: RefusalResponse) -> FetchedResponse:
+    """Return a refusal in gRPC-Web's form: a success of HTTP whose body is the trailers that tell
+    the failure."""
+    types = [value for name, value in request.fields if name.lower() == b"content-type"]
+    content_type = types[0] if types and web_form(types[0]) else b"application/grpc-web+proto"
+    decision = refusal.decision
+    names = ("decision", "event_id")
+    told: dict[str, str] = {name: value for name, value in decision.items() if name in names}
+    failure = Failure(refusal.status, refusal.message, decision.get("policy_name", ""), told)
+    lines = b"".join(b"%b: %b\r\n" % field for field in trailers(failure))
+    body = encode_body(trailers_frame(lines), web_form(content_type) or b"")
+    return FetchedResponse(200, "", [(b"Content-Type", content_type)], body)

@@ -23,7 +23,7 @@ from sidecar.protocols.strict_body import BodyParser, json_object
 from sidecar.protocols.weaviate import sources
 from sidecar.protocols.weaviate.forwarding import parse_graphql, parse_graphql_batch
 from sidecar.protocols.weaviate.grpc_forwarding import GrpcForwarding
-from sidecar.protocols.weaviate.grpc_routes import GRPC_ROUTES
+from sidecar.protocols.weaviate.grpc_routes import GRPC_ROUTES, WEB_ROUTES, render_web_refusal
 from sidecar.protocols.weaviate.names import collection_filter, json_array
 
 
@@ -36,6 +36,8 @@ class Weaviate(GrpcForwarding, SourceProtocol):
         if request is not None and is_grpc(request.fields):
             return None  # told by a status, in the one form that all clients of gRPC read
         segments = () if request is None else request.target.segments
+        if request is not None and segments[:2] == ("v1", "grpc-web"):
+            return render_web_refusal(request, refusal)
         if request is not None and segments == ("v1", "mcp"):
             rendered = sources.render_tool_refusal(request.body, refusal)
             if rendered is not None:
@@ -177,6 +179,7 @@ ROUTES = (
         for what in ("live", "ready", "openid-configuration")
     ),
     *GRPC_ROUTES,
+    *WEB_ROUTES,
 )  # fmt: skip
 
 Weaviate.table = RouteTable(ROUTES)

@@ -17,6 +17,7 @@ from typing import NamedTuple
 from policies.ground.errors import Malformed, UpstreamFailed
 from sidecar.http.attribution import Attribution, attribution
 from sidecar.http.grpc.status import is_grpc_type
+from sidecar.http.grpc.web import web_form
 from sidecar.http.headers import RequestHead
 from sidecar.http.request_target import Target, canonical
 from sidecar.http.server.head_cache import HeadTemplate
@@ -250,8 +251,9 @@ class RequestClassifier:
             match = self._protocol.match(method, target)
             if match is not None and self._protocol.reads_grpc:
                 # A row says how the body is read: as messages of gRPC, or otherwise.
-                is_call = any(map(is_grpc_type, head.read.get(b"content-type", ())))
-                match = match if match.route.rpc == is_call else None
+                types = head.read.get(b"content-type", ())
+                asked = any(map(is_grpc_type, types)), any(map(web_form, types))
+                match = match if (match.route.rpc, match.route.web) == asked else None
         except Malformed as error:
             raise Refused(400, UNREADABLE, error.message, who) from error
         return _Meaning(self, raw, who, target, match)
@@ -261,7 +263,7 @@ def _streams(route: ProtocolRoute) -> bool:
     """Return whether the route needs to read neither the request's body nor the response's, so that
     the connection may continue in another protocol such as WebSocket."""
     reads = (
-        route.rpc,
+        route.is_call,
         route.reads_body,
         route.refine,
         route.response_source,

@@ -12,7 +12,6 @@ from collections.abc import Callable
 
 from policies.ground.errors import Malformed, SluiceError, UpstreamFailed
 from sidecar.http.client.request import UpstreamRequest
-from sidecar.http.grpc.framing import frame
 from sidecar.http.grpc.status import is_grpc_type
 from sidecar.http.headers import (
     RequestHead,
@@ -26,6 +25,7 @@ from sidecar.http.server.request import HttpRequest, ResponseSent
 from sidecar.protocols.protocol import (
     FetchedResponse,
     ForwardedPart,
+    GrpcMessage,
     OutgoingRequest,
     ProtocolRoute,
     ResponseTooLarge,
@@ -37,7 +37,11 @@ from sidecar.protocols.strict_body import MAX_BRACKETS, has_too_many_brackets
 from sidecar.proxy.limits import ProxyLimits
 from sidecar.proxy.local_response import LocalResponse
 from sidecar.proxy.messages import request_reader
-from sidecar.proxy.messages.grpc_calls import framed_request, unframed_response
+from sidecar.proxy.messages.grpc_calls import (
+    framed_request,
+    framed_response,
+    unframed_response,
+)
 from sidecar.proxy.messages.response_relay import RelayedResponse, relay, write_whole
 from sidecar.proxy.messages.sse import EventParser, FilteredStream, is_event_stream
 from sidecar.proxy.pipeline.authorizer import Authorizer
@@ -99,7 +103,10 @@ class UpstreamSender:
         try:
             if called:
                 limit = self._limits.inspected_response_bytes
-                return unframed_response(await response.read(limit), limit)
+                message = unframed_response(await response.read(limit), limit)
+                if message is None:
+                    raise UpstreamFailed("the data source's response to a look-up has no message")
+                return message
             return await read_response(response, self._limits)
         finally:
             await response.finish()
@@ -260,8 +267,7 @@ class Forwarder:
         finally:
             await response.finish()
         # Only a success describes a source.
-        if _succeeded(whole, allowed.route):
-            described = self._message(whole, allowed.route)
+        if (described := self._successful(whole, allowed)) is not None:
             source = await self.worker.call(len(described.body), identify, described.body)
             if source is None:
                 raise UpstreamFailed(
@@ -303,10 +309,8 @@ class Forwarder:
             whole = await self._read_whole(request, response, allowed.route)
         finally:
             await response.finish()
-        if _succeeded(whole, allowed.route):
-            whole, relayed.withheld = await self._filtered(
-                self._message(whole, allowed.route), allowed, prepared.filter_response
-            )
+        if (found := self._successful(whole, allowed)) is not None:
+            whole, relayed.withheld = await self._filtered(found, allowed, prepared.filter_response)
         # A HEAD was sent as a GET, and its agent gets no body.
         if request.method != "HEAD":
             relayed.count(whole.body)
@@ -329,21 +333,29 @@ class Forwarder:
         if part.body != body:
             # A validator or digest of the whole would be wrong for a part of it.
             fields = without_whole_body_fields(fields)
-        sent = frame(part.body) if allowed.route.rpc else part.body
-        return whole._replace(fields=fields, body=sent), part.withheld
+        whole = whole._replace(fields=fields)
+        if not allowed.route.is_call:
+            return whole._replace(body=part.body), part.withheld
+        return framed_response(whole, part.body, _form(allowed)), part.withheld
 
-    def _message(self, whole: FetchedResponse, route: ProtocolRoute) -> FetchedResponse:
-        """Return a response as a protocol reads it: of a call of gRPC, the message."""
-        if not route.rpc:
+    def _successful(
+        self, whole: FetchedResponse, allowed: AllowedRequest
+    ) -> FetchedResponse | None:
+        """Return a successful response as a protocol reads it: of a call of gRPC, the message. None
+        for a response that isn't successful."""
+        if not 200 <= whole.status < 300:
+            return None
+        if not allowed.route.is_call:
             return whole
-        return unframed_response(whole, self._limits.inspected_response_bytes)
+        most = self._limits.inspected_response_bytes
+        return unframed_response(whole, most, _form(allowed))
 
     async def _read_whole(
         self, request: HttpRequest, response: UpstreamResponse, route: ProtocolRoute
     ) -> FetchedResponse:
         most, stated = self._limits.inspected_response_bytes, response.message.length
         await request.room(most if stated is None else min(most, int(stated)))
-        if route.rpc:
+        if route.is_call:
             return await response.read(most)  # its reader has limits of its own
         return await read_response(response, self._limits)
 
@@ -371,9 +383,10 @@ class Forwarder:
         return LocalResponse.of_error(broken, event=event, close=True)
 
 
-def _succeeded(whole: FetchedResponse, route: ProtocolRoute) -> bool:
-    """Return whether a response was successful. A call of gRPC that failed has no message."""
-    return 200 <= whole.status < 300 and (bool(whole.body) or not route.rpc)
+def _form(allowed: AllowedRequest) -> bytes | None:
+    """Return the form of gRPC-Web in which a call was sent; None for gRPC itself."""
+    message = allowed.routed.body
+    return message.form if isinstance(message, GrpcMessage) else None
 
 
 async def read_response(response: UpstreamResponse, limits: ProxyLimits) -> FetchedResponse:

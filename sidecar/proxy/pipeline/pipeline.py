@@ -222,7 +222,7 @@ class ProxyPipeline:
             message = routed.body
             if isinstance(message, GrpcMessage):
                 data = message.data if prepared.body is None else prepared.body
-                upstream_request = framed_request(upstream_request, data)
+                upstream_request = framed_request(upstream_request, data, message.form)
             elif prepared.body is not None:
                 upstream_request = upstream_request.with_body(prepared.body)
             if prepared.forward_fields is not None:

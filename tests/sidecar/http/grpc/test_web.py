@@ -4,8 +4,6 @@ import gzip
 from base64 import b64encode
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from policies.ground.errors import Malformed
 from sidecar.http.grpc.framing import frame
@@ -17,11 +15,10 @@ from sidecar.http.grpc.web import (
     trailers_frame,
     web_form,
 )
-from tests.support.properties import examples
 
 BINARY, TEXT = b"application/grpc-web", b"application/grpc-web-text"
 LIMIT = 4096
-OK = [(b"grpc-status", b"0")]
+OK = b"grpc-status: 0\r\n"
 
 
 def test_the_forms_are_told_by_the_content_type() -> None:
@@ -31,13 +28,12 @@ def test_the_forms_are_told_by_the_content_type() -> None:
         assert web_form(other) is None
 
 
-@given(st.lists(st.binary(max_size=20), max_size=4))
-@examples(30)
-def test_a_text_is_read_in_one_piece_or_in_several(parts: list[bytes]) -> None:
-    whole = b"".join(parts)
-    assert decode_body(encode_body(whole, TEXT), TEXT) == whole
-    assert decode_body(b"".join(map(b64encode, parts)), TEXT) == whole
-    assert decode_body(whole, BINARY) == encode_body(whole, BINARY) == whole
+def test_a_text_is_read_in_one_piece_or_in_several() -> None:
+    for parts in ([], [b""], [b"a"], [b"a", b"bc", b"", b"def"], [bytes(range(256)), b"\xff"]):
+        whole = b"".join(parts)
+        assert decode_body(encode_body(whole, TEXT), TEXT) == whole
+        assert decode_body(b"".join(map(b64encode, parts)), TEXT) == whole
+        assert decode_body(whole, BINARY) == encode_body(whole, BINARY) == whole
 
 
 @pytest.mark.parametrize(
@@ -49,7 +45,7 @@ def test_a_text_that_is_not_base64_in_its_one_form_is_refused(text: bytes) -> No
 
 
 def test_a_response_has_one_message_and_then_its_trailers() -> None:
-    fields = [*OK, (b"grpc-message", b"a: b")]
+    fields = OK + b"grpc-message: a: b\r\n"
     assert read_response(frame(b"m") + trailers_frame(fields), b"", LIMIT) == (b"m", fields)
     assert read_response(trailers_frame(fields), b"", LIMIT) == WebResponse(None, fields)
     odd = b"Grpc-Status:0 \r\n"
@@ -72,7 +68,7 @@ def test_a_response_has_one_message_and_then_its_trailers() -> None:
         b"\x81" + trailers_frame(OK)[1:],
         b"\x80\0\0\0\x0egrpc-status: 0",
         b"\x80\0\0\0\x05: 0\r\n",
-        trailers_frame([(b"grpc-status", b"0\n1")]),
+        trailers_frame(b"grpc-status: 0\n1\r\n"),
     ],
 )
 def test_a_response_of_another_form_is_refused(frames: bytes) -> None:

@@ -48,7 +48,8 @@ async def judge(method: str, target: str, body: Any = None, **settings: Any) -> 
     read = None
     if route.message is not None:
         data = body if isinstance(body, bytes) else body.SerializeToString()
-        read = read_call(route.message, frame(data), "application/grpc", IDENTITY, _LIMIT)
+        media = "application/grpc-web+proto" if route.web else "application/grpc"
+        read = read_call(route.message, frame(data), media, IDENTITY, _LIMIT)
     elif route.parse_body is not None:
         read = route.parse_body(json.dumps(body).encode(), "application/json", budget)
     request = RoutedRequest(
@@ -71,5 +72,7 @@ def _named(source: SourceRef) -> str:
     return source.source_id.removeprefix("weaviate://kb/")
 
 
-async def judge_call(method: str, message: Message | bytes, **settings: Any) -> Judged:
-    return await judge("POST", f"{SERVICE}/{method}", message, **settings)
+async def judge_call(
+    method: str, message: Message | bytes, prefix: str = "", **settings: Any
+) -> Judged:
+    return await judge("POST", f"{prefix}{SERVICE}/{method}", message, **settings)
