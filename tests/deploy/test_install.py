@@ -202,6 +202,11 @@ def test_a_venv_is_kept_if_no_python_is_named(clone: Path, other_venv: Path) -> 
     assert answer.stdout == "sluice of 3.13.0\n"
 
 
+def test_a_run_with_milvus_installs_what_it_needs(clone: Path, other_venv: Path) -> None:
+    assert "deploy.install milvus" in make(clone, "-n", "run", "ARGS=--milvus").stdout
+    assert "deploy.install" not in make(clone, "-n", "run").stdout
+
+
 def test_a_venv_made_by_the_named_python_is_kept(clone: Path, other_venv: Path) -> None:
     script(other_venv / "bin" / "python", f"exec '{sys.executable}' \"$@\"")
     for given in ({"PYTHON": sys.executable}, {}):
