@@ -43,7 +43,7 @@ TEXT = """\
 id: sluice-up
 control: http://{control}
 key_file: sidecar.key
-listen: {listen}
+listen: "{listen}"
 agent: {{id: {agent}, role: {role}, key_file: agent.key}}   # the agent behind port {port}
 staleness_seconds: 30
 spool: {{dir: spool, mode: durable, max_bytes: 1073741824}}
@@ -51,7 +51,7 @@ sources:
   - alias: {alias}
     kind: chroma
     upstream: http://{upstream}
-    listen: {source}
+    listen: "{source}"
     sensitivity: critical   # of everything that is not named below
     writes: deny
     defaults: {{user: someone-trying-sluice}}
@@ -62,7 +62,7 @@ MILVUS_TEXT = """\
   - alias: {alias}   # gRPC and REST, which Milvus serves on one port
     kind: milvus
     upstream: http://{upstream}
-    listen: {source}
+    listen: "{source}"
     sensitivity: critical
     writes: deny
     defaults: {{user: someone-trying-sluice}}
@@ -273,9 +273,9 @@ def _chroma(settings: UpSettings) -> list[str]:
 
 
 def _milvus(data_dir: Path, listen: Address) -> list[str]:
-    address = ["--host", listen.host, "--port", str(listen.port)]
-    folder = str(data_dir / "milvus")
-    return module_command("deploy.local.sample_milvus", "--data-dir", folder, *address)
+    host, _, port = str(listen).rpartition(":")  # with the brackets of IPv6, which gRPC needs
+    words = ["--data-dir", str(data_dir / "milvus"), "--host", host, "--port", port]
+    return module_command("deploy.local.sample_milvus", *words)
 
 
 def _control(settings: UpSettings) -> dict[str, str]:

@@ -10,11 +10,12 @@ from pathlib import Path
 import pytest
 
 from deploy.local.provision import FirstStart, write_private
-from deploy.local.settings import read
+from deploy.local.settings import PORTS, UpSettings, read
 from deploy.local.up import write
 from deploy.local.welcome import console, hidden_keys, shown_keys, text
 from policies.ground.keys import make_key
 from sidecar.config.file import read as read_file
+from sidecar.settings.model import SidecarSettings
 from tests.support.ports import free_port
 
 FIRST = FirstStart("default", "slc_admin", "slc_super")
@@ -113,14 +114,26 @@ def test_the_sample_milvus_is_shown_if_it_runs(tmp_path: Path) -> None:
     assert "http://127.0.0.1:19530   Milvus itself" in shown
     asked = re.findall(r"(?m)^# (?:ALLOW|DENY) by gRPC: .*\n(.+)$", shown)
     assert ["29530" in each for each in asked] == [True, True]
-    for name in ("sidecar.key", "agent.key"):
-        write_private(tmp_path / name, make_key(bytes(32)))
-    chroma, milvus = read_file(write(settings), {}, "host").sources
+    chroma, milvus = written(settings).sources
     assert (milvus.kind, milvus.upstream) == ("milvus", "http://127.0.0.1:19530")
     assert milvus.listen is not None
     assert milvus.listen.port == 29530
     assert list(milvus.names.values()) == list(chroma.names.values())
     assert f"milvus://{milvus.alias}/default/payroll" in milvus.names
+
+
+def test_addresses_of_ipv6_stand_in_the_sidecars_file(tmp_path: Path) -> None:
+    listen = {name: f"[::1]:{port}" for name, port in PORTS.items()}
+    made = written(read({"data_dir": str(tmp_path)} | listen, {}, milvus=True))
+    found = [made.listen, *(each.listen for each in made.sources)]
+    assert [each.host for each in found if each] == ["::1"] * 3
+
+
+def written(settings: UpSettings) -> SidecarSettings:
+    """What a sidecar reads in the file that is written for it."""
+    for name in ("sidecar.key", "agent.key"):
+        write_private(settings.data_dir / name, make_key(bytes(32)))
+    return read_file(write(settings), {}, "host")
 
 
 def test_other_policies_come_with_a_note_that_the_answers_are_of_the_samples(
