@@ -21,6 +21,7 @@ from sidecar.protocols.shared.responses import (
     to_json,
 )
 from sidecar.protocols.shared.strict_queries import read_members
+from sidecar.protocols.strict_body import MAX_PARTS, OverBudget
 
 Body = dict[str, Any]
 
@@ -122,9 +123,8 @@ GET = Form(all_by_default=True, by_id=True)
 def can_filter(body: Body, form: Form) -> bool:
     """Return whether entities can be withheld from the response to this request. If not, it is
     judged as if it returned everything. Raises `Malformed` for a member that Milvus could read in
-    another way."""
-    searches = (body.get("search") or []) if form.hybrid else []
-    parts = [body, *searches]
+    another way, and `OverBudget`."""
+    parts = [body, *_searches(body)] if form.hybrid else [body]
     for each in parts:
         _check(each)
     plain = all(each.keys() <= _PLAIN_MEMBERS for each in parts)
@@ -134,10 +134,18 @@ def can_filter(body: Body, form: Form) -> bool:
     )  # fmt: skip
 
 
-def _check(part: Body) -> None:
-    # `search` holds objects: `names.of_search` has checked it, or will.
-    if not isinstance(part, dict):
+def _searches(body: Body) -> list[Body]:
+    found = body.get("search")
+    if found is None:
+        return []
+    if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
         raise Malformed("`search` must be a list of objects")
+    if len(found) > MAX_PARTS:
+        raise OverBudget(f"`search` has more than {MAX_PARTS} searches")
+    return found
+
+
+def _check(part: Body) -> None:
     expression, fields = read_members(part, "filter", "outputFields", *_PLAIN_MEMBERS)[:2]
     if not isinstance(expression, str | None):
         raise Malformed("`filter` must be a string")
@@ -158,8 +166,7 @@ def narrow(body: Body, levels: DocumentLevels, form: Form) -> NarrowedBody:
     only if `can_filter` is true."""
     narrowed = dict(body)
     if form.hybrid:
-        searches = body.get("search") or []
-        narrowed["search"] = [_narrowed_filter(each, levels) for each in searches]
+        narrowed["search"] = [_narrowed_filter(each, levels) for each in _searches(body)]
     elif not form.by_id:
         narrowed = _narrowed_filter(body, levels)
     if form.all_by_default and "outputFields" not in body:

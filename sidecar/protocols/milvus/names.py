@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from policies.ground.errors import Malformed
 from sidecar.protocols.protocol import FieldIterable, Unresolved
 from sidecar.protocols.shared.strict_queries import read_members
-from sidecar.protocols.strict_body import Budget
+from sidecar.protocols.strict_body import MAX_SOURCES, Budget, OverBudget
 
 DEFAULT_DATABASE = "default"
 
@@ -247,4 +247,8 @@ def _list(given: Given, member: str) -> list[str]:
         return []
     if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
         raise Malformed(f"`{member}` must be a list of strings")
+    # Each search of a hybrid search may have the partitions of the whole, so that a long list would
+    # be walked for each of them.
+    if len(value) > MAX_SOURCES:
+        raise OverBudget(f"`{member}` has more than {MAX_SOURCES} names")
     return value

@@ -6,13 +6,14 @@ from typing import Any
 
 import pytest
 
-from policies.ground.errors import UpstreamFailed
+from policies.ground.errors import Malformed, UpstreamFailed
 from sidecar.http.request_target import canonical
 from sidecar.protocols.milvus import entity_filter
 from sidecar.protocols.milvus.entity_filter import is_closed, with_condition
 from sidecar.protocols.milvus.routes import Milvus
 from sidecar.protocols.protocol import FetchedResponse
 from sidecar.protocols.shared.responses import DocumentLevels
+from sidecar.protocols.strict_body import OverBudget
 from tests.sidecar.protocols.milvus.front import HYBRID, MINE, QUERY, SEARCH, q
 from tests.sidecar.protocols.minimal import Minimal, denied
 from tests.support.proxy import CLOCK, source
@@ -78,6 +79,16 @@ EXPRESSIONS: dict[str, bool] = {
     "text == 'a\\": False,
     "a \\ b": False,
 }
+
+
+def test_a_hybrid_search_of_another_form_is_refused_at_once() -> None:
+    malformed: list[Any] = [5, "a", {"a": 1}, [5], [[]], 1.5, True]
+    for search, error in (([{}] * 1001, OverBudget), *((each, Malformed) for each in malformed)):
+        with pytest.raises(error):
+            entity_filter.can_filter({"search": search}, entity_filter.HYBRID)
+    for more in ({"filter": 5}, {"outputFields": "a"}, {"outputFields": [5]}, {"Filter": "a"}):
+        with pytest.raises(Malformed):
+            entity_filter.can_filter(more, entity_filter.QUERY)
 
 
 def test_an_expression_is_closed_in_every_reading() -> None:

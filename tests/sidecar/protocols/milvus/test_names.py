@@ -118,6 +118,8 @@ REFUSED: list[tuple[dict[str, Any], type[Exception]]] = [
     (C | {"partitionNames": ["ours$"]}, Unresolved),
     (C | {"partitionNames": [""]}, Unresolved),
     (C | {"partitionNames": [f"p{n}" for n in range(65)]}, OverBudget),
+    # Once for each search that has them from the whole: a long list is refused at once.
+    (C | {"partitionNames": ["ours"] * 65}, OverBudget),
     (C | {"search": [{}] * 1001}, OverBudget),
     (C | {"search": [{"partitionNames": ["a b"]}]}, Unresolved),
 ]
