@@ -27,6 +27,10 @@ LONGEST_INLINE = 64 * 1024
 """The largest size, in bytes, of data that is walked on the event loop: switching to the thread
 would take longer."""
 
+_MESSAGE_WORK = 4
+"""The work of one byte of a message of gRPC, in bytes of JSON. A parser written in C reads those,
+and two bytes of a message may be a field, which is decoded here and encoded again."""
+
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -37,6 +41,11 @@ Refresh = Callable[[], None]
 
 def no_refresh() -> None:
     """Do nothing: a `Refresh` for a computation that needs nothing from the loop."""
+
+
+def message_work(size: int) -> int:
+    """Return the number of bytes of JSON that take as long to walk as a message of `size` bytes."""
+    return size * _MESSAGE_WORK
 
 
 class _Done(NamedTuple):

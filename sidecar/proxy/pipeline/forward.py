@@ -56,7 +56,7 @@ from sidecar.proxy.pipeline.request_context import AllowedRequest, decision_fiel
 from sidecar.proxy.proxy_metrics import ProxyMetrics
 from sidecar.proxy.upstream.client import UpstreamClient
 from sidecar.proxy.upstream.exchange import UpstreamResponse
-from sidecar.proxy.worker_thread import LONGEST_INLINE, WorkerThread
+from sidecar.proxy.worker_thread import LONGEST_INLINE, WorkerThread, message_work
 from sidecar.recorder import RecordedDecision
 from sidecar.spool.errors import SpoolError
 
@@ -268,7 +268,8 @@ class Forwarder:
             await response.finish()
         # Only a success describes a source.
         if (described := self._successful(whole, allowed)) is not None:
-            source = await self.worker.call(len(described.body), identify, described.body)
+            work = _work(described, allowed.route)
+            source = await self.worker.call(work, identify, described.body)
             if source is None:
                 raise UpstreamFailed(
                     "the data source's response does not say which source it describes"
@@ -325,11 +326,11 @@ class Forwarder:
     ) -> tuple[FetchedResponse, int]:
         """Return the part of a response that the agent may see, as it is written, and the number of
         documents that were withheld."""
-        fields, body = whole.fields, whole.body
+        fields, body, work = whole.fields, whole.body, _work(whole, allowed.route)
         # A filter in the worker thread relies on facts that must be gathered on the loop.
-        if len(body) > LONGEST_INLINE:
+        if work > LONGEST_INLINE:
             allowed.refresh()
-        part = await self.worker.call(len(body), read, whole)
+        part = await self.worker.call(work, read, whole)
         if part.body != body:
             # A validator or digest of the whole would be wrong for a part of it.
             fields = without_whole_body_fields(fields)
@@ -387,6 +388,12 @@ def _form(allowed: AllowedRequest) -> bytes | None:
     """Return the form of gRPC-Web in which a call was sent; None for gRPC itself."""
     message = allowed.routed.body
     return message.form if isinstance(message, GrpcMessage) else None
+
+
+def _work(whole: FetchedResponse, route: ProtocolRoute) -> int:
+    """Return the work of reading a response, in bytes of JSON."""
+    size = len(whole.body)
+    return message_work(size) if route.rpc else size
 
 
 async def read_response(response: UpstreamResponse, limits: ProxyLimits) -> FetchedResponse:

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 from policies.ground.errors import Malformed, UpstreamFailed
 from sidecar.protocols.protocol import (
     FetchedResponse,
+    GrpcMessage,
     MissingSource,
     ProtocolRoute,
     RouteClass,
@@ -36,7 +37,7 @@ from sidecar.proxy.messages.grpc_calls import IDENTITY, message_coding, read_cal
 from sidecar.proxy.pipeline.authorizer import UNREADABLE, WRITE_DENIED, Authorizer, Refused
 from sidecar.proxy.pipeline.classifier import RequestClassifier, SourceRules
 from sidecar.proxy.pipeline.request_context import RequestContext, decision_label
-from sidecar.proxy.worker_thread import LONGEST_INLINE, WorkerThread
+from sidecar.proxy.worker_thread import LONGEST_INLINE, WorkerThread, message_work
 from sidecar.recorder import RecordedDecision
 
 UNRESOLVED = "unresolved_source"
@@ -60,7 +61,8 @@ class JudgedSource:
 
 class Judged(NamedTuple):
     """A request that may happen, with one of `decisions` for each of `sources`. Both are empty if
-    there was nothing to decide. `size` is the number of bytes of the body that was read."""
+    there was nothing to decide. `size` is the work of walking the body: the number of its bytes
+    or, for a message of gRPC, its `message_work`."""
 
     route: ProtocolRoute
     routed: RoutedRequest
@@ -86,6 +88,9 @@ async def judge(
             context.routed = routed = await _parse(source, route, routed, context)
             if route.message is not None and route.route_class is RouteClass.WRITE:
                 source.classifier.check_route(route, routed, "this call")
+            if isinstance(routed.body, GrpcMessage):
+                # Not the size of the body, which may be compressed.
+                size = message_work(len(routed.body.data))
         if route.refine is not None:
             refined = await worker.call_for(
                 routed.budget, size, route.refine, source.protocol, routed
@@ -139,7 +144,7 @@ async def _parse(
     assert context.head is not None
     coding, limit = message_coding(context.head), source.classifier.inspected_bytes
     # A short body may be compressed, and its message long.
-    work = size if coding == IDENTITY else limit
+    work = message_work(size if coding == IDENTITY else limit)
     read = await call(budget, work, read_call, route.message, body, media, coding, limit)
     if context.lease is not None and len(read.data) > size:
         context.lease.grow(len(read.data) - size)

@@ -3,6 +3,7 @@ recorded, and doesn't reach Qdrant."""
 
 import asyncio
 import gzip
+import threading
 import zlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -14,6 +15,10 @@ import pytest
 from qdrant_client import grpc as g
 
 from policies.definitions.model import Policy
+from sidecar.http.grpc.wire import bytes_field
+from sidecar.protocols.protocol import RoutedRequest
+from sidecar.protocols.qdrant import grpc_sources
+from sidecar.protocols.qdrant.grpc_sources import requests_of_call
 from tests.sidecar.protocols.minimal import minimal, scripted
 from tests.sidecar.protocols.qdrant.calls import framed, message_of
 from tests.sidecar.protocols.qdrant.front import OPEN
@@ -126,6 +131,30 @@ async def test_compressed_messages_are_inflated_within_the_limit_or_refused(
         denied = packed(gzip.compress(SHUT))
         reason = await made.refused(denied, ("grpc-encoding", "gzip"), code=b"7")
         assert "shut_docs" in reason
+
+
+async def test_a_long_message_is_walked_beside_the_loop_even_if_its_body_is_short(
+    tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    walked: list[bool] = []
+
+    def recorded(request: RoutedRequest, batch: str) -> list[Any]:
+        walked.append(threading.current_thread() is threading.main_thread())
+        return requests_of_call(request, batch)
+
+    monkeypatch.setattr(grpc_sources, "requests_of_call", recorded)
+    # Filters of conditions without a content, of two bytes each.
+    messages = [ASKED + bytes_field(2, b"\x0a\0" * each) for each in (8_200, 99_990)]
+    async with caller(tmp_path, server) as made:
+        assert count_of(await made.call(framed(ASKED))) == 2
+        assert walked == [True]
+        for message in messages:
+            walked.clear()
+            squeezed = b"\x01" + framed(gzip.compress(message))[1:]
+            assert len(squeezed) < 4096
+            await made.call(squeezed, ("grpc-encoding", "gzip"))
+            assert walked
+            assert not any(walked)
 
 
 async def test_a_path_is_read_as_its_content_type_says_or_not_at_all(
