@@ -30,12 +30,22 @@ _OPENING = {"(": ")", "[": "]", "{": "}"}
 _CLOSING = frozenset(_OPENING.values())
 # What decides where an expression's strings and brackets begin and end.
 _MARKS = re.compile(r"""[\\"'()\[\]{}]""")
+_MARK_CHARACTERS = "\\\"'()[]{}"
+_MAX_MARKS = 100_000
+"""The most of these in one request: each is a step of Python."""
 
 
 def is_nameable(field: str) -> bool:
     """Return whether a level's field can be named in an expression: a plain name, or a path of them
     into a JSON field."""
     return all(map(_NAME.match, field.split(".")))
+
+
+def are_closed(expressions: Iterable[str]) -> bool:
+    """Return whether all expressions of a request are closed, and not too long to tell."""
+    found = list(expressions)
+    marks = sum(each.count(mark) for each in found for mark in _MARK_CHARACTERS)
+    return marks <= _MAX_MARKS and all(map(is_closed, found))
 
 
 def is_closed(expression: str) -> bool:
@@ -129,9 +139,7 @@ def can_filter(body: Body, form: Form) -> bool:
         _check(each)
     plain = all(each.keys() <= _PLAIN_MEMBERS for each in parts)
     expressions = (each.get("filter") or "" for each in parts)
-    return plain and are_plain_fields(body.get("outputFields") or ()) and all(
-        map(is_closed, expressions)
-    )  # fmt: skip
+    return plain and are_plain_fields(body.get("outputFields") or ()) and are_closed(expressions)
 
 
 def _searches(body: Body) -> list[Body]:

@@ -12,8 +12,8 @@ from policies.ground.errors import UpstreamFailed
 from sidecar.protocols.milvus import names
 from sidecar.protocols.milvus.columns import query_filter, search_filter
 from sidecar.protocols.milvus.entity_filter import (
+    are_closed,
     are_plain_fields,
-    is_closed,
     requesting_level,
     with_condition,
 )
@@ -75,7 +75,7 @@ class SearchForm(NamedTuple):
         parts = self.parts(values)
         plain = all(each.keys() <= _PLAIN for each in (values, *parts))
         typed = all(each.get("dsl_type") == _EXPRESSION for each in parts if each.get("dsl"))
-        closed = all(is_closed(each.get(self.expression, "")) for each in parts)
+        closed = are_closed(each.get(self.expression, "") for each in parts)
         return plain and typed and closed and are_plain_fields(values.get("output_fields", ()))
 
     def narrow(self, values: Values, levels: DocumentLevels) -> tuple[Values, bool]:

@@ -9,7 +9,7 @@ import pytest
 from policies.ground.errors import Malformed, UpstreamFailed
 from sidecar.http.request_target import canonical
 from sidecar.protocols.milvus import entity_filter
-from sidecar.protocols.milvus.entity_filter import is_closed, with_condition
+from sidecar.protocols.milvus.entity_filter import are_closed, is_closed, with_condition
 from sidecar.protocols.milvus.routes import Milvus
 from sidecar.protocols.protocol import FetchedResponse
 from sidecar.protocols.shared.responses import DocumentLevels
@@ -94,6 +94,10 @@ def test_a_hybrid_search_of_another_form_is_refused_at_once() -> None:
 def test_an_expression_is_closed_in_every_reading() -> None:
     for expression, closed in EXPRESSIONS.items():
         assert is_closed(expression) is closed, expression
+    assert are_closed(["(a)", "b in [1]"])
+    assert not are_closed(["(a)", "b)"])
+    # Closed, but it would take long to tell: the marks of all expressions count together.
+    assert not are_closed(["[]" * 25_000, "()" * 25_000, "{}"])
 
 
 def test_the_condition_reaches_into_a_json_field() -> None:
