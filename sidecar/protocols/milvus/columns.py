@@ -8,6 +8,7 @@ from itertools import compress
 from typing import Any
 
 from policies.ground.errors import UpstreamFailed
+from sidecar.http.grpc.protobuf import MAX_FIELDS
 from sidecar.protocols.milvus.entity_filter import counted, json_value
 from sidecar.protocols.milvus.grpc_schema import RESPONSES
 from sidecar.protocols.milvus.sources import grpc_values
@@ -107,6 +108,8 @@ def _rows(columns: list[Values]) -> int:
 
 def _seen(columns: list[Values], rows: int, levels: DocumentLevels) -> list[bool]:
     """Return for each entity whether its level is visible."""
+    if rows > MAX_FIELDS:
+        raise _uneven()  # the response would have more ids than it can have
     named = [each for each in columns if each.get("field_name") == levels.path[0]]
     dynamic = [each for each in columns if each.get("is_dynamic")]
     # A field of the collection hides a dynamic one of the same name.
@@ -178,6 +181,8 @@ def _kept(data: Any, size: int, ways: tuple[list[bool], ...]) -> Any:
     if isinstance(data, bytes):
         if not size or len(data) % size:
             raise UpstreamFailed("the data source's vectors don't have one length")
+        if len(data) // size not in map(len, ways):
+            raise _uneven()  # before each of them becomes an object
         values = [data[at : at + size] for at in range(0, len(data), size)]
         return b"".join(_kept(values, 0, ways))
     for seen in ways:

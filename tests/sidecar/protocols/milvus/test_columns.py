@@ -164,6 +164,8 @@ def test_an_entity_without_a_level_is_hidden() -> None:
 SEARCHED: list[Values] = [
     {"ids": {"int_id": {"data": [1]}}, "fields_data": [text("level", "low")]},
     {"topks": [2], "ids": {"int_id": {"data": [1]}}, "fields_data": [text("level", "low")]},
+    # As many can't be in the response, and would not fit into memory.
+    {"topks": [1 << 40], "fields_data": [numbers("level", 1)]},
     {"topks": [1], "ids": {"str_id": {"data": ["a"]}}, "scores": floats(1, 2)},
     {"topks": [1], "fields_data": [text("level", "low"), text("level", "low")]},
     {"topks": [1], "fields_data": [text("level", "low")], "highlight_results": [b""]},
