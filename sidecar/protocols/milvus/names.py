@@ -41,8 +41,12 @@ class Spelling(NamedTuple):
     new_database: str
     numbers: tuple[str, ...]
     """Numbers that stand for the name of a collection, or of a part of it."""
-    namespace: str = "namespace"
-    """A part of a collection by a property of its entities."""
+    moved_by_header: bool = False
+    """True if a renamed collection goes to the database of the header, unless its new one is
+    named."""
+    beyond: tuple[str, ...] = ("namespace", "sub_reqs", "ids", "search_by_primary_keys")
+    """Members that may lead beyond the partitions that a request names: to a part of the collection
+    by a property of its entities, also in a search within the search, or to a stored entity."""
 
 
 REST = Spelling(
@@ -52,7 +56,7 @@ REST = Spelling(
 GRPC = Spelling(
     b"dbname", "db_name", "collection_name", "collection_names", "partition_name",
     "partition_names", "alias", "requests", "oldName", "newName", "newDBName",
-    ("collectionID", "partition_id", "segment_ids"),
+    ("collectionID", "partition_id", "segment_ids"), moved_by_header=True,
 )  # fmt: skip
 
 
@@ -161,9 +165,12 @@ def of_renamed(given: Given) -> list[Target]:
     spelling, database = given.spelling, given.named_database()
     new = _text(given, spelling.new_database)
     old_name, new_name = _text(given, spelling.renamed), _text(given, spelling.new_collection)
+    # Not every version of Milvus takes the database of the old name for the new one too.
+    moved = [_plain(given.database or DEFAULT_DATABASE)] if spelling.moved_by_header else []
+    goals = [_plain(new)] if new else [database, *moved]
     return [
         Target(database, _checked(old_name)),
-        Target(_plain(new) if new else database, _checked(new_name)),
+        *(Target(each, _checked(new_name)) for each in goals),
     ]
 
 
@@ -173,8 +180,7 @@ def _whole(given: Given) -> Target:
 
 
 def _narrowed(given: Given, partitions: list[str]) -> Target:
-    if _members(given, given.spelling.namespace)[0] is not None:
-        # A namespace may be a partition of its own, so nothing but the whole collection is sure.
+    if _goes_beyond(given):
         partitions = []
     return _whole(given)._replace(partitions=tuple(map(_partition, partitions)))
 
@@ -183,7 +189,7 @@ def _inner(given: Given, outer: Target) -> Target:
     """Return what one search of a hybrid search concerns: what it doesn't name is as in `outer`."""
     database, name = _text(given, given.spelling.database), _text(given, given.spelling.collection)
     partitions = tuple(map(_partition, _list(given, given.spelling.partitions)))
-    if _members(given, given.spelling.namespace)[0] is not None:
+    if _goes_beyond(given):
         partitions = ()
     elif not partitions:
         partitions = outer.partitions
@@ -192,6 +198,11 @@ def _inner(given: Given, outer: Target) -> Target:
         _plain(name) if name else outer.collection,
         partitions,
     )
+
+
+def _goes_beyond(given: Given) -> bool:
+    # A namespace may be a partition of its own, so nothing but the whole collection is sure.
+    return any(each is not None for each in _members(given, *given.spelling.beyond))
 
 
 def _refuse_numbers(given: Given) -> None:

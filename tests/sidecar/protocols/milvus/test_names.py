@@ -96,6 +96,10 @@ async def test_a_request_is_judged_by_what_it_names_on_both_wires() -> None:
         method = TWINS[path]
         if case not in REST_ALONE:
             assert await Table().grpc(method, called(method, body)) == expected, case
+    # These may lead out of the partitions: to a namespace, or to a stored entity.
+    ours = {"collection_name": "open_docs", "partition_names": ["ours"]}
+    for more in ({"sub_reqs": [b"\x3a\x01a"]}, {"ids": b""}, {"search_by_primary_keys": True}):
+        assert await Table().grpc("Search", ours | more) == ["default/open_docs"], more
 
 
 def test_a_method_has_the_class_of_its_twin() -> None:
@@ -180,6 +184,11 @@ async def test_the_header_names_the_database_of_a_request_that_names_none() -> N
                     await each
             else:
                 assert await each == [expected]
+    # Some versions of Milvus take the header's database for a renamed collection, others that of the call.
+    renamed = {"db_name": "other", "oldName": "open_docs", "newName": "new"}
+    assert await Table().grpc("RenameCollection", renamed) == [
+        "other/open_docs", "other/new", "default/new",
+    ]  # fmt: skip
 
 
 async def test_a_failed_look_up_is_a_denial() -> None:
