@@ -36,9 +36,9 @@ from sidecar.protocols.shared.source_names import SourceNames
 from sidecar.proxy.messages.request_reader import body_media
 from sidecar.proxy.pipeline.authorizer import UNREADABLE, Authorizer, Denied, Refused
 from sidecar.proxy.pipeline.classifier import RequestClassifier, SourceRules
-from sidecar.proxy.pipeline.forward import UpstreamSender
 from sidecar.proxy.pipeline.request_context import RequestContext
 from sidecar.proxy.pipeline.request_judge import Judged, JudgedSource, judge
+from sidecar.proxy.pipeline.upstream_sender import UpstreamSender
 from sidecar.proxy.routing.source_endpoint import SharedParts, upstream_client
 from sidecar.recorder import RecordedDecision
 from sidecar.settings.model import Source

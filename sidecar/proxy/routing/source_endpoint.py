@@ -27,10 +27,11 @@ from sidecar.proxy.connections import BufferedConnection
 from sidecar.proxy.limits import LIMITS, ProxyLimits
 from sidecar.proxy.pipeline.authorizer import Authorizer, Refused
 from sidecar.proxy.pipeline.classifier import SourceRules
-from sidecar.proxy.pipeline.forward import Forwarder, UpstreamSender
+from sidecar.proxy.pipeline.forward import Forwarder
 from sidecar.proxy.pipeline.lineage import LineageRecorder
 from sidecar.proxy.pipeline.passthrough import Passthrough
 from sidecar.proxy.pipeline.pipeline import ProxyPipeline
+from sidecar.proxy.pipeline.upstream_sender import UpstreamSender
 from sidecar.proxy.proxy_metrics import ProxyMetrics
 from sidecar.proxy.routing.source_lookup import upstream_parts
 from sidecar.proxy.upstream.client import Reachability, TunnelDialler, UpstreamClient
