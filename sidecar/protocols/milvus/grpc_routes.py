@@ -102,10 +102,17 @@ def _row(
     row = ProtocolRoute("POST", f"{SERVICE}/{method}", route_class, rpc=True, **more)
     if found is None:
         return row
-    return replace(
+    row = replace(
         row, find_sources=finder(found), find_sources_now=finder_now(found),
         message=REQUESTS[f"{method}Request"],
     )  # fmt: skip
+    if route_class is not _WRITE:
+        return row
+
+    def hint(milvus: MilvusSources, request: RoutedRequest) -> SourceRef | None:
+        return milvus.hint(request, found)
+
+    return replace(row, hint_source=hint)
 
 
 def _rows(route_class: RouteClass, found: Names | None, methods: str) -> Iterator[ProtocolRoute]:

@@ -152,6 +152,17 @@ class MilvusSources:
             own[name] = known
         return self._refs(targets, own)
 
+    def hint(self, request: RoutedRequest, names: Names) -> SourceRef | None:
+        """Return the source that a denied write names first, without a look-up; None if it names
+        none."""
+        try:
+            [first, *_] = self._targets(request, names)
+        except Unresolved:
+            return None
+        name = first._replace(partitions=())
+        own = self._aliases.cached(request, name) or first.collection
+        return self._refs([first], {name: own})[0]
+
     def parts_of(self, request: RoutedRequest) -> tuple[str, str]:
         """Return the database and the collection of a request that names one collection. Call it
         after the decision, for which the name has just been looked up, so that it is cached."""

@@ -168,7 +168,7 @@ async def test_a_denied_collection_raises_with_the_reason(lite: Lite, tmp_path: 
             *[("DENY", "milvus://kb")] * 3,
             # The client first asks for the fields.
             ("ALLOW", "milvus://kb/default/open_docs"),
-            ("DENY", "milvus://kb"),
+            ("DENY", "milvus://kb/default/open_docs"),
         ]
         assert set(lite.calls) <= {"Connect", "GetVersion", "DescribeAlias", "DescribeCollection"}
         assert lite.calls.count("DescribeCollection") == 1

@@ -107,6 +107,32 @@ def refined(path: str, body: Any) -> RouteClass:
     return found.route_class
 
 
+async def test_a_denied_write_is_recorded_under_what_it_names() -> None:
+    table = Table()
+    for values, expected in (
+        ({"collection_name": "docs"}, "milvus://kb/default/docs"),
+        ({"collection_name": "docs", "partition_name": "ours"}, "milvus://kb/default/docs/ours"),
+        ({}, None),
+    ):  # fmt: skip
+        route, request = table.routed(f"{SERVICE}/Insert", GrpcMessage(values, b""))
+        assert route.hint_source is not None
+        hint = route.hint_source(table.milvus, request)
+        assert (None if hint is None else hint.source_id) == expected
+        assert table.looked == []
+    # A name that was looked up is recorded under its collection.
+    await table.grpc("Insert", {"collection_name": "docs"})
+    route, request = table.routed(
+        f"{SERVICE}/Insert", GrpcMessage({"collection_name": "docs"}, b"")
+    )
+    assert route.hint_source is not None
+    hint = route.hint_source(table.milvus, request)
+    assert hint is not None
+    assert hint.source_id == "milvus://kb/default/open_docs"
+    for each in ROUTES:
+        written = each.route_class is RouteClass.WRITE and each.rpc
+        assert (each.hint_source is not None) is written, each.pattern
+
+
 async def test_a_change_of_names_is_seen_at_once() -> None:
     body = {"collectionName": "docs"}
     for path in (
