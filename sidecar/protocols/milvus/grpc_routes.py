@@ -9,6 +9,7 @@ from itertools import compress
 from typing import Any, NamedTuple
 
 from policies.ground.errors import UpstreamFailed
+from sidecar.http.grpc.protobuf import Message
 from sidecar.protocols.milvus import names
 from sidecar.protocols.milvus.columns import query_filter, search_filter
 from sidecar.protocols.milvus.entity_filter import (
@@ -32,6 +33,7 @@ from sidecar.protocols.protocol import (
     FetchedResponse,
     ForwardedPart,
     ForwardPlan,
+    PlanForward,
     ProtocolRoute,
     RouteClass,
     RoutedRequest,
@@ -102,9 +104,10 @@ def _row(
     row = ProtocolRoute("POST", f"{SERVICE}/{method}", route_class, rpc=True, **more)
     if found is None:
         return row
+    message = REQUESTS[f"{method}Request"]
     row = replace(
-        row, find_sources=finder(found), find_sources_now=finder_now(found),
-        message=REQUESTS[f"{method}Request"],
+        row, find_sources=finder(found), find_sources_now=finder_now(found), message=message,
+        plan_forward=_stating(message, _plan_nothing), forwards_unchanged=True,
     )  # fmt: skip
     if route_class is not _WRITE:
         return row
@@ -113,6 +116,29 @@ def _row(
         return milvus.hint(request, found)
 
     return replace(row, hint_source=hint)
+
+
+def _plan_nothing(*_given: object) -> ForwardPlan:
+    return FORWARD_UNCHANGED
+
+
+def _stating(message: Message, plan: PlanForward) -> PlanForward:
+    """Return `plan`, whose request names its database itself if only the header did. Some methods
+    of some versions of Milvus don't read the header, and would take the default database, which
+    was not judged."""
+
+    def plan_stating(
+        milvus: MilvusSources, request: RoutedRequest, sources: Sources, visibility: Visibility
+    ) -> ForwardPlan:
+        planned = plan(milvus, request, sources, visibility)
+        database, values = given(request).database, request.body.values
+        if not database or "db_name" in values or "db_name" not in message.fields.fields:
+            return planned
+        if planned.body is not None:
+            values = message.decode(planned.body).values
+        return planned._replace(body=message.encode({**values, "db_name": database}))
+
+    return plan_stating
 
 
 def _rows(route_class: RouteClass, found: Names | None, methods: str) -> Iterator[ProtocolRoute]:
@@ -140,8 +166,7 @@ def _search_row(method: str, found: Names, form: SearchForm) -> ProtocolRoute:
             return plan_pages(milvus, request, sources, visibility)
         values, added = form.narrow(request.body.values, levels)
         read = form.read(levels, added=added)
-        body = REQUESTS[f"{method}Request"].encode(values)
-        return ForwardPlan(body, _remembering(milvus, request, sources, read))
+        return ForwardPlan(message.encode(values), _remembering(milvus, request, sources, read))
 
     def plan_pages(
         milvus: MilvusSources, request: RoutedRequest, sources: Sources, _visibility: Visibility
@@ -150,11 +175,12 @@ def _search_row(method: str, found: Names, form: SearchForm) -> ProtocolRoute:
             return FORWARD_UNCHANGED
         return ForwardPlan(filter_response=_remembering(milvus, request, sources, _unchanged))
 
+    message = REQUESTS[f"{method}Request"]
     unfiltered = replace(
         _row(method, _RETRIEVE, found), find_sources=find, find_sources_now=find_now,
-        plan_forward=plan_pages, forwards_unchanged=True,
+        plan_forward=_stating(message, plan_pages),
     )  # fmt: skip
-    filtering = replace(unfiltered, plan_forward=plan, filters_documents=True)
+    filtering = replace(unfiltered, plan_forward=_stating(message, plan), filters_documents=True)
 
     def refine(milvus: MilvusSources, request: RoutedRequest) -> ProtocolRoute:
         filtered = milvus.filters_levels and form.can_filter(request.body.values)
@@ -215,7 +241,7 @@ def _list_row(
 ) -> ProtocolRoute:
     """Return the row of a list, which shows visible names only: those in `member` of its response,
     beside which stand lists of the same length about them."""
-    message = f"{method}Response"
+    asked, message = REQUESTS[f"{method}Request"], f"{method}Response"
 
     def plan(
         milvus: MilvusSources, request: RoutedRequest, _sources: object, visibility: Visibility
@@ -237,7 +263,8 @@ def _list_row(
 
         return ForwardPlan(filter_response=filter_response)
 
-    return replace(_row(method, _METADATA, found), plan_forward=plan)
+    row = _row(method, _METADATA, found)
+    return replace(row, plan_forward=_stating(asked, plan), forwards_unchanged=False)
 
 
 def _of_databases(milvus: MilvusSources, _request: RoutedRequest) -> Callable[[str], SourceRef]:

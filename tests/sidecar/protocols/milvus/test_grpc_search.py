@@ -19,7 +19,7 @@ from sidecar.protocols.protocol import (
     Visibility,
 )
 from tests.sidecar.protocols.milvus.front import MARKED, MINE
-from tests.sidecar.protocols.milvus.wires import WHO, Table
+from tests.sidecar.protocols.milvus.wires import WHO, Field, Table
 
 MARKED_VISIBILITY = Visibility(lambda _: True, "level", ("low", "medium"))
 EVERYTHING = Visibility(lambda _: True, "level", None)
@@ -31,14 +31,13 @@ SOURCES = (SourceRef("milvus://kb/default/open_docs", "low"),)
 class Asked:
     """A call of a search: the row that it leads to, and how it is forwarded."""
 
-    def __init__(self, table: Table, method: str, values: dict[str, Any]) -> None:
+    def __init__(self, table: Table, method: str, values: dict[str, Any], *fields: Field) -> None:
         data = REQUESTS[f"{method}Request"].encode(values)
         self.table = table
         self.method = method
         message = GrpcMessage(REQUESTS[f"{method}Request"].decode(data).values, data)
-        first, self.request = table.routed(f"{SERVICE}/{method}", message)
-        assert first.refine is not None
-        refined = first.refine(table.milvus, self.request)
+        first, self.request = table.routed(f"{SERVICE}/{method}", message, *fields)
+        refined = first if first.refine is None else first.refine(table.milvus, self.request)
         assert refined is not None
         self.route: ProtocolRoute = refined
 
@@ -75,6 +74,18 @@ def test_the_condition_and_the_level_go_into_the_call() -> None:
     found = Asked(table(), "Query", C | {"expr": "id > 0", "output_fields": ["level"]}).forwarded()
     assert (found["expr"], found["output_fields"]) == (f"(id > 0) and {MINE}", ["level"])
     assert found["collection_name"] == "open_docs"
+    # What only the header says goes into every call: not every method of Milvus reads the header.
+    for table_, method, more in (
+        (table(), "Query", {"expr": "id > 0"}), (Table(), "HybridSearch", {}),
+        (Table(), "ListNamespaces", {"prefix": "a"}), (Table(), "DescribeDatabase", {}),
+    ):  # fmt: skip
+        values = more if method == "DescribeDatabase" else C | more
+        found = Asked(table_, method, values, (b"dbname", b"other")).forwarded()
+        assert found["db_name"] == "other"
+        assert values.keys() <= found.keys()
+        assert Asked(Table(), method, values, (b"dbname", b"")).plan() == ForwardPlan()
+        stated = values | {"db_name": "other"}
+        assert Asked(Table(), method, stated, (b"dbname", b"other")).plan() == ForwardPlan()
 
 
 UNFILTERED: list[tuple[str, dict[str, Any]]] = [

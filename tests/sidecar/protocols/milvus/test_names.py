@@ -184,7 +184,7 @@ async def test_the_header_names_the_database_of_a_request_that_names_none() -> N
                     await each
             else:
                 assert await each == [expected]
-    # For a renamed collection, some versions of Milvus take the header's database, others another.
+    # Milvus' versions differ on the new name's database: that of the header, or of the old name.
     renamed = {"db_name": "other", "oldName": "open_docs", "newName": "new"}
     assert await Table().grpc("RenameCollection", renamed) == [
         "other/open_docs", "other/new", "default/new",
