@@ -95,16 +95,13 @@ class RoutedRequest(NamedTuple):
     """The return value of the route's `parse_body`, or the `GrpcMessage` that the route's `message`
     decodes; None if the route has neither."""
     fetch: Fetch
-    """Sends a look-up to the data source, with the agent's credentials."""
-    # `fetch` sends the agent's own header fields, so that a look-up shows no more than the agent's
-    # credentials allow.
+    """Sends a look-up, with the agent's own header fields: it shows no more than those allow."""
     fields: FieldIterable
     """The header fields to forward, in order."""
     attribution: Attribution
     """The user, session and task that the request states. Used to attribute, never to authorize."""
     budget: Budget
-    """The remaining budget of the request for work. A protocol charges it before it does the
-    work."""
+    """The remaining budget of the request for work, charged before the work is done."""
 
 
 # Judges by the policy set in force at that moment, so its answer may change from one message of a
@@ -268,6 +265,9 @@ class ProtocolRoute:
     message: Message | None = None
     """The message that a call of gRPC has, on which the decision depends. What is forwarded is its
     canonical encoding."""
+    stream: bool = False
+    """True if the call has any number of messages, each of which is judged when it arrives, by
+    `find_sources`. The first that names sources is decided; the others may name no other ones."""
     refine: Callable[[Any, RoutedRequest], "ProtocolRoute | None"] | None = None
     """Chooses the row to use instead, by the request's body, where the path isn't enough. Returns
     None for a request that no row covers. Raises `Malformed` and `Unresolved`."""
@@ -312,8 +312,8 @@ class ProtocolRoute:
 
     @property
     def reads_body(self) -> bool:
-        """True if the decision depends on the body."""
-        return self.parse_body is not None or self.message is not None
+        """True if the decision depends on the whole body."""
+        return self.parse_body is not None or (self.message is not None and not self.stream)
 
 
 def without_waiting(find: Callable[[Any, RoutedRequest], Sources]) -> FindSources:

@@ -149,7 +149,7 @@ class LocalResponse:
         lines = b"".join([b"%b: %b\r\n" % field for field in self.fields])
         return ResponseHead(self.status, b"", lines, b"%d" % len(self.body)), self.body
 
-    def failure(self) -> Failure | None:
+    def failure(self) -> Failure:
         """Return the refusal as gRPC tells it."""
         decision, message = self.decision, self.message
         if decision:

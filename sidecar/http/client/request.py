@@ -3,7 +3,7 @@ the form that HTTP/1.1 gives it."""
 
 from typing import NamedTuple
 
-from sidecar.http.messages.body import BodyStream
+from sidecar.http.messages.body import BodyReader
 from sidecar.http.messages.chunks import TrailerHead, encode_chunk, last_chunk
 
 
@@ -38,7 +38,7 @@ class UpstreamRequest(NamedTuple):
     length: bytes | None = None
     chunked: bool = False
     body: bytes = b""
-    stream: BodyStream | None = None
+    stream: BodyReader | None = None
     upgrade: bool = False
     """True if the request asks to switch to another protocol."""
     trailer_lines: bytes = b""

@@ -4,7 +4,8 @@ message (gRPC over HTTP/2, Length-Prefixed-Message). Pure."""
 from policies.ground.errors import Malformed
 from sidecar.http.grpc.inflation import inflate
 
-_HEAD = 5
+HEAD_BYTES = 5
+"""The bytes of a frame before its message."""
 
 
 def frame(message: bytes) -> bytes:
@@ -25,14 +26,14 @@ def unframe(body: bytes, coding: bytes, limit: int) -> bytes:
 def split(body: bytes, coding: bytes, limit: int) -> tuple[bytes, bytes]:
     """Return the first message in a body, as `unframe` does, and the bytes that follow it. Raises
     `Malformed`."""
-    if len(body) < _HEAD:
+    if len(body) < HEAD_BYTES:
         raise Malformed("the call has no message, or its frame is torn")
-    flag, end = body[0], _HEAD + int.from_bytes(body[1:_HEAD], "big")
+    flag, end = body[0], HEAD_BYTES + int.from_bytes(body[1:HEAD_BYTES], "big")
     if end > len(body):
         raise Malformed("the message's frame is torn")
     if flag > 1:
         raise Malformed(f"the message's frame has the flag {flag}")
-    message = body[_HEAD:end]
+    message = body[HEAD_BYTES:end]
     if flag:
         message = inflate(message, coding, limit)
     return message, body[end:]

@@ -69,6 +69,11 @@ def trailers_only(failure: Failure, fields: Fields) -> list[tuple[bytes, bytes]]
     return [(b":status", b"200"), (b"content-type", _TYPE), *trailers(failure), *kept]
 
 
+def trailer_lines(failure: Failure) -> bytes:
+    """Return the trailers of a response that has begun, each with its line end."""
+    return b"".join(b"%b: %b\r\n" % field for field in trailers(failure))
+
+
 def trailers(failure: Failure) -> list[tuple[bytes, bytes]]:
     """Return the fields that tell a failure."""
     code = failure.code

@@ -34,6 +34,24 @@ class FlowControl(Protocol):
         """Resume reading: the reader has taken all bytes of the body that had arrived."""
 
 
+class BodyReader(Protocol):
+    """The methods by which a body is sent on as it arrives."""
+
+    @property
+    def trailers(self) -> Trailers | None:
+        """The trailer fields, once the body is complete; None without any."""
+
+    async def next(self, seconds: float) -> bytes:
+        """Wait for bytes, and return them; empty at the end of the body. Raises `TimeoutError` if
+        nothing arrives for `seconds`, and the reason if the rest of the body will never arrive."""
+
+    def fail(self, error: BaseException) -> None:
+        """Note that the rest of the body will never arrive."""
+
+    def reject(self, error: BaseException) -> None:
+        """Note that the body can't be used, even if all of it has arrived."""
+
+
 class BodyStream:
     """The body of one message, written by a connection and read by one reader. `flow` is told to
     pause when more than `limit` bytes wait for the reader."""

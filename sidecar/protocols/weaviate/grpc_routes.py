@@ -23,7 +23,8 @@ _WEB = "/v1/grpc-web"
 
 
 def _rpc(path: str, route_class: RouteClass, message: str, **members: Any) -> ProtocolRoute:
-    """Return the row of a method that is called with one message."""
+    """Return the row of a method that is called with one message or, with `stream`, with any number
+    of them."""
     return ProtocolRoute("POST", path, route_class, rpc=True, message=SCHEMA[message], **members)
 
 
@@ -75,8 +76,10 @@ _OTHERS = (
         f"{_SERVICE}/BatchDelete", RouteClass.WRITE, "BatchDeleteRequest",
         find_sources=GrpcForwarding.of_grpc_search, hint_source=GrpcForwarding.hint_of_grpc,
     ),
-    # A stream of writes to any collections, each of which would have to be judged.
-    _closed(f"{_SERVICE}/BatchStream", RouteClass.ADMIN),
+    _rpc(
+        f"{_SERVICE}/BatchStream", RouteClass.WRITE, "BatchStreamRequest", stream=True,
+        find_sources=GrpcForwarding.of_grpc_stream,
+    ),
     # Copies of the files of whole collections, between Weaviate's own nodes.
     *(
         _closed(f"/weaviate.v1.FileReplicationService/{method}", RouteClass.BULK)

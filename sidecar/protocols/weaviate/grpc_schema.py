@@ -296,6 +296,19 @@ BatchReferencesRequest
 BatchReference
     1 name string; 2 from_collection string @collection; 3 from_uuid string
     4 to_collection string ? @collection; 5 to_uuid string; 6 tenant string @tenant
+BatchStreamRequest
+    oneof message
+        1 start BatchStreamRequestStart; 2 data BatchStreamRequestData
+        3 stop BatchStreamRequestStop
+BatchStreamRequestStart
+    1 consistency_level enum ?
+BatchStreamRequestStop
+BatchStreamRequestData
+    1 objects BatchStreamRequestDataObjects; 2 references BatchStreamRequestDataReferences
+BatchStreamRequestDataObjects
+    1 values BatchObject*
+BatchStreamRequestDataReferences
+    1 values BatchReference*
 BatchDeleteRequest
     1 collection string @collection; 2 filters Filters; 3 verbose bool; 4 dry_run bool
     5 consistency_level enum ?; 6 tenant string ? @tenant

@@ -7,6 +7,7 @@ definition of the collection that has the property, and is looked up there.
 """
 
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from typing import NamedTuple
 
 from sidecar.http.grpc.protobuf import Values
@@ -65,6 +66,15 @@ class GrpcSources(WeaviateSources):
         values = request.body.values
         first = next(iter(values.get("objects", values.get("references", ()))), values)
         return self._hint(request, first.get("collection", first.get("from_collection")))
+
+    async def of_grpc_stream(self, request: RoutedRequest) -> Sources:
+        """Return the sources that one message of a stream of writes names, perhaps none."""
+        data = request.body.values.get("data", {})
+        objects = data.get("objects", {}).get("values", [])
+        references = data.get("references", {}).get("values", [])
+        request.budget.charge_parts(len(objects) + len(references))
+        names = chain(_written(objects), _written_references(references))
+        return await self._sources(request, names)
 
     async def _referred(self, start: str, values: Values, request: RoutedRequest) -> list[str]:
         """Return the collections to which references in a message lead, each once. Raises

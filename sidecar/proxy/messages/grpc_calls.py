@@ -14,6 +14,7 @@ from sidecar.http.grpc.web import (
     web_form,
 )
 from sidecar.http.headers import RequestHead
+from sidecar.http.messages.body import BodyReader
 from sidecar.protocols.protocol import FetchedResponse, GrpcMessage
 
 _MEDIA = ("application/grpc", "application/grpc+proto")
@@ -48,6 +49,11 @@ def framed_request(
     """Return the same request with `message` as its body."""
     framed = frame(message)
     return sent.with_body(framed if form is None else encode_body(framed, form))
+
+
+def streamed_request(sent: UpstreamRequest, messages: BodyReader) -> UpstreamRequest:
+    """Return the same request with `messages`, each in its frame, as its body."""
+    return sent._replace(body=b"", length=None, chunked=True, stream=messages)
 
 
 def unframed_response(

@@ -23,7 +23,7 @@ from sidecar.http.request_target import Target, canonical
 from sidecar.http.server.head_cache import HeadTemplate
 from sidecar.http.server.request import HttpRequest
 from sidecar.platform import eager
-from sidecar.platform.eager import Watch
+from sidecar.platform.eager import Watch, unwatched
 from sidecar.protocols.protocol import (
     ALWAYS_DENIED,
     FetchedResponse,
@@ -212,6 +212,13 @@ class RequestClassifier:
             raise Refused(403, ROUTE_DENIED, reason, who)
         context.routed = routed
         return route, routed
+
+    def next_message(self, routed: RoutedRequest, head: RequestHead) -> RoutedRequest:
+        """Return the request of a call for another message of its stream, which is judged within
+        limits of its own."""
+        budget = Budget()
+        fetch = Lookups(self._fetch, head, budget, self._lookup_seconds, unwatched)
+        return routed._replace(budget=budget, fetch=fetch)
 
     def check_route(
         self, route: ProtocolRoute | None, routed: RoutedRequest, asked: str

@@ -36,6 +36,7 @@ from sidecar.proxy.messages.response_relay import RelayedResponse, relay, write_
 from sidecar.proxy.messages.sse import EventParser, FilteredStream, is_event_stream
 from sidecar.proxy.pipeline.authorizer import Authorizer
 from sidecar.proxy.pipeline.lineage import COMPLETED, FAILED, TRUNCATED, LineageRecorder
+from sidecar.proxy.pipeline.message_stream import JudgedMessages
 from sidecar.proxy.pipeline.reauthorization import (
     NoLongerAllowed,
     reauthorize_late_response,
@@ -47,7 +48,6 @@ from sidecar.proxy.pipeline.upstream_sender import UpstreamSender, read_response
 from sidecar.proxy.proxy_metrics import ProxyMetrics
 from sidecar.proxy.upstream.exchange import UpstreamResponse
 from sidecar.proxy.worker_thread import LONGEST_INLINE, WorkerThread, message_work
-from sidecar.recorder import RecordedDecision
 from sidecar.spool.errors import SpoolError
 
 _REPEATABLE = (RouteClass.RETRIEVE, RouteClass.RESOLVE, RouteClass.METADATA)
@@ -105,7 +105,7 @@ class Forwarder:
                 outcome = TRUNCATED
             else:
                 relayed.outcome = FAILED
-            failed = await self._failed(request, decisions, failure, relayed)
+            failed = await self._failed(request, allowed, failure, relayed)
             if isinstance(failed, LocalResponse):
                 return failed.in_format_of(self._protocol, allowed.routed)
             return failed
@@ -289,10 +289,16 @@ class Forwarder:
     async def _failed(
         self,
         request: HttpRequest,
-        decisions: list[RecordedDecision],
+        allowed: AllowedRequest,
         error: UpstreamFailed,
         relayed: RelayedResponse,
     ) -> LocalResponse | ResponseSent:
+        messages, decisions = allowed.upstream_request.stream, allowed.decisions
+        if isinstance(messages, JudgedMessages) and messages.refusal is not None:
+            if not relayed.started:
+                raise messages.refusal
+            messages.end_response()
+            return ResponseSent(keep_alive=False, status=relayed.status)
         # A body that the agent broke off is no failure of the data source.
         if request.body.failure is None:
             self.metrics.count_failure(error)

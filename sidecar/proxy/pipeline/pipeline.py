@@ -30,7 +30,7 @@ from sidecar.protocols.protocol import (
 from sidecar.proxy.limits import ProxyLimits
 from sidecar.proxy.local_response import LocalResponse
 from sidecar.proxy.messages import request_reader
-from sidecar.proxy.messages.grpc_calls import framed_request
+from sidecar.proxy.messages.grpc_calls import framed_request, streamed_request
 from sidecar.proxy.messages.response_relay import write_whole
 from sidecar.proxy.pipeline.authorizer import (
     UNREADABLE,
@@ -40,6 +40,7 @@ from sidecar.proxy.pipeline.authorizer import (
 )
 from sidecar.proxy.pipeline.classifier import RequestClassifier, SourceRules
 from sidecar.proxy.pipeline.forward import Forwarder
+from sidecar.proxy.pipeline.message_stream import JudgedMessages
 from sidecar.proxy.pipeline.request_context import AllowedRequest, RequestContext
 from sidecar.proxy.pipeline.request_judge import Judged, JudgedSource, judge
 from sidecar.proxy.worker_thread import LONGEST_INLINE, Refresh, no_refresh
@@ -138,6 +139,9 @@ class ProxyPipeline:
                 context.body, context.media = await request_reader.read_body(
                     request, head, self._limits, lease
                 )
+            elif route.stream:
+                context.lease = self.bodies.lease()
+                context.media = request_reader.body_media(head)
         except Malformed as error:
             close, who = context.body_arrives, routed.attribution
             raise Refused(400, UNREADABLE, error.message, who, close=close) from error
@@ -189,6 +193,13 @@ class ProxyPipeline:
     ) -> AllowedRequest:
         route, routed, sources, decisions, _ = judged
         upstream_request = self._upstream_request(request, context, route, routed, prepared)
+        if route.stream:
+            messages = JudgedMessages(self._source, judged, context, request, self._limits)
+            upstream_request = streamed_request(upstream_request, messages)
+            return AllowedRequest(
+                route, routed, upstream_request, prepared, messages.sources, messages.decisions,
+                context.started,
+            )  # fmt: skip
         return AllowedRequest(
             route, routed, upstream_request, prepared, sources, decisions, context.started, refresh
         )
@@ -214,10 +225,10 @@ class ProxyPipeline:
                 request,
                 head,
                 routed.target,
-                context.body,
+                b"" if route.stream else context.body,
                 readable=filtered or route.response_source is not None,
                 upgrade=context.websocket,
-                trailers=self._trailers,
+                trailers=self._trailers and not route.stream,
             )
             message = routed.body
             if isinstance(message, GrpcMessage):

@@ -1,7 +1,7 @@
 """Holds what the pipeline knows of a request so far, and the request that it allows in the end.
 Decides nothing."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -30,15 +30,15 @@ from sidecar.tracing import Trace
 
 class AllowedRequest(NamedTuple):
     """A request that may be forwarded, with one of `decisions` for each of `sources`. Both are
-    empty if there was nothing to decide. A request that `forward_unchanged` returns has one
-    decision, and no sources. `prepared` is the plan of what to change; `started` is when its head
-    was read, by the monotonic clock."""
+    empty if there was nothing to decide; of a stream of messages, both grow while it lasts. A
+    request that `forward_unchanged` returns has one decision, and no sources. `prepared` is the
+    plan of what to change; `started` is when its head was read, by the monotonic clock."""
 
     route: ProtocolRoute
     routed: RoutedRequest
     upstream_request: UpstreamRequest
     prepared: ForwardPlan
-    sources: tuple[SourceRef, ...]
+    sources: Sequence[SourceRef]
     decisions: list[RecordedDecision]
     started: float
     refresh: Refresh = no_refresh

@@ -20,6 +20,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from policies.ground.errors import Malformed, UpstreamFailed
+from sidecar.http.attribution import Attribution
 from sidecar.protocols.protocol import (
     FetchedResponse,
     GrpcMessage,
@@ -97,24 +98,16 @@ async def judge(
             )
             # Checked again: the row that the head led to may have been open, and this one closed.
             route = source.classifier.check_route(refined, routed, "the method in this body")
+        if route.stream:
+            return await _open_stream(source, route, routed)
         if source.checked_whole is not None:
             sources = await _find_checked(source, source.checked_whole, route, routed, size)
         elif route.compose_response is not None:
             return await _compose(source, route, routed, size)
         else:
-            sources = await _find(source, route, routed, size)
-    except UnknownObject as error:
-        # Only an agent that may read every possible source of this name learns that there is none.
-        permission = await source.authorizer.permission(who)
-        known = permission.admits_below(error.below, error.named)
-        raise Refused(404 if known else 403, UNRESOLVED, str(error), who) from error
-    except Unresolved as error:
-        raise Refused(403, UNRESOLVED, str(error), who) from error
-    except MissingSource as error:
-        raise Refused(403, WRITE_DENIED, str(error), who, source=error.source) from error
-    except Malformed as error:
-        close = context.body_arrives
-        raise Refused(400, UNREADABLE, error.message, who, close=close) from error
+            sources = await find_sources(source, route, routed, size)
+    except (Unresolved, MissingSource, Malformed) as error:
+        raise await refusal_of(error, source, who, close=context.body_arrives) from error
     decisions: list[RecordedDecision] = []
     if route.route_class is not RouteClass.OPEN:
         if not sources and route.route_class is not RouteClass.METADATA:
@@ -130,6 +123,41 @@ async def judge(
     return Judged(route, routed, sources, decisions, size)
 
 
+async def refusal_of(
+    error: Unresolved | MissingSource | Malformed,
+    source: JudgedSource,
+    who: Attribution,
+    *,
+    close: bool = False,
+) -> Refused:
+    """Return the refusal of a request of which `error` says why it can't be judged. `close` holds
+    for one that can't be read."""
+    match error:
+        case UnknownObject():
+            # Only an agent that may read every possible source of this name learns that there is
+            # none.
+            permission = await source.authorizer.permission(who)
+            known = permission.admits_below(error.below, error.named)
+            return Refused(404 if known else 403, UNRESOLVED, str(error), who)
+        case Unresolved():
+            return Refused(403, UNRESOLVED, str(error), who)
+        case MissingSource():
+            return Refused(403, WRITE_DENIED, str(error), who, source=error.source)
+        case Malformed():
+            return Refused(400, UNREADABLE, error.message, who, close=close)
+
+
+async def _open_stream(source: JudgedSource, route: ProtocolRoute, routed: RoutedRequest) -> Judged:
+    """Return a call that may begin: its messages are judged when they arrive."""
+    who = routed.attribution
+    if source.checked_whole is not None:
+        reason = "the messages of a stream are judged as they arrive, and a check has none"
+        raise Refused(403, UNRESOLVED, reason, who)
+    # It names no source yet, but a caller who may ask for nothing doesn't reach the data source.
+    await source.authorizer.reauthorize((), who)
+    return Judged(route, routed, (), [], 0)
+
+
 async def _parse(
     source: JudgedSource, route: ProtocolRoute, routed: RoutedRequest, context: RequestContext
 ) -> RoutedRequest:
@@ -140,15 +168,28 @@ async def _parse(
     if route.parse_body is not None:
         parsed = await call(budget, size, route.parse_body, body, media, budget)
         return routed._replace(body=parsed)
+    read = await read_message(source, route, routed, context, body)
+    if context.lease is not None and len(read.data) > size:
+        context.lease.grow(len(read.data) - size)
+    return routed._replace(body=read)
+
+
+async def read_message(
+    source: JudgedSource,
+    route: ProtocolRoute,
+    routed: RoutedRequest,
+    context: RequestContext,
+    framed: bytes,
+) -> GrpcMessage:
+    """Return the one message of a call that is in `framed`. Raises `Malformed`."""
     assert route.message is not None
     assert context.head is not None
     coding, limit = message_coding(context.head), source.classifier.inspected_bytes
     # A short body may be compressed, and its message long.
-    work = message_work(size if coding == IDENTITY else limit)
-    read = await call(budget, work, read_call, route.message, body, media, coding, limit)
-    if context.lease is not None and len(read.data) > size:
-        context.lease.grow(len(read.data) - size)
-    return routed._replace(body=read)
+    work = message_work(len(framed) if coding == IDENTITY else limit)
+    return await source.worker.call_for(
+        routed.budget, work, read_call, route.message, framed, context.media, coding, limit
+    )
 
 
 async def _compose(
@@ -164,7 +205,7 @@ async def _compose(
     return await source.worker.drive(routed, size, compose, permits.refresh)
 
 
-async def _find(
+async def find_sources(
     source: JudgedSource, route: ProtocolRoute, routed: RoutedRequest, size: int
 ) -> Sources:
     """Return the sources that the request concerns; empty if the route concerns none. Their number
@@ -201,10 +242,10 @@ async def _look_up(
 async def _find_checked(
     source: JudgedSource, whole: SourceRef, route: ProtocolRoute, routed: RoutedRequest, size: int
 ) -> Sources:
-    """Return the sources that the request concerns, as `_find` does, at a check door, whose gateway
-    forwards the request as it is. Where the proxy would change the request or the response, `whole`
-    has to be allowed too. Raises `Refused` if the proxy would forward a read in place of the
-    request."""
+    """Return the sources that the request concerns, as `find_sources` does, at a check door, whose
+    gateway forwards the request as it is. Where the proxy would change the request or the response,
+    `whole` has to be allowed too. Raises `Refused` if the proxy would forward a read in place of
+    the request."""
     if route.replacement_target is not None:
         # The proxy forwards a read instead of this request. The gateway forwards the request
         # itself, which may write.
@@ -215,7 +256,7 @@ async def _find_checked(
     if route.compose_response is not None:
         return (whole,)
     try:
-        sources = await _find(source, route, routed, size)
+        sources = await find_sources(source, route, routed, size)
         if route.response_source is not None:
             sources = await _described(source, whole, route, routed, sources)
     except UpstreamFailed as error:

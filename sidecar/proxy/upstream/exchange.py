@@ -8,7 +8,7 @@ import asyncio
 
 from policies.ground.errors import Unavailable
 from sidecar.http.client.pool import Carrier, Pool
-from sidecar.http.messages.body import BodyStream
+from sidecar.http.messages.body import BodyReader
 from sidecar.http.messages.chunks import BadTrailers, TrailerHead
 from sidecar.http.messages.request_parser import BrokenFraming
 from sidecar.http.messages.response_parser import BadResponse, ResponseMessage
@@ -32,7 +32,7 @@ class BodySender:
 
     def __init__(
         self,
-        stream: BodyStream,
+        stream: BodyReader,
         connection: Carrier,
         limits: ProxyLimits,
         trailers: TrailerHead | None = None,

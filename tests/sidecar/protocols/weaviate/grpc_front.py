@@ -8,7 +8,9 @@ from typing import Any
 
 from policies.definitions.model import Policy
 from policies.ground.addresses import ListenAddress
+from sidecar.http.request_body import BodyBudget
 from sidecar.proxy.assembly import grpc_listener
+from sidecar.proxy.limits import LIMITS, ProxyLimits
 from tests.sidecar.protocols.minimal import scripted
 from tests.sidecar.protocols.weaviate.grpc_server import GrpcServer, grpc_server
 from tests.sidecar.protocols.weaviate.server import Server
@@ -34,7 +36,12 @@ class GrpcFront:
 
 @asynccontextmanager
 async def grpc_front(
-    tmp_path: Path, server: Server, *policies: Policy, **changes: Any
+    tmp_path: Path,
+    server: Server,
+    *policies: Policy,
+    limits: ProxyLimits = LIMITS,
+    bodies: BodyBudget | None = None,
+    **changes: Any,
 ) -> AsyncIterator[GrpcFront]:
     with grpc_server(server) as (upstream_port, served):
         async with (
@@ -50,7 +57,7 @@ async def grpc_front(
                     **changes,
                 },
             )
-            proxy = made.proxy((configured,))
+            proxy = made.proxy((configured,), limits=limits, bodies=bodies)
             await proxy.start()
             try:
                 ports = proxy.port("kb"), proxy.port(grpc_listener("kb"))

@@ -5,6 +5,7 @@ import contextlib
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from threading import Event
 from typing import Any
 from uuid import UUID
 
@@ -35,6 +36,13 @@ class GrpcServer:
 
     server: Server
     calls: list[tuple[str, Message, dict[str, Any]]] = field(default_factory=list)
+    reads_streams: Event = field(default_factory=Event)
+    """Cleared, it keeps a stream of messages from being read."""
+    streams_ended: Event = field(default_factory=Event)
+    """Set once a stream has ended, in whatever way."""
+
+    def __post_init__(self) -> None:
+        self.reads_streams.set()
 
     def search(self, request: Any, context: grpc.ServicerContext) -> Any:
         objects = self._objects("Search", request, context)
@@ -76,6 +84,20 @@ class GrpcServer:
     def batch_delete(self, request: Any, context: grpc.ServicerContext) -> Any:
         self._keep("BatchDelete", request, context)
         return batch_delete_pb2.BatchDeleteReply(took=0.5, matches=2, successful=2)
+
+    def batch_stream(self, requests: Iterator[Any], context: grpc.ServicerContext) -> Iterator[Any]:
+        """Answers each message of the stream, which is kept as a call of its own."""
+        context.add_callback(self.streams_ended.set)
+        self.reads_streams.wait(30)
+        for request in requests:
+            self._keep("BatchStream", request, context)
+            if request.HasField("start"):
+                yield batch_pb2.BatchStreamReply(started={})
+            if request.HasField("data"):
+                uuids = [each.uuid for each in request.data.objects.values]
+                done = [{"uuid": each} for each in uuids]
+                yield batch_pb2.BatchStreamReply(acks={"uuids": uuids})
+                yield batch_pb2.BatchStreamReply(results={"successes": done})
 
     @property
     def names(self) -> list[str]:
@@ -163,6 +185,11 @@ def grpc_server(server: Server) -> Iterator[tuple[int, GrpcServer]]:
         "BatchObjects": _handler(served.batch_objects, batch_pb2.BatchObjectsRequest),
         "BatchReferences": _handler(served.batch_references, batch_pb2.BatchReferencesRequest),
         "BatchDelete": _handler(served.batch_delete, batch_delete_pb2.BatchDeleteRequest),
+        "BatchStream": grpc.stream_stream_rpc_method_handler(
+            served.batch_stream,
+            request_deserializer=batch_pb2.BatchStreamRequest.FromString,
+            response_serializer=lambda reply: reply.SerializeToString(),
+        ),
     }
     services = {"grpc.health.v1.Health": health, "weaviate.v1.Weaviate": methods}
     running = grpc.server(

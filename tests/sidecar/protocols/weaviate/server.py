@@ -16,7 +16,7 @@ ALIASES = {"OpenAlias": "Shut", "Docs": "Open"}
 REFERENCES = {"next": ["Shut"], "more": ["OpenMore"], "either": ["OpenMore", "Shut"]}
 """The collections to which the references of each collection lead."""
 PROPERTIES = [
-    {"name": name, "dataType": types}
+    {"name": name, "dataType": types, "indexFilterable": True, "indexSearchable": True}
     for name, types in ({"title": ["text"], "level": ["text"]} | REFERENCES).items()
 ]
 
@@ -79,7 +79,7 @@ class Server:
                 return 200, {"classes": [{"class": name} for name in COLLECTIONS]}
             case (("GET" | "DELETE"), ["v1", "schema", name]):
                 own = ALIASES.get(name, name)
-                found = {"class": own, "properties": PROPERTIES}
+                found = {"class": own, "properties": PROPERTIES, "vectorConfig": {}}
                 return (200, found) if own in COLLECTIONS else (404, None)
             case "GET", ["v1", "schema", _, "tenants"]:
                 return 200, [{"name": name} for name in ("ours", "theirs")]

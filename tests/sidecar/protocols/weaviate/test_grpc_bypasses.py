@@ -123,7 +123,7 @@ async def test_what_is_forwarded_is_written_anew_unless_it_was_canonical(front: 
         ("/weaviate.v1.Weaviate/Search/", "application/grpc", "unclassified_route"),
         ("/weaviate.v1.Weaviate//Search", "application/grpc", "unreadable_request"),
         ("/weaviate.v1.Weaviate/New", "application/grpc", "unclassified_route"),
-        ("/weaviate.v1.Weaviate/BatchStream", "application/grpc", "route_denied"),
+        ("/weaviate.v1.Weaviate/BatchStream", "application/grpc", "write_denied"),
         ("/weaviate.v1.FileReplicationService/GetFile", "application/grpc", "route_denied"),
         ("/weaviate.v1.FileReplicationService/New", "application/grpc", "unclassified_route"),
         ("/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", "application/grpc",

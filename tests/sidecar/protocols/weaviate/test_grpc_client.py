@@ -227,7 +227,7 @@ async def test_batches_are_written_where_writes_are_allowed(tmp_path: Path, writ
 )
 async def test_the_client_sees_only_visible_objects(tmp_path: Path) -> None:
     levels = ("low", "high", "medium", None, "low or critical")
-    marked = {"sensitivity_field": "level", "sensitivity": "low"}
+    marked: dict[str, Any] = {"sensitivity_field": "level", "sensitivity": "low"}
 
     def ask(port: int, grpc_port: int) -> Any:
         with connected(port, grpc_port) as client:

@@ -278,5 +278,5 @@ async def test_the_work_for_references_is_limited() -> None:
 def test_closed_and_open_methods() -> None:
     classes = {each.pattern: each.route_class for each in GRPC_ROUTES}
     assert classes["/grpc.health.v1.Health/Check"] is RouteClass.OPEN
-    assert classes["/weaviate.v1.Weaviate/BatchStream"] in ALWAYS_DENIED
+    assert classes["/weaviate.v1.Weaviate/BatchStream"] is RouteClass.WRITE
     assert classes["/grpc.reflection.v1.ServerReflection/ServerReflectionInfo"] in ALWAYS_DENIED
