@@ -76,10 +76,6 @@ _OTHERS = (
         f"{_SERVICE}/BatchDelete", RouteClass.WRITE, "BatchDeleteRequest",
         find_sources=GrpcForwarding.of_grpc_search, hint_source=GrpcForwarding.hint_of_grpc,
     ),
-    _rpc(
-        f"{_SERVICE}/BatchStream", RouteClass.WRITE, "BatchStreamRequest", stream=True,
-        find_sources=GrpcForwarding.of_grpc_stream,
-    ),
     # Copies of the files of whole collections, between Weaviate's own nodes.
     *(
         _closed(f"/weaviate.v1.FileReplicationService/{method}", RouteClass.BULK)
@@ -98,8 +94,20 @@ _OTHERS = (
     ),
 )  # fmt: skip
 
-GRPC_ROUTES = (_filtering(_SEARCH), *_OTHERS)
-WEB_ROUTES = (_filtering(_web(_SEARCH)), *map(_web, _OTHERS))
+_STREAM = f"{_SERVICE}/BatchStream"
+
+GRPC_ROUTES = (
+    _filtering(_SEARCH),
+    *_OTHERS,
+    _rpc(
+        _STREAM, RouteClass.WRITE, "BatchStreamRequest", stream=True,
+        find_sources=GrpcForwarding.of_grpc_stream,
+    ),
+)  # fmt: skip
+# gRPC-Web has no streams from the client.
+WEB_ROUTES = (
+    _filtering(_web(_SEARCH)), *map(_web, _OTHERS), _web(_closed(_STREAM, RouteClass.ADMIN)),
+)  # fmt: skip
 
 
 def render_web_refusal(request: RoutedRequest, refusal: RefusalResponse) -> FetchedResponse:

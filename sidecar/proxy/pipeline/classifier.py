@@ -238,7 +238,7 @@ class RequestClassifier:
         if route.route_class in ALWAYS_DENIED:
             raise Refused(403, ROUTE_DENIED, f"{name} is closed: {route.route_class.value}", who)
         if route.route_class is RouteClass.WRITE and not self._rules.writes:
-            if route.message is not None and routed.body is None:
+            if route.message is not None and not route.stream and routed.body is None:
                 # Only the message names the source for the record: checked again once it is read.
                 return route
             hint = route.hint_source
