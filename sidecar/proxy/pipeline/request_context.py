@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from policies.ground.errors import Malformed
 from sidecar.http.client.request import UpstreamRequest
+from sidecar.http.grpc.status import is_grpc_type
 from sidecar.http.headers import RequestHead
 from sidecar.http.messages.body import BodyStream
 from sidecar.http.request_body import Lease
@@ -107,7 +108,7 @@ class RequestContext:
             request, head, routed.target, self.body, upgrade=self.websocket, trailers=trailers
         )
         return AllowedRequest(
-            _without_inspection(self.route),
+            _without_inspection(self.route, head),
             routed,
             upstream_request,
             FORWARD_UNCHANGED,
@@ -141,16 +142,19 @@ def decision_fields(decisions: list[RecordedDecision]) -> Fields:
     return event_fields(shown.event_id, report_only=shown.report_only)
 
 
-def _without_inspection(route: ProtocolRoute | None) -> ProtocolRoute:
+def _without_inspection(route: ProtocolRoute | None, head: RequestHead) -> ProtocolRoute:
     """Return a route that reads neither the request nor the response. `before_forward` and
-    `after_forward` stay: the request may still change what names mean."""
+    `after_forward` stay: the request may still change what names mean. A call of gRPC goes to the
+    address for those, whatever it calls."""
     if route is None:
-        return ProtocolRoute("*", "/**", RouteClass.RETRIEVE)
+        called = any(map(is_grpc_type, head.read.get(b"content-type", ())))
+        return ProtocolRoute("*", "/**", RouteClass.RETRIEVE, rpc=called)
     class_ = RouteClass.WRITE if route.route_class is RouteClass.WRITE else RouteClass.RETRIEVE
     return ProtocolRoute(
         route.methods,
         route.pattern,
         class_,
+        rpc=route.rpc,
         before_forward=route.before_forward,
         after_forward=route.after_forward,
     )

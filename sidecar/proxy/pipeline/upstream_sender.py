@@ -38,10 +38,8 @@ class UpstreamSender:
 
     def client(self, route: ProtocolRoute) -> UpstreamClient:
         """Return the client that sends the requests of `route`."""
-        if not route.rpc:
-            return self.upstream
-        assert self.grpc is not None  # the classifier has looked
-        return self.grpc
+        # Without an address for calls, the classifier refuses them, unless the source only reports.
+        return self.grpc if self.grpc is not None and route.rpc else self.upstream
 
     async def fetch(
         self, head: RequestHead, target: str, body: bytes | None = None

@@ -187,6 +187,23 @@ async def test_a_path_is_read_as_its_content_type_says_or_not_at_all(
         assert g.HealthCheckReply.FromString(got.body[5:]).version == "1.19.0"
 
 
+async def test_a_source_that_only_reports_gets_every_call_where_calls_go(
+    tmp_path: Path, server: Server
+) -> None:
+    async with caller(tmp_path, server, mode="report") as made:
+        # A method that the sidecar doesn't know, one that is closed, and a write.
+        for method in ("Points/Teleport", "Snapshots/Create", "Points/Delete"):
+            got = await made.call(framed(ASKED), path=f"/qdrant.{method}")
+            assert got.fields[b"x-sluice-decision"] == b"DENY"
+            assert b"grpc-status" in (got.trailers or got.fields), got.fields
+        # Nothing went to the other interface.
+        assert made.made.front.lines == []
+        records = await made.made.front.sidecar.decisions()
+        assert [each[1] for each in records] == [
+            "unclassified_route", "route_denied", "write_denied",
+        ]  # fmt: skip
+
+
 async def test_an_alias_that_moved_is_judged_again(tmp_path: Path, server: Server) -> None:
     asked = framed(message_of("Points/Count", {}).SerializeToString())
     async with caller(tmp_path, server) as made:
