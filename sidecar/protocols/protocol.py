@@ -76,6 +76,8 @@ class GrpcMessage(NamedTuple):
     """The message as it is forwarded: the canonical encoding of `values`."""
     form: bytes | None = None
     """The form of a body of gRPC-Web (`sidecar/http/grpc/web.py`); None for a call of gRPC."""
+    memory: int = 0
+    """About the bytes of memory that `values` take."""
 
 
 class Fetch(Protocol):
@@ -113,8 +115,7 @@ class Visibility(NamedTuple):
     """Says which parts of a response the agent may see."""
 
     permits: Permits
-    """Returns whether the agent may see a source, such as an element of a list. Writes no
-    record."""
+    """Returns whether the agent may see a source, such as one of a list. Writes no record."""
     field: str
     """The dotted path to the field that holds a document's own level; empty if documents have
     none."""
@@ -187,8 +188,7 @@ class RefusalResponse(NamedTuple):
     message: str
     """The reason for the refusal, followed by the event's id if there was a decision."""
     decision: dict[str, str]
-    """The four fields of the evaluation; empty if there was no decision, or if an error came after
-    it."""
+    """The evaluation's four fields; empty without a decision, and for an error behind one."""
 
     @classmethod
     def of(cls, status: int, reason: str, decision: dict[str, str]) -> "RefusalResponse":

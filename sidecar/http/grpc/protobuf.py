@@ -30,6 +30,8 @@ class Decoded(NamedTuple):
     values: Values
     canonical: bool
     """False if the same values would be encoded as other bytes."""
+    fields: int
+    """The number of its fields, as `MAX_FIELDS` counts them."""
 
 
 class Name(NamedTuple):
@@ -90,7 +92,7 @@ class _Reader:
         values = self.message(fields, 0, len(self._data), 0)
         for holder, name in self._joined:
             holder[name] = bytes(holder[name])
-        return Decoded(values, self.canonical)
+        return Decoded(values, self.canonical, MAX_FIELDS - self._left)
 
     def message(self, fields: MessageFields, at: int, end: int, depth: int) -> Values:
         if depth > MAX_DEPTH:

@@ -20,6 +20,8 @@ from sidecar.protocols.protocol import FetchedResponse, GrpcMessage
 _MEDIA = ("application/grpc", "application/grpc+proto")
 _CODING = b"grpc-encoding"
 IDENTITY = b"identity"
+_FIELD_BYTES = 160
+"""The memory that a decoded field takes, at most: two bytes of a message may be a dict."""
 
 
 def message_coding(head: RequestHead) -> bytes:
@@ -39,8 +41,9 @@ def read_call(
     elif media not in _MEDIA:
         raise Malformed(f"the call's content type is `{(media or '')[:64]}`, not `{_MEDIA[0]}`")
     data = unframe(body, coding, limit)
-    values, canonical = message.decode(data)
-    return GrpcMessage(values, data if canonical else message.encode(values), form)
+    values, canonical, fields = message.decode(data)
+    forwarded = data if canonical else message.encode(values)
+    return GrpcMessage(values, forwarded, form, fields * _FIELD_BYTES)
 
 
 def framed_request(

@@ -162,15 +162,15 @@ async def _parse(
     source: JudgedSource, route: ProtocolRoute, routed: RoutedRequest, context: RequestContext
 ) -> RoutedRequest:
     """Return the request with its body parsed. Raises `Malformed`, and `BodyBudgetExceeded` if
-    there is no room for an inflated message."""
+    there is no room for an inflated message, or for its fields."""
     call, budget, body = source.worker.call_for, routed.budget, context.body or b""
     size, media = len(body), context.media
     if route.parse_body is not None:
         parsed = await call(budget, size, route.parse_body, body, media, budget)
         return routed._replace(body=parsed)
     read = await read_message(source, route, routed, context, body)
-    if context.lease is not None and len(read.data) > size:
-        context.lease.grow(len(read.data) - size)
+    if context.lease is not None:
+        context.lease.grow(max(0, len(read.data) - size) + read.memory)
     return routed._replace(body=read)
 
 

@@ -147,7 +147,7 @@ def test_other_bytes_of_the_same_meaning_are_written_in_one_form(
     data: bytes, values: dict[str, Any], canonical: bytes
 ) -> None:
     decoded = SEARCH.decode(data)
-    assert decoded == (values, data == canonical)
+    assert decoded[:2] == (values, data == canonical)
     assert SEARCH.encode(decoded.values) == canonical
     assert {type(each) for each in decoded.values.values()} <= {bool, bytes, dict, int, list, str}
 
@@ -157,7 +157,7 @@ def test_messages_up_to_the_limits_are_allowed_and_larger_ones_refused() -> None
     for number in (6, 7):
         assert SEARCH.decode(nested(number, MAX_DEPTH)).canonical
     many = SEARCH.decode(bytes_field(9, b"\1" * (MAX_FIELDS - 1)))
-    assert len(many.values["numbers"]) == MAX_FIELDS - 1
+    assert (len(many.values["numbers"]), many.fields) == (MAX_FIELDS - 1, MAX_FIELDS)
     for data in (bytes_field(9, b"\1" * MAX_FIELDS), bytes_field(15, b"") * (MAX_FIELDS + 1)):
         with pytest.raises(Malformed, match="more than 100000 fields"):
             SEARCH.decode(data)

@@ -157,6 +157,27 @@ async def test_a_long_message_is_walked_beside_the_loop_even_if_its_body_is_shor
             assert not any(walked)
 
 
+async def test_the_fields_of_a_message_count_to_the_budget_of_bodies(
+    tmp_path: Path, server: Server
+) -> None:
+    # Its 200 KB become 17 MB of objects.
+    message = ASKED + bytes_field(2, b"\x0a\2\x0a\0" * 49_990)
+    body = b"\1" + framed(gzip.compress(message))[1:]
+    head = (GRPC, ("te", "trailers"), ("grpc-encoding", "gzip"))
+    async with caller(tmp_path, server) as made:
+        begun = [
+            made.client.begin(COUNT, *head, method="POST", host="kb", body=body) for _ in range(12)
+        ]
+        codes = []
+        for each in begun:
+            got = await made.client.result(each)
+            codes.append((got.trailers or got.fields)[b"grpc-status"])
+        assert b"14" in codes
+        assert codes.count(b"14") < len(codes)
+        # Whoever tries again has room.
+        assert count_of(await made.call(framed(ASKED))) == 2
+
+
 async def test_a_path_is_read_as_its_content_type_says_or_not_at_all(
     tmp_path: Path, server: Server
 ) -> None:
