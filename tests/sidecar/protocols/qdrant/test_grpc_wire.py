@@ -174,7 +174,7 @@ async def test_the_fields_of_a_message_count_to_the_budget_of_bodies(
             codes.append((got.trailers or got.fields)[b"grpc-status"])
         assert b"14" in codes
         assert codes.count(b"14") < len(codes)
-        # Whoever tries again has room.
+        # Tried again, it has room.
         assert count_of(await made.call(framed(ASKED))) == 2
 
 
