@@ -1,4 +1,5 @@
-"""Virtual environments with the agent frameworks that the recipes run on.
+"""Virtual environments with the agent frameworks that the recipes run on, and with their vector
+stores.
 
 They pin what the project's own lock must not hold. `python -m tests.servers` makes the first one,
 and with `--deep` the others. They lie in the virtual environment's folder `frameworks`, or in the
@@ -22,16 +23,18 @@ from tests.deploy.package.distribution import empty_venv
 from tests.programs.fetching import Item
 
 SDK = ROOT / "deploy" / "sdk" / "python"
+STORES = ROOT / "tests" / "sidecar" / "protocols" / "vector_stores"
+OF_STORES = ("llama_milvus", "vector_stores")
 FOLDER = Path(os.environ.get("AGENT_FRAMEWORKS_DIR", Path(sys.prefix) / "frameworks"))
 # Environment: the size of its wheels in MB.
 USUAL = {"langchain": 14}
-DEEP = {"frameworks": 90, "crewai": 190}
+DEEP = {"frameworks": 90, "crewai": 190, "vector_stores": 110, "llama_milvus": 90}
 """Only the deep run needs these."""
 _PIP = (sys.executable, "-m", "pip", "--disable-pip-version-check")
 
 
 def python_with(name: str) -> Path:
-    """The Python of the environment for `requirements/<name>.txt`. Skips the test without one."""
+    """The Python of the environment for `<name>.txt`. Skips the test without one."""
     python = _place(name) / "bin" / "python"
     if not python.exists():
         deep = " --deep" if name in DEEP else ""
@@ -50,7 +53,7 @@ def missing(*, deep: bool) -> list[Item]:
 
 
 def _requirements(name: str) -> Path:
-    return SDK / "requirements" / f"{name}.txt"
+    return (STORES if name in OF_STORES else SDK / "requirements") / f"{name}.txt"
 
 
 def _place(name: str) -> Path:

@@ -104,6 +104,7 @@ def _query_points(local: QdrantClient, request: Any) -> list[Any]:
         request.collection_name,
         query=_optional(GrpcToRest.convert_query, request, "query"),
         prefetch=prefetch or None,
+        using=request.using or None,
         lookup_from=_lookup(request),
         **_asked(request),
     )
@@ -198,7 +199,8 @@ def _collections(local: QdrantClient, _request: Any) -> Any:
 
 
 def _create(local: QdrantClient, request: Any) -> Any:
-    local.create_collection(request.collection_name, vectors_config=VECTORS)
+    vectors = _optional(GrpcToRest.convert_vectors_config, request, "vectors_config")
+    local.create_collection(request.collection_name, vectors_config=vectors or VECTORS)
     return g.CollectionOperationResponse(result=True, time=0.1)
 
 
@@ -238,6 +240,7 @@ _METHODS: dict[str, Any] = {
     "Points/Count": _count,
     "Points/Upsert": _upsert,
     "Points/UpdateBatch": _update_batch,
+    "Points/CreateFieldIndex": lambda _local, _request: _written(),
     "Collections/List": _collections,
     "Collections/Get": _info,
     "Collections/Create": _create,

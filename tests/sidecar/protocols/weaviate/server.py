@@ -19,6 +19,26 @@ PROPERTIES = [
     {"name": name, "dataType": types, "indexFilterable": True, "indexSearchable": True}
     for name, types in ({"title": ["text"], "level": ["text"]} | REFERENCES).items()
 ]
+# What the client reads of a definition besides.
+SETTINGS: dict[str, Any] = {
+    "invertedIndexConfig": {
+        "bm25": {"b": 0.75, "k1": 1.2},
+        "cleanupIntervalSeconds": 60,
+        "stopwords": {"preset": "en", "additions": None, "removals": None},
+    },
+    "replicationConfig": {"factor": 1},
+    "shardingConfig": {
+        "virtualPerPhysical": 128,
+        "desiredCount": 1,
+        "actualCount": 1,
+        "desiredVirtualCount": 128,
+        "actualVirtualCount": 128,
+        "key": "_id",
+        "strategy": "hash",
+        "function": "murmur3",
+    },
+    "vectorizer": "none",
+}
 
 _CLASS = """
 type %(name)s { title: String, level: String, _additional: Additional, next: [%(name)sNextObj] }
@@ -79,7 +99,7 @@ class Server:
                 return 200, {"classes": [{"class": name} for name in COLLECTIONS]}
             case (("GET" | "DELETE"), ["v1", "schema", name]):
                 own = ALIASES.get(name, name)
-                found = {"class": own, "properties": PROPERTIES, "vectorConfig": {}}
+                found = {"class": own, "properties": PROPERTIES, **SETTINGS}
                 return (200, found) if own in COLLECTIONS else (404, None)
             case "GET", ["v1", "schema", _, "tenants"]:
                 return 200, [{"name": name} for name in ("ours", "theirs")]
