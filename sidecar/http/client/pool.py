@@ -181,22 +181,30 @@ class Pool:
             opened = await self._dialler.connect()
         except OSError as error:
             self._opening_done()
-            waiting, self._waiting = self._waiting, {}
-            for waiter in waiting:
-                if not waiter.done():
-                    waiter.set_exception(_cause(error) if self.only_http2 else error)
+            self._fail_waiting(_cause(error) if self.only_http2 else error)
             return
         self._opening_done()
         if isinstance(opened, SharedConnection):
             stream = self._adopt(opened)
             if stream is not None:
                 self._hand(stream)
-            self._serve_waiting()
+                self._serve_waiting()
+            else:
+                # Not another connection at once: a server that takes no requests, or drops each
+                # connection, would get one after the other.
+                self._fail_waiting(ConnectionResetError("the server takes no requests"))
+                opened.end()
             return
         self._shares = False
         self._hand(opened)
         while self._waiting:
             self._hand(None)
+
+    def _fail_waiting(self, error: OSError) -> None:
+        waiting, self._waiting = self._waiting, {}
+        for waiter in waiting:
+            if not waiter.done():
+                waiter.set_exception(error)
 
     def _opening_done(self) -> None:
         task = asyncio.current_task()
