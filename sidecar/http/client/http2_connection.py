@@ -17,6 +17,7 @@ from typing import Protocol, cast
 
 from sidecar.http.client.dialler import ClientLimits, DialledProtocol
 from sidecar.http.client.http2_stream import UpstreamStream
+from sidecar.http.client.tcp_keepalive import keep_alive
 from sidecar.http.http2 import session as h2
 from sidecar.http.http2.frame_limits import Flood, FrameLimits
 from sidecar.http.http2.session import Session, SessionFailed
@@ -70,8 +71,6 @@ class SharedConnection(DialledProtocol):
         self.congested = False
         self.received = 0
         """The number of times that bytes have arrived."""
-        self._asked_at: int | None = None
-        """The value of `received` when the server was asked whether it is there."""
         self._flushing = False
         self._steps: dict[type, Callable[..., None]] = {
             h2.ResponseReceived: self._respond,
@@ -119,18 +118,11 @@ class SharedConnection(DialledProtocol):
         self._fail(ConnectionLost("the connection was broken off"))
 
     def watch(self) -> None:
-        """Break the connection off if the server has shown no sign of life since the call before
-        the last, although a request waits. To be called now and then."""
+        """Break the connection off if the head of a response takes too long: nothing else can
+        arrive meanwhile. To be called now and then."""
         head_since, seconds = self._frames.head_since, self.limits.idle_seconds
         if head_since is not None and self.loop.time() - head_since > seconds:
             self._fail(BadResponse(f"the head of a response took longer than {seconds:g} s"))
-        elif self._asked_at == self.received:
-            self._fail(ConnectionLost("the server no longer answers"))
-        else:
-            self._asked_at = self.received if self._taken else None
-            if self._taken:
-                self.session.ping()
-                self.flush()
 
     # --------------------------------------------------------------------- what its streams do
 
@@ -169,6 +161,7 @@ class SharedConnection(DialledProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's transports don't inherit from asyncio's.
         self._transport = cast(asyncio.Transport, transport)
+        keep_alive(self._transport)
         self.flush()
 
     def data_received(self, data: bytes) -> None:

@@ -248,9 +248,8 @@ class Pool:
         for connection in self._idle:
             connection.unused = True
         for shared in list(self._shared):
-            if not shared.idle:
-                shared.watch()
-            elif shared.unused:
+            shared.watch()
+            if shared.idle and shared.unused:
                 shared.end()
             shared.unused = shared.idle
         if self._idle or self._shared:

@@ -215,10 +215,6 @@ class Session:
     # -------------------------------------------------------------------------------- connection
     # None of these has an effect on a connection that the library has ended already.
 
-    def ping(self) -> None:
-        """Ask the peer to show that it is there: it answers with `PingAcknowledged`."""
-        _unless_over(self._connection.ping)
-
     def announce_end(self) -> None:
         """Tell the peer that the connection will end: it should begin no other streams. The answer
         to the PING that follows shows that the peer has read this."""

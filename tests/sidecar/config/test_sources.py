@@ -50,6 +50,8 @@ from tests.sidecar.config.settings_file import LEAST, SOURCE, complaints, load
             ("medium", "medium\n    trailers: forward"),
             "sources[0].trailers: `forward` applies only to sources of the kind `rest`",
         ),
+        (("medium", "medium\n    http: 3"), "sources[0].http: must be one of `1`, `2`, `auto`"),
+        (("medium", "medium\n    http: 1.1"), "sources[0].http: must be one of `1`, `2`, `auto`"),
         (
             ("medium", "medium\n    exact_paths: [/a]"),
             "sources[0].exact_paths: applies only to sources of the kind `rest`",
@@ -106,9 +108,11 @@ def test_a_fault_of_credentials_is_reported_with_its_line(
 def test_credentials_are_read_relative_to_the_file(base: Path) -> None:
     (base / "aws").write_text("[default]\n")
     aws = "    aws: {region: eu-central-1, profile: lake, credentials_file: aws}\n"
-    (base / "sidecar.yaml").write_text(LEAST + SOURCE.replace("chroma", "s3") + aws)
+    text = LEAST + SOURCE.replace("chroma", "s3") + aws + "    http: 2\n"
+    (base / "sidecar.yaml").write_text(text)
     [found] = read(base / "sidecar.yaml", {}, "host").sources
     assert found.aws == declared.Aws("eu-central-1", "lake", base / "aws")
+    assert found.http == "2", "YAML reads it as a number"
 
 
 @pytest.mark.parametrize(

@@ -2,9 +2,13 @@
 are known."""
 
 import asyncio
+import socket
 
 import pytest
 
+from sidecar.http.client.dialler import AddressInfo, Destination
+from sidecar.http.client.egress_guard import EgressGuard, LoopGuard
+from sidecar.http.client.pool import Pool
 from sidecar.http.messages.body import ConnectionLost
 from tests.sidecar.http.client.served_http2 import (
     GET,
@@ -15,7 +19,7 @@ from tests.sidecar.http.client.served_http2 import (
     pool_of,
     served,
 )
-from tests.support.http2_source import Call
+from tests.support.http2_source import Call, http2_source
 from tests.support.loop_clock import moving_clock
 from tests.support.waiting import turns, until_async
 
@@ -174,28 +178,26 @@ async def test_an_idle_connection_is_ended_after_a_while() -> None:
             assert pool.connections == 0
 
 
-async def test_a_server_that_shows_no_sign_of_life_loses_its_connection() -> None:
-    stop = asyncio.Event()
+class NotingGuard(EgressGuard):
+    """Keeps the sockets that it allows in `made`."""
 
-    async def script(call: Call) -> None:
-        if call.target == "/a":
-            await asyncio.sleep(0)
-            call.connection.silent = stop.is_set()
-            await call.gone.wait()
+    def __init__(self) -> None:
+        super().__init__("127.0.0.1", (), LoopGuard(), lambda _: None, lambda: 0.0)
+        self.made: list[socket.socket] = []
 
-    with moving_clock() as clock:
-        async with served(script) as (pool, source):
-            carrier = await begun(pool)
-            waiting = asyncio.ensure_future(carrier.response())
-            for _ in range(5):  # it answers PINGs
-                await clock.skip(8)
-                await turns(20)
-            assert not waiting.done()
-            source.connections[0].silent = True
-            for _ in range(3):
-                await clock.skip(8)
-                await turns(20)
-            with pytest.raises(ConnectionLost, match="no longer answers"):
-                await waiting
-            pool.discard(carrier)
-            assert pool.connections == 0
+    def socket(self, info: AddressInfo) -> socket.socket:
+        self.made.append(super().socket(info))
+        return self.made[-1]
+
+
+async def test_the_system_notices_a_server_that_is_gone_without_a_word() -> None:
+    guard = NotingGuard()
+    async with http2_source() as source:
+        pool = Pool(Destination("127.0.0.1", source.port), guard, LIMITS, "2")
+        assert (await ask(pool))[1] == b"ok"
+        [sock] = guard.made
+        assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+        assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 10
+        assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 25_000
+        pool.close()
+        guard.made.clear()
