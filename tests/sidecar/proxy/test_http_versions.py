@@ -2,10 +2,12 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import grpc
 import pytest
 
 from sidecar.settings.model import UpstreamTls
@@ -164,3 +166,39 @@ async def test_a_websocket_offers_http_1_alone_where_tls_negotiates(tmp_path: Pa
         assert proxy.source_connections == 1
         writer.close()
         await proxy.close(1)
+
+
+class Grpc(grpc.GenericRpcHandler):  # type: ignore[misc]
+    """A server of gRPC that answers a message with itself, many times if asked to a stream."""
+
+    def service(self, call: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler | None:
+        if call.method == "/a.B/Stream":
+            return grpc.unary_stream_rpc_method_handler(lambda message, _: iter([message] * 50))
+        if call.method == "/a.B/Fail":
+            return grpc.unary_unary_rpc_method_handler(
+                lambda _, context: context.abort(grpc.StatusCode.NOT_FOUND, "no such thing: ä")
+            )
+        return grpc.unary_unary_rpc_method_handler(lambda message, _: message)
+
+
+async def test_calls_of_grpc_pass_between_its_own_clients_and_servers(tmp_path: Path) -> None:
+    server = grpc.server(ThreadPoolExecutor(4), handlers=(Grpc(),))
+    to = source(server.add_insecure_port("127.0.0.1:0"), http="2", writes="allow")
+    server.start()
+
+    def calls(port: int) -> None:
+        with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
+            for size in (0, 10, 1_000_000):
+                message = bytes(size)
+                assert channel.unary_unary("/a.B/Echo")(message, timeout=20) == message
+            got = channel.unary_stream("/a.B/Stream")(bytes(100_000), timeout=20)
+            assert [len(each) for each in got] == [100_000] * 50
+            with pytest.raises(grpc.RpcError) as error:
+                channel.unary_unary("/a.B/Fail")(b"", timeout=20)
+            assert error.value.code() is grpc.StatusCode.NOT_FOUND
+            assert error.value.details() == "no such thing: ä"
+
+    async with sidecar(tmp_path) as made, listening(made, to) as port:
+        await asyncio.to_thread(calls, port)
+        assert {each[0] for each in await made.decisions()} == {"ALLOW"}
+    server.stop(None)
