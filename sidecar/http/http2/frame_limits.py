@@ -78,15 +78,19 @@ class Flood(Exception):
 class _Rate:
     """At most `limit` events in each period of so many seconds."""
 
-    __slots__ = ("_begin", "_cause", "_count", "_most", "_name", "_seconds", "allowance")
+    __slots__ = ("_allowance", "_begin", "_cause", "_count", "_most", "_name", "_seconds")
 
     def __init__(self, cause: Cause, name: str, limit: tuple[int, float]) -> None:
         self._cause = cause
         self._name = name
         self._most, self._seconds = limit
         self._begin, self._count = 0.0, 0
-        self.allowance = 0
+        self._allowance = 0
         """Events beyond the limit that something else allows; used up one by one."""
+
+    def allow(self, count: int) -> None:
+        """Allow so many events beyond the limit."""
+        self._allowance = min(100_000, self._allowance + count)
 
     def add(self, now: float) -> None:
         """Count an event. Raises `Flood`."""
@@ -94,10 +98,10 @@ class _Rate:
             self._begin, self._count = now, 0
         self._count += 1
         if self._count > self._most:
-            if not self.allowance:
+            if not self._allowance:
                 message = f"more than {self._most} {self._name} in {self._seconds:g} s"
                 raise Flood(self._cause, message)
-            self.allowance -= 1
+            self._allowance -= 1
 
 
 class FrameLimits:
@@ -178,6 +182,7 @@ class FrameLimits:
     def answered(self, count: int) -> None:
         """Count as resets the heads that have ended since the last call, but for `count` that were
         those of requests, or trailers. Raises `Flood`."""
+        self._pings.allow(count)  # clients measure the round trip when a response arrives
         heads, self._heads = self._heads, 0
         for _ in range(heads - count):
             self.provoked()
@@ -187,16 +192,15 @@ class FrameLimits:
         self._resets.add(self._time())
 
     def sent(self, count: int) -> None:
-        """Allow the updates of windows that so many bytes to the peer explain."""
-        self._updates.allowance = min(
-            100_000, self._updates.allowance + UPDATES_PER_DATA * (1 + count // 16_384)
-        )
+        """Allow the updates of windows, and the PINGs, that so many bytes to the peer explain."""
+        self._updates.allow(UPDATES_PER_DATA * (1 + count // 16_384))
+        self._pings.allow(count // 16_384)
 
     def allow_answers(self) -> None:
         """Allow one reset, and one PING, for a request or a part of its body that was sent: a
         server may refuse it, and measures the round trip when a body arrives."""
-        for rate in (self._resets, self._pings):
-            rate.allowance = min(100_000, rate.allowance + 1)
+        self._resets.allow(1)
+        self._pings.allow(1)
 
     def _count(self, head: bytearray) -> int:
         """Count the frame that begins with `head`, and return the length of its payload."""

@@ -77,6 +77,19 @@ def test_the_more_is_sent_the_more_updates_of_windows_are_allowed() -> None:
         limits.feed(frames.update(0, 1) * 11)
 
 
+def test_a_client_may_measure_the_round_trip_of_each_response() -> None:
+    limits = begun(Clock())
+    limits.feed(frames.ping() * 100)
+    for _ in range(50):
+        limits.feed(frames.headers(1))
+        limits.answered(1)
+    limits.sent(50 * 16_384)
+    limits.feed(frames.ping() * 100)
+    limits.sent(17 * 900)  # answers to PINGs explain none
+    with pytest.raises(Flood):
+        limits.feed(frames.ping())
+
+
 def test_heads_that_begin_no_request_count_as_resets() -> None:
     limits = begun(Clock())
     for _ in range(1_000):
