@@ -132,9 +132,9 @@ async def test_a_client_calls_again_as_often_as_the_table_says(
         made = (await client.sidecar.decisions())[before:]
     assert STALE in str(raised.value)
     assert [each[1] for each in made] == ["policy_set_stale"] * calls
-    seconds = f"{sum(slept):.0f} s" if module else "at once" if calls == 1 else "about 4 s"
-    # A bound from above would assert the speed of this machine.
-    assert module or calls == 1 or took > 2
+    # The Rust client draws its pauses, each of 0.1 s or more.
+    seconds = f"{sum(slept):.0f} s" if module else "at once" if calls == 1 else "at random"
+    assert module or took >= 0.1 * (calls - 1)
     readme = (ROOT / "sidecar/protocols/README.md").read_text()
     [row] = [line for line in readme.splitlines() if re.match(rf"\| `{name}` [0-9.]+ \|", line)]
     _, _, told_calls, told_seconds, told_error, _ = (each.strip() for each in row.split("|"))
