@@ -261,6 +261,9 @@ class RequestClassifier:
                 types = head.read.get(b"content-type", ())
                 asked = any(map(is_grpc_type, types)), any(map(web_form, types))
                 match = match if (match.route.rpc, match.route.web) == asked else None
+            if match is not None and match.route.is_call and target.query is not None:
+                # Some servers take it for a part of the method's name, and others drop it.
+                raise Malformed("the path of a call of gRPC has a query")
         except Malformed as error:
             raise Refused(400, UNREADABLE, error.message, who) from error
         return _Meaning(self, raw, who, target, match)

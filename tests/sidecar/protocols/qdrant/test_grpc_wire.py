@@ -196,6 +196,7 @@ async def test_a_path_is_read_as_its_content_type_says_or_not_at_all(
             "/proxy/qdrant.Points/Count",
         ):
             assert "no known route" in await made.refused(body, path=path, code=b"7")
+        assert "has a query" in await made.refused(body, path=f"{COUNT}?/qdrant.Points/Get")
         kind = ("content-type", "application/grpc+json")
         assert "content type" in await made.refused(body, kind=kind)
         # Reflection is a stream of requests, and the others are for the nodes of a cluster.
