@@ -1,6 +1,8 @@
 """A call of Qdrant's gRPC interface and the request over HTTP that asks the same have the same
 class and the same sources, so they get the same decision."""
 
+import asyncio
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,14 +12,20 @@ from sidecar.http.request_target import canonical
 from sidecar.protocols.protocol import RefusalResponse, RouteClass
 from sidecar.protocols.qdrant.routes import Qdrant
 from sidecar.protocols.strict_body import MAX_PARTS
+from tests.sidecar.protocols.minimal import minimal, scripted
 from tests.sidecar.protocols.qdrant.calls import (
     METHODS,
     Found,
+    framed,
     judged_call,
     judged_request,
     message_of,
     protocol,
 )
+from tests.sidecar.protocols.qdrant.front import OPEN
+from tests.sidecar.protocols.qdrant.server import Server
+from tests.sidecar.proxy.http2_client import Http2Client
+from tests.support.ports import free_port
 
 C = "/collections/open_docs"
 P = f"{C}/points"
@@ -276,6 +284,29 @@ def test_a_call_and_its_twin_are_judged_alike(field: str | None) -> None:
         data = call.request.body.data
         assert call.route.message.encode(call.request.body.values) == data
         assert type(message).FromString(data) == message
+
+
+async def test_a_denied_write_is_recorded_under_the_collection_of_its_message(
+    tmp_path: Path, server: Server
+) -> None:
+    message = message_of("Points/Upsert", {"collection_name": "open_docs"}).SerializeToString()
+    fields = ("content-type", "application/grpc"), ("te", "trailers")
+    # Nothing listens there: no call goes on.
+    address = f"http://127.0.0.1:{free_port()}"
+    async with minimal(tmp_path, "qdrant", scripted(server.answer), OPEN, grpc=address) as front:
+        reader, writer = await asyncio.open_connection("127.0.0.1", front.port)
+        client = Http2Client(reader, writer)
+        for body, status in ((framed(message), b"7"), (framed(message)[:-1], b"3")):
+            got = await client.ask(
+                "/qdrant.Points/Upsert", *fields, method="POST", host="kb", body=body
+            )
+            assert got.fields[b"grpc-status"] == status
+        writer.close()
+        assert await front.sidecar.decisions() == [
+            ("DENY", "write_denied", "qdrant://kb/open_docs"),
+            ("DENY", "unreadable_request", "qdrant://kb"),
+        ]
+        assert front.lines == []
 
 
 # Messages without a name where there should be one, or whose form could hide something.
