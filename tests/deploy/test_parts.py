@@ -37,6 +37,7 @@ def test_the_parts_of_a_first_start_run_one_by_one(tmp_path: Path) -> None:
         (".sluice", quote(str(data))),
         ("--port 8000", f"--port {chroma}"),
         ("--port 8700", f"--port {control}"),
+        ("127.0.0.1:8700", f"127.0.0.1:{control}"),
         ("--port 8710", f"--port {sidecar}"),
     ):
         assert written in script
@@ -44,11 +45,10 @@ def test_the_parts_of_a_first_start_run_one_by_one(tmp_path: Path) -> None:
     put(tmp_path / "bin", "sluice", f'#!/bin/sh\nexec "{sys.executable}" -m deploy.command "$@"\n')
     given = environ(
         PATH=f"{tmp_path / 'bin'}:{sysconfig.get_path('scripts')}:{os.environ['PATH']}",
-        SLUICE_CONTROL_LISTEN=f"127.0.0.1:{control}",
-        SLUICE_URL=f"http://127.0.0.1:{control}",
-        SLUICE_KEY_FILE=str(data / "first-start.json"),
     )
     ended = "sluice fleet\nkill %1 %2 %3\nwait\n"
-    done = paste(f"set -m\n{script}{ended}", ROOT, given)
+    # A part that runs on after a failed command would hold the output open, and the test up.
+    begun = "set -m\ntrap 'kill $(jobs -p) || true' EXIT\n"
+    done = paste(f"{begun}{script}{ended}", ROOT, given)
     assert done.returncode == 0, done.stderr
     assert "sluice-up" in done.stdout
