@@ -40,6 +40,9 @@ SETTINGS: dict[str, Any] = {
     "vectorizer": "none",
 }
 
+BATCHES = {"queueLength": 0, "ratePerSecond": 0}
+"""A node's load, by which the client chooses the size of a dynamic batch."""
+
 _CLASS = """
 type %(name)s { title: String, level: String, _additional: Additional, next: [%(name)sNextObj] }
 union %(name)sNextObj = Open | OpenMore | Shut
@@ -96,7 +99,7 @@ class Server:
                     "aliases": [{"alias": name, "class": to} for name, to in ALIASES.items()]
                 }
             case "GET", ["v1", "schema"]:
-                return 200, {"classes": [{"class": name} for name in COLLECTIONS]}
+                return 200, {"classes": [{"class": name, **SETTINGS} for name in COLLECTIONS]}
             case (("GET" | "DELETE"), ["v1", "schema", name]):
                 own = ALIASES.get(name, name)
                 found = {"class": own, "properties": PROPERTIES, **SETTINGS}
@@ -105,9 +108,10 @@ class Server:
                 return 200, [{"name": name} for name in ("ours", "theirs")]
             case "GET", ["v1", "nodes", *_]:
                 shards = [{"class": name, "name": "ours"} for name in COLLECTIONS]
-                return 200, {
-                    "nodes": [{"name": "n", "stats": {"objectCount": 9}, "shards": shards}]
-                }
+                stats = {"batchStats": BATCHES, "stats": {"objectCount": 9}}
+                return 200, {"nodes": [{"name": "n", **stats, "shards": shards}]}
+            case "POST", ["v1", "batch", "references"]:
+                return 200, [{"result": {"status": "SUCCESS"}} for _ in body]
             case "GET", ["v1", "objects"]:
                 return 200, self._listed(parse_qs(query)["class"][0])
             case (("GET" | "HEAD"), ["v1", "objects", _, identity]):

@@ -223,6 +223,37 @@ async def test_batches_are_written_where_writes_are_allowed(tmp_path: Path, writ
 
 
 @pytest.mark.deep(
+    stands_in="tests/sidecar/protocols/weaviate/test_grpc_sources.py::test_every_field_that_names_a_collection_or_tenant_is_judged"
+)
+@pytest.mark.parametrize("kind", ["dynamic", "fixed_size"])
+async def test_a_batch_of_the_client_may_write_several_collections(
+    tmp_path: Path, kind: str
+) -> None:
+    def write(port: int, grpc_port: int, other: str) -> Any:
+        with connected(port, grpc_port) as client:
+            opened: Any = getattr(client.batch, kind)()
+            with opened as batch:
+                batch.add_object("Open", {"title": "a"})
+                batch.add_object(other, {"title": "b"})
+                batch.add_reference(ID, "Open", "more", ID)
+            results = client.batch.results
+            assert not results.refs.has_errors
+            return len(results.objs.uuids), [each.message for each in client.batch.failed_objects]
+
+    async with grpc_front(tmp_path, Server("low"), OPEN, writes="allow") as front:
+        ports = front.port, front.grpc_port
+        assert await asyncio.to_thread(write, *ports, "OpenMore") == (2, [])
+        [(method, message, _)] = front.served.calls
+        assert method == "BatchObjects"
+        assert [each.collection for each in message.objects] == ["Open", "OpenMore"]
+        # All objects of the message fail, and the client raises nothing.
+        written, failures = await asyncio.to_thread(write, *ports, "Shut")
+        assert (written, len(failures), front.served.names) == (0, 2, ["BatchObjects"])
+        assert all("`weaviate://kb/Shut` is not in `allowed_sources`" in each for each in failures)
+        assert ("DENY", "weaviate://kb/Shut") in await front.sources()
+
+
+@pytest.mark.deep(
     stands_in="tests/sidecar/protocols/weaviate/test_grpc_filter.py::test_only_visible_objects_are_returned"
 )
 async def test_the_client_sees_only_visible_objects(tmp_path: Path) -> None:

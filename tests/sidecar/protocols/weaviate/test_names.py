@@ -8,14 +8,13 @@ import pytest
 
 from tests.sidecar.protocols.minimal import Minimal, denied, minimal, scripted
 from tests.sidecar.protocols.weaviate.front import LOOKUP, OPEN, q
-from tests.sidecar.protocols.weaviate.server import Server
+from tests.sidecar.protocols.weaviate.server import SETTINGS, Server
 from tests.support.proxy import policy
 
 
 async def test_lists_show_visible_names_only(front: Minimal) -> None:
-    assert (await front.ask("GET", "/v1/schema")).json == {
-        "classes": [{"class": "Open"}, {"class": "OpenMore"}]
-    }
+    listed = (await front.ask("GET", "/v1/schema")).json["classes"]
+    assert listed == [{"class": name, **SETTINGS} for name in ("Open", "OpenMore")]
     assert (await front.ask("GET", "/v1/aliases")).json == {
         "aliases": [{"alias": "Docs", "class": "Open"}]
     }
