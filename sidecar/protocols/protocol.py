@@ -380,7 +380,7 @@ class SourceProtocol:
         return target
 
     def match(self, method: str, target: Target) -> RouteMatch | None:
-        """Return the first route that covers the request; None if there is none, and then the
+        """Return the first route that covers the request; None if no route does, and then the
         request is denied (R4)."""
         return self.table.match(method, target)
 

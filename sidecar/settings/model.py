@@ -223,7 +223,8 @@ class Source:
 
     @property
     def grpc_url(self) -> str | None:
-        """The URL to which calls of gRPC are sent, without a path; None if there is none."""
+        """The URL to which calls of gRPC are sent, without a path; None if the source takes no
+        calls."""
         if self.grpc is None and self.kind in ONE_PORT_KINDS:
             # A call names its method by the whole path (gRPC over HTTP/2, Requests): no prefix.
             return urlsplit(self.upstream)._replace(path="").geturl()

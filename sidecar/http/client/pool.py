@@ -1,8 +1,9 @@
 """Keeps the connections to one server, and gives each request one: a connection of HTTP/1.1 to
 itself, or a stream of a connection of HTTP/2 that others use too.
 
-Knows no bytes. Which version of HTTP a connection speaks is known once it is open, since TLS may
-leave it to the server; until the next one says otherwise, others are expected to speak the same.
+Reads and writes no bytes: the connections do. Which version of HTTP a connection speaks is known
+once it is open, since TLS may leave it to the server; until the next one says otherwise, others are
+expected to speak the same.
 """
 
 import asyncio
@@ -80,7 +81,8 @@ class Pool:
 
     def take(self) -> Carrier | None:
         """Return an idle connection that is open, or a stream of one that has room for another;
-        None if there is none. The caller owns it, and must `release` or `discard` it."""
+        None if a new connection has to be opened. The caller owns what it gets, and must `release`
+        or `discard` it."""
         for shared in self._shared:
             if shared.has_room:
                 return shared.take()

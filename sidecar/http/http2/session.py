@@ -134,7 +134,7 @@ class Session:
         return self._connection.events()
 
     def sendable(self, most: int) -> bytes:
-        """Return at most about `most` of the bytes to send, empty if there are none."""
+        """Return at most about `most` of the bytes to send, empty if nothing can be sent now."""
         own, self._own = self._own, b""
         return own if self._unusable else own + self._connection.data_to_send(most)
 

@@ -1,5 +1,5 @@
 """Ends a connection whose client takes too long to send a head, or to accept the bytes written; and
-one whose client may be gone while its request is answered. Knows no bytes."""
+one whose client may be gone while its request is answered. Reads and writes no bytes."""
 
 import asyncio
 import logging

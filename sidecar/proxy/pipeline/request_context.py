@@ -65,7 +65,8 @@ class RequestContext:
     from_head: RoutedRequest | None = None
     """The request as its head alone describes it; None until the head is read."""
     route: ProtocolRoute | None = None
-    """The row of the route table that the head led to; None if there is none yet."""
+    """The row of the route table that the head led to; None before the head is read, and if no
+    row covers it."""
     routed: RoutedRequest | None = None
     """The request, once it is covered by a row of the route table that isn't always denied; None
     before."""

@@ -167,8 +167,7 @@ def upstream_parts(url: str) -> UpstreamParts:
 
 def grpc_address(source: Source) -> Authority | None:
     """Return the host and port to which the source's calls of gRPC are sent: those of `grpc`, or of
-    `upstream` if the kind answers gRPC there. None if there are none, so that no call can be
-    forwarded."""
+    `upstream` if the kind answers gRPC there. None if the source takes no calls."""
     url = source.grpc_url
     return None if url is None else upstream_parts(url).authority
 
