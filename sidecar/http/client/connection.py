@@ -17,6 +17,7 @@ from sidecar.http.messages.response_parser import (
     ResponseMessage,
     ResponseParser,
 )
+from sidecar.platform.waiters import time_out, wake
 
 
 class UpstreamConnection(DialledProtocol):
@@ -102,7 +103,7 @@ class UpstreamConnection(DialledProtocol):
         that takes longer than `seconds`, and `ConnectionLost`."""
         while self.writing_paused and self.failure is None:
             self._drained = drained = self._loop.create_future()
-            timer = self._loop.call_later(seconds, _time_out, drained)
+            timer = self._loop.call_later(seconds, time_out, drained)
             try:
                 await drained
             finally:
@@ -156,7 +157,7 @@ class UpstreamConnection(DialledProtocol):
             if response.status == SWITCHING and self._transport is not None:
                 # What follows waits in the system's buffer until the connection is detached.
                 self._transport.pause_reading()
-            _wake(self._waiter)
+            wake(self._waiter)
         elif parser.excess:
             self.abort("the server sent what was not asked for")
 
@@ -175,7 +176,7 @@ class UpstreamConnection(DialledProtocol):
 
     def resume_writing(self) -> None:
         self.writing_paused = False
-        _wake(self._drained)
+        wake(self._drained)
 
     # ---------------------------------------------------- what a body tells its connection
 
@@ -202,17 +203,7 @@ class UpstreamConnection(DialledProtocol):
         if self.failure is None:
             self.failure = error
             self._parser.fail(error)
-            _wake(self._waiter)
-            _wake(self._drained)
+            wake(self._waiter)
+            wake(self._drained)
         if self._transport is not None:
             self._transport.abort()
-
-
-def _wake(waiter: asyncio.Future[None] | None) -> None:
-    if waiter is not None and not waiter.done():
-        waiter.set_result(None)
-
-
-def _time_out(waiter: asyncio.Future[None]) -> None:
-    if not waiter.done():
-        waiter.set_exception(TimeoutError())

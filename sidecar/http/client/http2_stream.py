@@ -20,6 +20,7 @@ from sidecar.http.messages.response_parser import (
     ResponseMessage,
     read_fields,
 )
+from sidecar.platform.waiters import time_out, wake
 
 _QUEUED_BYTES = 64 * 1024
 """The bytes of a request's body that wait for the server's credit before its writer has to wait
@@ -146,7 +147,7 @@ class UpstreamStream:
         while self.writing_paused:
             self._drained = drained = connection.loop.create_future()
             connection.draining.add(self)
-            timer = connection.loop.call_later(seconds, _time_out, drained)
+            timer = connection.loop.call_later(seconds, time_out, drained)
             try:
                 await drained
             finally:
@@ -224,7 +225,7 @@ class UpstreamStream:
             elif limits.trailers:
                 self._body.trailers = Trailers()
         self.arrived = message
-        _wake(self._waiter)
+        wake(self._waiter)
 
     def count_interim(self, fields: Fields) -> None:
         """Count an interim response, which is not relayed."""
@@ -278,8 +279,8 @@ class UpstreamStream:
             self.failure = error
             if self._body is not None:
                 self._body.fail(error)
-            _wake(self._waiter)
-            _wake(self._drained)
+            wake(self._waiter)
+            wake(self._drained)
         if not self._left:
             self._left = True
             self._connection.left()
@@ -287,7 +288,7 @@ class UpstreamStream:
     def go_on(self) -> None:
         """Let the writer write more if there is room."""
         if not self.writing_paused:
-            _wake(self._drained)
+            wake(self._drained)
 
     # ----------------------------------------------------------------------------------------
 
@@ -322,13 +323,3 @@ def _head(request: UpstreamRequest, origin: Origin) -> list[tuple[bytes, bytes]]
     if request.length is not None:
         fields.append((b"content-length", request.length))
     return fields
-
-
-def _wake(waiter: asyncio.Future[None] | None) -> None:
-    if waiter is not None and not waiter.done():
-        waiter.set_result(None)
-
-
-def _time_out(waiter: asyncio.Future[None]) -> None:
-    if not waiter.done():
-        waiter.set_exception(TimeoutError())

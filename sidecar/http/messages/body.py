@@ -6,6 +6,7 @@ import asyncio
 from typing import Protocol
 
 from sidecar.http.messages.chunks import Trailers
+from sidecar.platform.waiters import time_out, wake
 
 _SMALL_BYTES = 4096
 """The most bytes up to which parts that wait are joined. A peer may send a byte at a time, and each
@@ -155,7 +156,7 @@ class BodyStream:
         while not self._parts and not self.complete and self.failure is None:
             loop = asyncio.get_running_loop()
             self._waiter = waiter = loop.create_future()
-            timer = loop.call_later(seconds, _time_out, waiter)
+            timer = loop.call_later(seconds, time_out, waiter)
             try:
                 await waiter
             finally:
@@ -165,13 +166,7 @@ class BodyStream:
 
     def _wake(self) -> None:
         waiter, self._waiter = self._waiter, None
-        if waiter is not None and not waiter.done():
-            waiter.set_result(None)
-
-
-def _time_out(waiter: asyncio.Future[None]) -> None:
-    if not waiter.done():
-        waiter.set_exception(TimeoutError())
+        wake(waiter)
 
 
 EMPTY = BodyStream.of(b"")
