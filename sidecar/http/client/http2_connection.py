@@ -7,6 +7,19 @@ A slow reader of a response slows its own stream alone: the server gets credit f
 were taken, not for those that arrived. What a server sends is counted before it is read, and a
 server that sends more of a cheap kind than any use explains loses the connection.
 
+A server may stop while its host stays up, so that TCP notices nothing. A request that waits for its
+response then does so until its agent leaves, as over HTTP/1.1, since the server may as well be
+slow. But others must not join it, and some signs show that the server is not merely slow:
+
+    SILENT_SECONDS          nothing arrives for a request, a frame does not end, or the connection
+                            has no credit for bodies: until that changes, new requests get another
+    limits.idle_seconds     a frame does not end: the connection is broken off
+    CREDIT_SECONDS          several bodies wait for the connection's credit, and none comes:
+                            likewise
+
+No PING asks the server: those of gRPC answer few of them (`tcp_keepalive.py`), and one that works
+on a request without serving its connection meanwhile answers none.
+
 Knows frames, and where a response ends. Knows nothing of what is sent.
 """
 
@@ -29,6 +42,13 @@ log = logging.getLogger(__name__)
 _WRITE_BYTES = 64 * 1024
 """The bytes that are handed to the transport at once."""
 _HTTP_1 = b"HTTP/1."
+SILENT_SECONDS = 5.0
+"""A slow server costs another connection each time that it is silent for so long; a stopped one
+gets the requests of so long."""
+CREDIT_SECONDS = 30.0
+"""A server that reads a body slowly may hold back the credit of the connection. One body has more
+time (its sender decides); of several, the others must not wait for it, or for credit that the
+server has lost count of."""
 
 
 class NotHttp2(OSError):
@@ -71,6 +91,11 @@ class SharedConnection(DialledProtocol):
         self.congested = False
         self.received = 0
         """The number of times that bytes have arrived."""
+        self._asked_at: float | None = None
+        """The time when a request began after which nothing has arrived, the first of those. Kept
+        when it is broken off: agents that soon give up would each meet a stopped server anew."""
+        self._spent_since: float | None = None
+        """The time since which the connection has got no credit and has none left."""
         self._flushing = False
         self._steps: dict[type, Callable[..., None]] = {
             h2.ResponseReceived: self._respond,
@@ -79,6 +104,7 @@ class SharedConnection(DialledProtocol):
             h2.TrailersReceived: self._trailers,
             h2.StreamReset: self._reset,
             h2.StreamClosed: self._closed,
+            h2.WindowUpdated: self._credited,
             h2.SettingsReceived: self._settings,
             h2.GoAwayReceived: self._going_away,
             h2.ConnectionClosed: self._ended,
@@ -95,9 +121,16 @@ class SharedConnection(DialledProtocol):
     @property
     def has_room(self) -> bool:
         """True if another request may use the connection."""
-        if self.ending or self.failure is not None:
+        if self.ending or self.failure is not None or self._stalled:
             return False
         return self._taken < self.session.most_streams
+
+    @property
+    def _stalled(self) -> bool:
+        """True if for `SILENT_SECONDS` the server has sent nothing since a request, has not ended a
+        frame, or has taken no body."""
+        since = (self._asked_at, self._frames.unfinished_since, self._spent_since)
+        return any(each is not None and self.loop.time() - each > SILENT_SECONDS for each in since)
 
     @property
     def idle(self) -> bool:
@@ -118,11 +151,22 @@ class SharedConnection(DialledProtocol):
         self._fail(ConnectionLost("the connection was broken off"))
 
     def watch(self) -> None:
-        """Break the connection off if the head of a response takes too long: nothing else can
-        arrive meanwhile. To be called now and then."""
-        head_since, seconds = self._frames.head_since, self.limits.idle_seconds
-        if head_since is not None and self.loop.time() - head_since > seconds:
-            self._fail(BadResponse(f"the head of a response took longer than {seconds:g} s"))
+        """Break the connection off if a frame, or the head of a response, takes longer than
+        `idle_seconds` from its first byte to its last, since nothing else can arrive meanwhile: a
+        frame is 16 KiB at most, and no link is so slow. Also if several bodies wait for the
+        connection's credit for `CREDIT_SECONDS`. To be called now and then."""
+        now, seconds = self.loop.time(), self.limits.idle_seconds
+        since, spent = self._frames.unfinished_since, self._spent_since
+        if since is not None and now - since > seconds:
+            self._fail(BadResponse(f"a frame of the server took longer than {seconds:g} s"))
+        elif spent is not None and now - spent > CREDIT_SECONDS and self._bodies_waiting > 1:
+            seconds = CREDIT_SECONDS
+            self._fail(BadResponse(f"the server gave no credit for bodies for {seconds:g} s"))
+
+    @property
+    def _bodies_waiting(self) -> int:
+        """The number of requests whose body is not sent yet as far as it has arrived."""
+        return sum(self.session.queued(number) > 0 for number in self.streams)
 
     # --------------------------------------------------------------------- what its streams do
 
@@ -136,6 +180,10 @@ class SharedConnection(DialledProtocol):
                 pass
         finally:
             self._flushing = False
+        if not self.session.credit_spent:
+            self._spent_since = None
+        elif self._spent_since is None:
+            self._spent_since = self.loop.time()
         for stream in list(self.draining):
             stream.go_on()
         self._end_if_done()
@@ -143,6 +191,8 @@ class SharedConnection(DialledProtocol):
     def begun(self, stream: UpstreamStream, number: int) -> None:
         """Note that the request of `stream` has begun, under this number."""
         self.streams[number] = stream
+        if self._asked_at is None:
+            self._asked_at = self.loop.time()
         self._frames.allow_answers()
 
     def sent(self) -> None:
@@ -171,6 +221,7 @@ class SharedConnection(DialledProtocol):
             self._fail(NotHttp2("the server answers in HTTP/1, and not in HTTP/2"))
             return
         self.received += 1
+        self._asked_at = None
         failure: Flood | SessionFailed | None = None
         self._flushing = True  # all events first: what is written may cause others
         try:
@@ -240,6 +291,10 @@ class SharedConnection(DialledProtocol):
         stream = self.streams.pop(event.stream_id, None)
         if stream is not None:
             stream.closed(event.error_code)
+
+    def _credited(self, event: h2.WindowUpdated) -> None:
+        if not event.stream_id:
+            self._spent_since = None  # `flush` follows, and sees whether there is any left
 
     def _settings(self, _event: h2.SettingsReceived) -> None:
         if not self._opened.done():

@@ -110,7 +110,8 @@ class FrameLimits:
 
     __slots__ = (
         "_at", "_continuations", "_empty", "_ends_head", "_heads", "_held", "_message", "_others",
-        "_pings", "_resets", "_settings", "_size", "_time", "_updates", "head_since", "more",
+        "_partial_since", "_pings", "_resets", "_settings", "_size", "_time", "_updates",
+        "head_since", "more",
     )  # fmt: skip
 
     def __init__(self, time: Callable[[], float], *, preface: bool = True) -> None:
@@ -134,6 +135,8 @@ class FrameLimits:
         """True if the frame under way ends a head."""
         self.head_since: float | None = None
         """The time since which a request's head is arriving; None outside of a head."""
+        self._partial_since: float | None = None
+        """The time since which the last frame is arriving; None if it is whole."""
         self.more = False
         """True if frames that are whole wait for the next turn."""
 
@@ -141,6 +144,11 @@ class FrameLimits:
     def held(self) -> int:
         """The number of bytes that are not passed on yet."""
         return len(self._held)
+
+    @property
+    def unfinished_since(self) -> float | None:
+        """The time since which a frame, or a head of several, is arriving; None between them."""
+        return self._partial_since if self.head_since is None else self.head_since
 
     def feed(self, data: bytes, most: int = 1 << 31) -> bytes:
         """Add `data` to the bytes that wait, count their frames, and return those that are whole
@@ -169,6 +177,10 @@ class FrameLimits:
                 whole = at
             elif at - whole > _LONGEST_HEAD:
                 raise Flood(Cause.HEAD, f"a head has more than {HEAD_BYTES} bytes")
+        if at == end:
+            self._partial_since = None
+        elif at > self._at or self._partial_since is None:
+            self._partial_since = self._time()
         self.more = count >= most and end > at
         self._at = at - whole
         if whole == end:

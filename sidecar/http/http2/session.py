@@ -159,6 +159,15 @@ class Session:
         return window <= 0 or connection.queued_body_size(stream) > 0
 
     @property
+    def credit_spent(self) -> bool:
+        """True if no body can be sent on any stream before the peer gives the connection credit.
+        False if the connection has ended."""
+        try:
+            return self._connection.remote_window_size <= 0
+        except ConnectionStateError:
+            return False
+
+    @property
     def all_queued(self) -> int:
         """The bytes of all bodies that were written and not sent yet."""
         return self._connection.queued_body_size()

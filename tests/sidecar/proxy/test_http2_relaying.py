@@ -12,6 +12,7 @@ from tests.sidecar.http.http2 import frames
 from tests.sidecar.proxy.in_front_of_http2 import GET, client_of, in_front
 from tests.sidecar.proxy.raw_client import ask
 from tests.support.http2_source import OK, Call
+from tests.support.loop_clock import moving_clock
 from tests.support.waiting import turns, until_async
 
 pytestmark = pytest.mark.deep(
@@ -242,13 +243,14 @@ async def test_an_agent_that_leaves_resets_its_stream_and_the_connection_stays(
                 client.h2.reset_stream(stream, 8)
                 client.flush()
                 await until_async("the reset", lambda: upstream.calls[-1].reset == 8)
+        assert (await ask(port, GET % b"/b")).status == 200
+        assert upstream.open == 1
         _, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(GET % b"/silent")
         await until_async("it has begun", lambda: upstream.targets.count("/silent") == 2)
+        assert upstream.open == 1
         writer.transport.abort()
         await until_async("the reset", lambda: upstream.calls[-1].reset == 8)
-        assert (await ask(port, GET % b"/b")).status == 200
-        assert upstream.open == 1
 
 
 async def test_a_large_upload_waits_for_the_source_and_arrives_whole(tmp_path: Path) -> None:
@@ -324,3 +326,30 @@ async def test_a_flood_is_a_502_and_the_next_request_is_served(tmp_path: Path) -
         assert (await ask(port, GET % b"/flood")).status == 502
         assert (await ask(port, GET % b"/b")).status == 200
         assert len(upstream.connections) == 2
+
+
+async def test_a_data_source_that_stops_within_a_frame_holds_no_later_request(
+    tmp_path: Path,
+) -> None:
+    async def script(call: Call) -> None:
+        if call.connection is not upstream.connections[0]:
+            await call.answer()
+
+    with moving_clock() as clock:
+        async with in_front(tmp_path, script) as (port, upstream, _), client_of(port) as client:
+            stuck = [client.begin("/stuck") for _ in range(2)]
+            client.flush()
+            await until_async("both have arrived", lambda: len(upstream.calls) == 2)
+            [served] = upstream.connections
+            served.silent = True
+            head = frames.headers(1, [(b":status", b"200")], end=False)
+            served.writer.write(head + frames.data(1, b"abc")[:-1])
+            await turns(50)
+            await clock.skip(6)
+            assert (await client.ask("/later")).status == 200
+            assert not served.over.is_set()
+            await clock.skip(8)
+            await clock.skip(8)
+            got = [await client.result(each) for each in stuck]
+            assert [each.status for each in got] == [200, 502]
+            assert got[0].reset, "it must not look whole"

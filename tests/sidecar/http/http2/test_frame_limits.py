@@ -132,13 +132,27 @@ def test_a_head_is_under_way_until_its_last_byte() -> None:
     clock.now = 7.0
     head = frames.headers(1, flags=0)
     limits.feed(head[:9])
-    assert limits.head_since == 7.0
+    assert limits.head_since == limits.unfinished_since == 7.0
     limits.feed(head[9:])
     end = frames.frame(frames.CONTINUATION, 1, b"\x00\x01a\x01b", frames.END_HEADERS)
+    clock.now = 8.0
     limits.feed(end[:-1])
-    assert limits.head_since == 7.0
+    assert limits.head_since == limits.unfinished_since == 7.0
     limits.feed(end[-1:])
-    assert limits.head_since is None
+    assert limits.head_since is limits.unfinished_since is None
+
+
+def test_a_frame_is_under_way_until_its_last_byte() -> None:
+    clock = Clock()
+    clock.now = 8.0
+    limits = begun(clock)
+    data = frames.data(1, b"xy")
+    for part, since in ((data + data[:1], 9.0), (data[1:-1], 9.0), (data[-1:] + data[:10], 11.0)):
+        clock.now += 1.0
+        limits.feed(part)
+        assert (limits.unfinished_since, limits.head_since) == (since, None)
+    limits.feed(data[10:])
+    assert limits.unfinished_since is None
 
 
 def test_a_head_is_passed_on_whole() -> None:
