@@ -189,13 +189,17 @@ class RefusalResponse(NamedTuple):
     """The reason for the refusal, followed by the event's id if there was a decision."""
     decision: dict[str, str]
     """The evaluation's four fields; empty without a decision, and for an error behind one."""
+    withheld: bool = False
+    """True if a response of the data source is withheld because it can't be judged."""
 
     @classmethod
-    def of(cls, status: int, reason: str, decision: dict[str, str]) -> "RefusalResponse":
+    def of(
+        cls, status: int, reason: str, decision: dict[str, str], *, withheld: bool = False
+    ) -> "RefusalResponse":
         """Return the refusal for this reason. With a `decision`, its message ends with the event's
         id."""
         message = with_event(reason, decision["event_id"]) if decision else reason
-        return cls(status, message, decision)
+        return cls(status, message, decision, withheld)
 
 
 Sources = tuple[SourceRef, ...]

@@ -5,7 +5,7 @@ GraphQL (`routes.py`)."""
 from dataclasses import replace
 from typing import Any
 
-from sidecar.http.grpc.status import Failure, trailers
+from sidecar.http.grpc.status import INTERNAL, Failure, trailers
 from sidecar.http.grpc.web import encode_body, trailers_frame, web_form
 from sidecar.protocols.protocol import (
     FetchedResponse,
@@ -118,7 +118,10 @@ def render_web_refusal(request: RoutedRequest, refusal: RefusalResponse) -> Fetc
     decision = refusal.decision
     names = ("decision", "event_id")
     told: dict[str, str] = {name: value for name, value in decision.items() if name in names}
-    failure = Failure(refusal.status, refusal.message, decision.get("policy_name", ""), told)
+    code = INTERNAL if refusal.withheld else None
+    failure = Failure(
+        refusal.status, refusal.message, decision.get("policy_name", ""), told, code=code
+    )
     lines = b"".join(b"%b: %b\r\n" % field for field in trailers(failure))
     body = encode_body(trailers_frame(lines), web_form(content_type) or b"")
     return FetchedResponse(200, "", [(b"Content-Type", content_type)], body)

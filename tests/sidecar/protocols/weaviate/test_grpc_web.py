@@ -13,6 +13,7 @@ from google.protobuf.message import Message
 from weaviate.proto.v1 import search_get_pb2, tenants_pb2
 
 from policies.definitions.model import Policy
+from policies.ground.errors import UpstreamFailed
 from sidecar.http.attribution import Attribution
 from sidecar.http.grpc.framing import frame, unframe
 from sidecar.http.grpc.web import decode_body, encode_body, read_response, trailers_frame, web_form
@@ -25,13 +26,16 @@ from sidecar.protocols.protocol import (
 )
 from sidecar.protocols.strict_body import Budget
 from sidecar.protocols.weaviate.grpc_routes import GRPC_ROUTES, WEB_ROUTES, render_web_refusal
+from sidecar.protocols.weaviate.routes import Weaviate
+from sidecar.proxy.local_response import LocalResponse
+from sidecar.proxy.proxy_metrics import UpstreamUnreachable
 from tests.sidecar.protocols.minimal import Minimal, minimal, scripted
 from tests.sidecar.protocols.weaviate.front import OPEN
 from tests.sidecar.protocols.weaviate.grpc_server import GrpcServer, grpc_server
 from tests.sidecar.protocols.weaviate.judging import judge_call
 from tests.sidecar.protocols.weaviate.server import Server
 from tests.sidecar.proxy.raw_client import one
-from tests.support.proxy import policy
+from tests.support.proxy import CLOCK, policy, source
 from tests.support.scripted_source import Script, Seen
 
 Search, Reply = search_get_pb2.SearchRequest, search_get_pb2.SearchReply
@@ -193,3 +197,10 @@ def test_a_refusal_has_the_form_of_the_request() -> None:
         found = read_response(decode_body(response.body, form), b"", LIMIT)
         assert found.message is None
         assert found.trailers.startswith(b"grpc-status: 7\r\ngrpc-message: no 100%25\r\n")
+    # A response that can't be judged is withheld, which another call would not change.
+    weaviate = Weaviate(source(1, "weaviate"), CLOCK.monotonic)
+    asked = _request([(b"content-type", BINARY.encode())])
+    for error, status in ((UpstreamFailed("unreadable"), 13), (UpstreamUnreachable("away"), 14)):
+        local = LocalResponse.of_error(error).in_format_of(weaviate, asked)
+        told = read_response(local.body, b"", LIMIT).trailers
+        assert told.startswith(b"grpc-status: %d\r\n" % status), told
