@@ -341,6 +341,7 @@ def _read(
                 raise Malformed(check.missing)
             context.media = body_media(check.head)
         except Malformed as error:
+            source.classifier.check_unread(route, routed, close=False)
             raise Refused(400, UNREADABLE, error.message, routed.attribution) from error
         context.body = check.body
     return route, routed

@@ -193,18 +193,17 @@ class RefusalResponse(NamedTuple):
     """True if a response of the data source is withheld because it can't be judged."""
 
     @classmethod
-    def of(
-        cls, status: int, reason: str, decision: dict[str, str], *, withheld: bool = False
-    ) -> "RefusalResponse":
+    def of(cls, status: int, reason: str, decision: dict[str, str]) -> "RefusalResponse":
         """Return the refusal for this reason. With a `decision`, its message ends with the event's
         id."""
         message = with_event(reason, decision["event_id"]) if decision else reason
-        return cls(status, message, decision, withheld)
+        return cls(status, message, decision)
 
 
 Sources = tuple[SourceRef, ...]
 FindSources = Callable[[Any, RoutedRequest], Coroutine[Any, Any, Sources]]
 FindSourcesNow = Callable[[Any, RoutedRequest], Sources | None]
+HintSource = Callable[[Any, RoutedRequest], SourceRef | None]
 FindVisibleSources = Callable[[Any, RoutedRequest, Permits], Coroutine[Any, Any, Sources]]
 ComposeResponse = Callable[[Any, RoutedRequest, Permits], Coroutine[Any, Any, FetchedResponse]]
 ReadSource = Callable[[Any, RoutedRequest], Callable[[bytes], SourceRef | None]]
@@ -255,20 +254,20 @@ class ProtocolRoute:
     """Finds the sources of a request; all of them must be allowed (R4). It awaits nothing but
     `RoutedRequest.fetch`, and may run in another thread between those calls. Raises `Unresolved`,
     and `Malformed` for a body that makes no sense."""
-    hint_source: Callable[[Any, RoutedRequest], SourceRef | None] | None = None
+    hint_source: HintSource | None = None
     """Finds the source that the record of a denied write names; None if the request alone doesn't
-    show it."""
+    show it. May raise `Malformed` and `Unresolved`."""
     parse_body: BodyParser | None = None
-    """Parses a body on which the decision depends. The body is forwarded only if this succeeds (R3,
-    R6)."""
+    """Parses a body on which the decision depends. It is forwarded only if it parses (R3, R6)."""
+    hint_in_body: bool = False
+    """True if `hint_source` needs the body, so that a write is denied once its body is read."""
     rpc: bool = False
     """True if the row is a method of gRPC, False if it is a request of any other kind."""
     web: bool = False
     """True if the row is a method of gRPC in its web form, which the data source answers at
     `upstream` like a request of any other kind. `rpc` is False then."""
     message: Message | None = None
-    """The message that a call of gRPC has, on which the decision depends. What is forwarded is its
-    canonical encoding."""
+    """The message of a call of gRPC, which decides. Its canonical encoding is forwarded."""
     stream: bool = False
     """True if the call has any number of messages, each of which is judged when it arrives, by
     `find_sources`. The first that names sources is decided; the others may name no other ones."""
@@ -291,8 +290,7 @@ class ProtocolRoute:
     """Plans the changes to an allowed request and its response: conditions that withhold documents,
     the check that the response keeps to them, tokens to remember, lists to filter."""
     names_keys: bool = False
-    """True if the sources are keys of objects to delete, which `parse_body` has charged as keys
-    (`MAX_KEYS`)."""
+    """True if the sources are keys of objects to delete, which `parse_body` charges as keys."""
     forwards_unchanged: bool = False
     """True if, where documents have no levels, `plan_forward` changes neither the request nor what
     the agent gets of the response. A check door, where a gateway asks only for the decision, can
@@ -301,13 +299,11 @@ class ProtocolRoute:
     """True if `plan_forward` withholds documents by `Visibility.levels`. If the source labels its
     documents, a retrieval on any other route is judged at `critical`."""
     find_sources_now: FindSourcesNow | None = None
-    """Finds the sources as `find_sources` does, but without awaiting; returns None if that isn't
-    possible."""
+    """Finds the sources as `find_sources` does, without awaiting; None if that isn't possible."""
     before_forward: Callable[[Any], None] | None = None
     """Called before forwarding a request that may change what names mean."""
     after_forward: Callable[[Any], None] | None = None
-    """Called when a request for which `before_forward` was called is finished, whatever its
-    outcome."""
+    """Called when such a request is finished, whatever its outcome."""
 
     @property
     def is_call(self) -> bool:

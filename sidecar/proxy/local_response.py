@@ -113,9 +113,8 @@ class LocalResponse:
     ) -> "LocalResponse":
         """Return the same response in the format of the data source's protocol; unchanged if the
         protocol has none. `request` is None if it could not be read far enough."""
-        refusal = RefusalResponse.of(
-            self.status, self.message, self.decision, withheld=self.withheld
-        )
+        refusal = RefusalResponse.of(self.status, self.message, self.decision)
+        refusal = refusal._replace(withheld=self.withheld)
         own = protocol.render_refusal(request, refusal)
         if own is None:
             return self

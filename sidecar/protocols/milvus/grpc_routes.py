@@ -27,6 +27,7 @@ from sidecar.protocols.milvus.sources import (
     finder_now,
     given,
     grpc_values,
+    hinted,
 )
 from sidecar.protocols.protocol import (
     FORWARD_UNCHANGED,
@@ -109,13 +110,7 @@ def _row(
         row, find_sources=finder(found), find_sources_now=finder_now(found), message=message,
         plan_forward=_stating(message, _plan_nothing), forwards_unchanged=True,
     )  # fmt: skip
-    if route_class is not _WRITE:
-        return row
-
-    def hint(milvus: MilvusSources, request: RoutedRequest) -> SourceRef | None:
-        return milvus.hint(request, found)
-
-    return replace(row, hint_source=hint)
+    return hinted(row, found) if route_class is _WRITE else row
 
 
 def _plan_nothing(*_given: object) -> ForwardPlan:

@@ -10,7 +10,7 @@ import orjson
 from sidecar.protocols.milvus import entity_filter, names
 from sidecar.protocols.milvus.grpc_routes import GRPC_ROUTES
 from sidecar.protocols.milvus.names import Given, Names, Target
-from sidecar.protocols.milvus.sources import MilvusSources, finder, finder_now, given
+from sidecar.protocols.milvus.sources import MilvusSources, finder, finder_now, given, hinted
 from sidecar.protocols.protocol import (
     FORWARD_UNCHANGED,
     FetchedResponse,
@@ -101,10 +101,11 @@ _V2 = "/v2/vectordb"
 
 
 def _row(path: str, route_class: RouteClass, found: Names) -> ProtocolRoute:
-    return ProtocolRoute(
+    row = ProtocolRoute(
         "POST", f"{_V2}/{path}", route_class, finder(found), parse_body=json_object,
         find_sources_now=finder_now(found),
     )  # fmt: skip
+    return hinted(row, found) if route_class is _WRITE else row
 
 
 def _rows(

@@ -7,6 +7,7 @@ the look-up differ.
 """
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -29,6 +30,7 @@ from sidecar.protocols.protocol import (
     FindSources,
     FindSourcesNow,
     GrpcMessage,
+    ProtocolRoute,
     RoutedRequest,
     SourceRef,
     Sources,
@@ -227,3 +229,13 @@ def finder_now(names: Names) -> FindSourcesNow:
         return milvus.sources_now(request, names)
 
     return find
+
+
+def hinted(write: ProtocolRoute, names: Names) -> ProtocolRoute:
+    """Return the row of a write whose record, where it is denied, has the first of `names`, which
+    are in the body."""
+
+    def hint(milvus: MilvusSources, request: RoutedRequest) -> SourceRef | None:
+        return milvus.hint(request, names)
+
+    return replace(write, hint_source=hint, hint_in_body=True)

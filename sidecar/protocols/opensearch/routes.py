@@ -294,7 +294,7 @@ ROUTES = (
     *(
         ProtocolRoute(
             "PUT POST", f"{start}/_bulk", _WRITE, reads_and_writes.sources_of_bulk,
-            parse_body=ndjson,
+            reads_and_writes.hint_of_bulk, hint_in_body=True, parse_body=ndjson,
         )
         for start in ("", _I)
     ),

@@ -50,7 +50,9 @@ def _call(method: str, class_: RouteClass, find: FindSources | None = None) -> P
     def hint(pinecone: PineconeSources, request: RoutedRequest) -> SourceRef:
         return found(pinecone, request)[0]
 
-    return judged(replace(route, hint_source=hint) if class_ is _WRITE else route, found)
+    if class_ is _WRITE:
+        route = replace(route, hint_source=hint, hint_in_body=True)
+    return judged(route, found)
 
 
 def _retrieval(method: str, find: FindSources, *, pages: bool = False) -> ProtocolRoute:

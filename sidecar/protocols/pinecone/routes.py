@@ -38,6 +38,7 @@ from sidecar.protocols.protocol import (
     RoutedRequest,
     RouteTable,
     SourceProtocol,
+    SourceRef,
     Unresolved,
 )
 from sidecar.protocols.shared.responses import error_response
@@ -91,6 +92,15 @@ def _route(
     return judged(ProtocolRoute(methods, path, class_, hint_source=hint, **more), find)
 
 
+def _write_by_body(path: str, find: FindSources) -> ProtocolRoute:
+    """Return the row of a write that names its namespace in the body alone."""
+
+    def hint(pinecone: PineconeSources, request: RoutedRequest) -> SourceRef:
+        return find(pinecone, request)[0]
+
+    return _route("POST", path, _WRITE, find, hint, parse_body=json_object, hint_in_body=True)
+
+
 def _unfiltered_route(
     methods: str, path: str, find: FindSources, *, pages: bool = False
 ) -> ProtocolRoute:
@@ -125,10 +135,10 @@ _OTHERS = (
     ProtocolRoute("GET", "/namespaces", _METADATA, plan_forward=_plan_list),
     _route("GET", "/namespaces/{namespace}", _METADATA, _path),
     replace(_STATS, parse_body=optional_json_object, refine=Pinecone.refine_stats),
-    _route("POST", "/vectors/upsert", _WRITE, _body, parse_body=json_object),
-    _route("POST", "/vectors/update", _WRITE, _body, parse_body=json_object),
-    _route("POST", "/vectors/delete", _WRITE, _body, parse_body=json_object),
-    _route("POST", "/namespaces", _WRITE, PineconeSources.of_created, parse_body=json_object),
+    _write_by_body("/vectors/upsert", _body),
+    _write_by_body("/vectors/update", _body),
+    _write_by_body("/vectors/delete", _body),
+    _write_by_body("/namespaces", PineconeSources.of_created),
     _route("DELETE", "/namespaces/{namespace}", _WRITE, _path, _hint),
     _route("POST", f"{_R}/upsert", _WRITE, _path, _hint),
     _route("POST", f"{_D}/upsert", _WRITE, _path, _hint),

@@ -95,7 +95,7 @@ def _hint(qdrant: QdrantSources, request: RoutedRequest) -> SourceRef | None:
 
 def _write(method: str, message: str) -> ProtocolRoute:
     route = _judged(_call(f"qdrant.{method}", RouteClass.WRITE, message), names_of(SCHEMA[message]))
-    return replace(route, hint_source=_hint)
+    return replace(route, hint_source=_hint, hint_in_body=True)
 
 
 def _name_change(method: str, message: str) -> ProtocolRoute:

@@ -67,14 +67,17 @@ _OTHERS = (
     _rpc(
         f"{_SERVICE}/BatchObjects", RouteClass.WRITE, "BatchObjectsRequest",
         find_sources=GrpcForwarding.of_grpc_objects, hint_source=GrpcForwarding.hint_of_grpc,
+        hint_in_body=True,
     ),
     _rpc(
         f"{_SERVICE}/BatchReferences", RouteClass.WRITE, "BatchReferencesRequest",
         find_sources=GrpcForwarding.of_grpc_references, hint_source=GrpcForwarding.hint_of_grpc,
+        hint_in_body=True,
     ),
     _rpc(
         f"{_SERVICE}/BatchDelete", RouteClass.WRITE, "BatchDeleteRequest",
         find_sources=GrpcForwarding.of_grpc_search, hint_source=GrpcForwarding.hint_of_grpc,
+        hint_in_body=True,
     ),
     # Copies of the files of whole collections, between Weaviate's own nodes.
     *(

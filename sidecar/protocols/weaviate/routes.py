@@ -10,6 +10,7 @@ from sidecar.protocols.protocol import (
     FetchedResponse,
     FindSources,
     ForwardPlan,
+    HintSource,
     ProtocolRoute,
     RefusalResponse,
     RouteClass,
@@ -79,9 +80,12 @@ def _refine_mcp(_weaviate: Weaviate, request: RoutedRequest) -> ProtocolRoute | 
 
 _MCP_ROW = ProtocolRoute("POST", f"{_V1}/mcp", _RETRIEVE, parse_body=json_object)
 _MCP = {
-    of: replace(_MCP_ROW, route_class=of, find_sources=None if of is _OPEN else Weaviate.of_tool)
+    of: replace(
+        _MCP_ROW, route_class=of, find_sources=None if of is _OPEN else Weaviate.of_tool,
+        hint_source=Weaviate.hint_of_tool if of is _WRITE else None,
+    )
     for of in (_RETRIEVE, _METADATA, _WRITE, _OPEN)
-}
+}  # fmt: skip
 
 
 def _list(path: str, member: str) -> ProtocolRoute:
@@ -98,6 +102,15 @@ def _write(
     methods: str, path: str, find_sources: FindSources = _path, parse_body: BodyParser | None = None
 ) -> ProtocolRoute:
     return ProtocolRoute(methods, path, _WRITE, find_sources, _hint, parse_body=parse_body)
+
+
+def _write_by_body(
+    methods: str, path: str, find_sources: FindSources, hint: HintSource, parse_body: BodyParser
+) -> ProtocolRoute:
+    """Return the row of a write that names its collection in the body alone."""
+    return replace(
+        _write(methods, path, find_sources, parse_body), hint_source=hint, hint_in_body=True
+    )
 
 
 def _renaming(write: ProtocolRoute) -> ProtocolRoute:
@@ -141,15 +154,24 @@ ROUTES = (
     ProtocolRoute(
         "GET", f"{_V1}/nodes/{{class}}", _METADATA, _path, plan_forward=Weaviate.filter_nodes
     ),
-    _write("POST", _O, Weaviate.of_object, json_object),
+    _write_by_body("POST", _O, Weaviate.of_object, Weaviate.hint_of_object, json_object),
     _write("PUT PATCH DELETE", f"{_O}/{{id}}", Weaviate.of_id),
     _write("PUT PATCH", _ONE, Weaviate.of_object, json_object),
     _write("DELETE", _ONE),
     _write("POST PUT DELETE", _REFERENCES),
-    _write("POST", f"{_V1}/batch/objects", Weaviate.of_objects, json_object),
-    _write("DELETE", f"{_V1}/batch/objects", Weaviate.of_matches, json_object),
-    _write("POST", f"{_V1}/batch/references", Weaviate.of_references, json_array),
-    _renaming(_write("POST", _S, Weaviate.of_object, json_object)),
+    _write_by_body(
+        "POST", f"{_V1}/batch/objects", Weaviate.of_objects, Weaviate.hint_of_objects, json_object
+    ),
+    _write_by_body(
+        "DELETE", f"{_V1}/batch/objects", Weaviate.of_matches, Weaviate.hint_of_objects, json_object
+    ),
+    _write_by_body(
+        "POST", f"{_V1}/batch/references", Weaviate.of_references, Weaviate.hint_of_references,
+        json_array,
+    ),
+    _renaming(
+        _write_by_body("POST", _S, Weaviate.of_object, Weaviate.hint_of_object, json_object)
+    ),
     _renaming(_write("PUT DELETE", _C)),
     _write("POST", f"{_C}/properties"),
     _write("PUT", f"{_C}/shards/{{shard}}"),

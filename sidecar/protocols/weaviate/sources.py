@@ -225,6 +225,23 @@ class WeaviateSources:
     def hint_source(self, request: RoutedRequest) -> SourceRef | None:
         return self._hint(request, request.path_params[0] if request.path_params else None)
 
+    def hint_of_object(self, request: RoutedRequest) -> SourceRef | None:
+        return self._hint(request, object_collection(request.body).collection)
+
+    def hint_of_objects(self, request: RoutedRequest) -> SourceRef | None:
+        """Return the collection of the first object of a batch, or of a deletion by a filter."""
+        objects, match = read_members(request.body, "objects", "match")
+        first = objects[0] if isinstance(objects, list) and objects else match
+        return self._hint(request, object_collection(first).collection)
+
+    def hint_of_references(self, request: RoutedRequest) -> SourceRef | None:
+        start = read_members(request.body[0], "from")[0] if request.body else None
+        return self._hint(request, beacon_collection(start))
+
+    def hint_of_tool(self, request: RoutedRequest) -> SourceRef | None:
+        called = next(collections_of_tool_call(request.body, request.budget))
+        return self._hint(request, called.collection)
+
     def _hint(self, request: RoutedRequest, named: object) -> SourceRef | None:
         try:
             name = parse_collection(named)

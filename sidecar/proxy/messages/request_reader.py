@@ -178,13 +178,13 @@ async def read_body(
     `BodyBudgetExceeded` if `lease` can't grow to its size."""
     media = body_media(head)
     body, limit = request.body, limits.inspected_bytes
-    if not body.complete:
+    length = int(head.length or 0)
+    if not body.complete and length <= limit:
         # The decision needs the body, so the agent has to send it now.
         if b"expect" in head.read:
             request.send_continue()
         request.body_partly_read = True
     try:
-        length = int(head.length or 0)
         raw = await read_whole(body, length, limit, limits.inspected_seconds, lease)
     except TooLarge:
         raise Malformed(

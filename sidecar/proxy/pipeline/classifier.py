@@ -32,6 +32,8 @@ from sidecar.protocols.protocol import (
     RoutedRequest,
     RouteMatch,
     SourceProtocol,
+    SourceRef,
+    Unresolved,
 )
 from sidecar.protocols.strict_body import Budget
 from sidecar.proxy.limits import ProxyLimits
@@ -206,7 +208,7 @@ class RequestClassifier:
         )
         context.route = route = None if match is None else match.route
         if route is None or route.rpc or route.route_class in _RESTRICTED:
-            route = self.check_route(route, routed, f"`{method}` of this path")
+            route = self.check_route(route, routed, f"`{method}` of this path", unread=True)
         if context.websocket and not _streams(route):
             reason = f"`{route.methods} {route.pattern}` does not accept WebSocket"
             raise Refused(403, ROUTE_DENIED, reason, who)
@@ -221,12 +223,18 @@ class RequestClassifier:
         return routed._replace(budget=budget, fetch=fetch)
 
     def check_route(
-        self, route: ProtocolRoute | None, routed: RoutedRequest, asked: str
+        self,
+        route: ProtocolRoute | None,
+        routed: RoutedRequest,
+        asked: str,
+        *,
+        unread: bool = False,
     ) -> ProtocolRoute:
         """Return `route`, the row of the route table that the head or the body led to. Raises
-        `Refused` if the row is always denied, if it writes and the source denies writes (for a row
-        with a `message`: only with the message in `routed`), or if there is no row; `asked` says
-        for the message what no row covers."""
+        `Refused` if the row is always denied, if it writes and the source denies writes, or if
+        there is no row; `asked` says for the message what no row covers. With `unread`, the body
+        is still to be read. Then a write passes whose row has `hint_in_body`: call this again with
+        the body, or `check_unread` if it can't be read."""
         who = routed.attribution
         if route is None:
             reason = f"no known route of the data source covers {asked}"
@@ -234,18 +242,30 @@ class RequestClassifier:
         if route.rpc and not self._rules.grpc:
             reason = "calls of gRPC need the source's setting `grpc` in the sidecar's file"
             raise Refused(403, UNCLASSIFIED, reason, who)
-        name = f"`{routed.method} {route.pattern}`"
         if route.route_class in ALWAYS_DENIED:
-            raise Refused(403, ROUTE_DENIED, f"{name} is closed: {route.route_class.value}", who)
-        if route.route_class is RouteClass.WRITE and not self._rules.writes:
-            if route.message is not None and not route.stream and routed.body is None:
-                # Only the message names the source for the record: checked again once it is read.
-                return route
-            hint = route.hint_source
-            source = None if hint is None else hint(self._protocol, routed)
-            reason = f"{name} writes, and `writes` is `deny` for this source in the sidecar's file"
-            raise Refused(403, WRITE_DENIED, reason, who, source=source)
+            reason = f"`{routed.method} {route.pattern}` is closed: {route.route_class.value}"
+            raise Refused(403, ROUTE_DENIED, reason, who)
+        if self._denies_write(route) and not (unread and route.hint_in_body):
+            raise _write_denied(route, routed, self._hint(route, routed))
         return route
+
+    def check_unread(self, route: ProtocolRoute, routed: RoutedRequest, *, close: bool) -> None:
+        """Raise `Refused` if the request, whose body can't be read, is a write that the source
+        denies: it is denied as one, and recorded for the data source as a whole. With `close`, the
+        connection ends after the response. A call of gRPC passes: its client is told that its
+        message can't be read, as it is where writes are allowed."""
+        if self._denies_write(route) and not route.is_call:
+            raise _write_denied(route, routed, None, close=close)
+
+    def _denies_write(self, route: ProtocolRoute) -> bool:
+        return route.route_class is RouteClass.WRITE and not self._rules.writes
+
+    def _hint(self, route: ProtocolRoute, routed: RoutedRequest) -> SourceRef | None:
+        try:
+            return None if route.hint_source is None else route.hint_source(self._protocol, routed)
+        except (Malformed, Unresolved):
+            # It is denied whatever it names, so the denial is recorded for the whole data source.
+            return None
 
     def _read(self, method: str, raw: str, head: RequestHead) -> _Meaning:
         who = self._rules.default
@@ -267,6 +287,14 @@ class RequestClassifier:
         except Malformed as error:
             raise Refused(400, UNREADABLE, error.message, who) from error
         return _Meaning(self, raw, who, target, match)
+
+
+def _write_denied(
+    route: ProtocolRoute, routed: RoutedRequest, source: SourceRef | None, *, close: bool = False
+) -> Refused:
+    name = f"`{routed.method} {route.pattern}`"
+    reason = f"{name} writes, and `writes` is `deny` for this source in the sidecar's file"
+    return Refused(403, WRITE_DENIED, reason, routed.attribution, source=source, close=close)
 
 
 def _streams(route: ProtocolRoute) -> bool:

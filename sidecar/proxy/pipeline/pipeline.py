@@ -13,7 +13,7 @@ from policies.definitions.model import SENSITIVITIES
 from policies.ground.errors import Malformed, SluiceError, UpstreamFailed
 from sidecar.http.client.request import UpstreamRequest
 from sidecar.http.headers import encode_fields
-from sidecar.http.request_body import BodyBudget
+from sidecar.http.request_body import BodyBudget, BodyBudgetExceeded
 from sidecar.http.server.request import HttpRequest, ResponseSent
 from sidecar.protocols.protocol import (
     FORWARD_UNCHANGED,
@@ -129,8 +129,14 @@ class ProxyPipeline:
         """Read the head, find the route, and read the body if the route needs it. Raises
         `Refused`."""
         route, routed = self._source.classifier.classify(request, context)
-        head = context.head
+        head, who, body = context.head, routed.attribution, request.body
         assert head is not None
+        check_unread = self._source.classifier.check_unread
+        # What a source in mode `report` denies is forwarded as it came. What was read of a body
+        # that turned out to be too long would be gone.
+        reports = self._authorizer.reports
+        if route.reads_body and reports and head.length is None and not body.complete:
+            check_unread(route, routed, close=False)
         try:
             if self._trailers:
                 request_reader.check_trailers(request, head)
@@ -142,8 +148,12 @@ class ProxyPipeline:
             elif route.stream:
                 context.lease = self.bodies.lease()
                 context.media = request_reader.body_media(head)
-        except Malformed as error:
-            close, who = context.body_arrives, routed.attribution
+        except (Malformed, BodyBudgetExceeded) as error:
+            close = context.body_arrives
+            if not (reports and request.body_partly_read):
+                check_unread(route, routed, close=close)
+            if not isinstance(error, Malformed):
+                raise
             raise Refused(400, UNREADABLE, error.message, who, close=close) from error
         return route, routed
 

@@ -87,8 +87,8 @@ async def judge(
     try:
         if route.reads_body:
             context.routed = routed = await _parse(source, route, routed, context)
-            if route.message is not None and route.route_class is RouteClass.WRITE:
-                source.classifier.check_route(route, routed, "this call")
+            if route.hint_in_body:
+                source.classifier.check_route(route, routed, "this request")
             if isinstance(routed.body, GrpcMessage):
                 # Not the size of the body, which may be compressed.
                 size = message_work(len(routed.body.data))
@@ -107,6 +107,7 @@ async def judge(
         else:
             sources = await find_sources(source, route, routed, size)
     except (Unresolved, MissingSource, Malformed) as error:
+        source.classifier.check_unread(route, routed, close=False)
         raise await refusal_of(error, source, who, close=context.body_arrives) from error
     decisions: list[RecordedDecision] = []
     if route.route_class is not RouteClass.OPEN:

@@ -12,6 +12,7 @@ from sidecar.http.headers import without_whole_body_fields
 from sidecar.protocols.opensearch import request_parts
 from sidecar.protocols.opensearch.indices import (
     alias_targets,
+    is_pattern,
     parse_names,
     parse_resolution,
     source_name,
@@ -24,7 +25,14 @@ from sidecar.protocols.opensearch.server import (
     read_parameters,
     requested_names,
 )
-from sidecar.protocols.protocol import FetchedResponse, Permits, RoutedRequest, Sources, Unresolved
+from sidecar.protocols.protocol import (
+    FetchedResponse,
+    Permits,
+    RoutedRequest,
+    SourceRef,
+    Sources,
+    Unresolved,
+)
 from sidecar.protocols.shared.responses import expect_list, expect_object, to_json
 
 _TEMPLATE = "a search template becomes a search on the server, so its indices are unknown"
@@ -150,6 +158,16 @@ async def sources_of_bulk(server: OpenSearchServer, request: RoutedRequest) -> S
     if not names:
         raise Malformed("the body contains no write")
     return await server.sources(names, request, query, "all")
+
+
+def hint_of_bulk(server: OpenSearchServer, request: RoutedRequest) -> SourceRef | None:
+    """Return the index of the first write of a bulk request; None if that names several, or a
+    pattern."""
+    if not request.body:
+        return None
+    _, index = _parse_action(request.body[0])
+    name, *more = requested_names(request) if index is None else parse_names(index)
+    return None if more or is_pattern(name) else server.source_names.of(name)
 
 
 def _parse_action(line: dict[str, Any]) -> tuple[str, Any]:

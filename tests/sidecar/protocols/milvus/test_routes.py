@@ -114,11 +114,16 @@ async def test_a_denied_write_is_recorded_under_what_it_names() -> None:
         ({"collection_name": "docs", "partition_name": "ours"}, "milvus://kb/default/docs/ours"),
         ({}, None),
     ):  # fmt: skip
-        route, request = table.routed(f"{SERVICE}/Insert", GrpcMessage(values, b""))
-        assert route.hint_source is not None
-        hint = route.hint_source(table.milvus, request)
-        assert (None if hint is None else hint.source_id) == expected
-        assert table.looked == []
+        body = {"".join(name.title().split("_")): named for name, named in values.items()}
+        body = {name[0].lower() + name[1:]: named for name, named in body.items()}
+        for path, read in (
+            (f"{SERVICE}/Insert", GrpcMessage(values, b"")), (f"{V2}/entities/insert", body),
+        ):  # fmt: skip
+            route, request = table.routed(path, read)
+            assert route.hint_source is not None
+            hint = route.hint_source(table.milvus, request)
+            assert (None if hint is None else hint.source_id) == expected, path
+            assert table.looked == []
     # A name that was looked up is recorded under its collection.
     await table.grpc("Insert", {"collection_name": "docs"})
     route, request = table.routed(
@@ -129,8 +134,8 @@ async def test_a_denied_write_is_recorded_under_what_it_names() -> None:
     assert hint is not None
     assert hint.source_id == "milvus://kb/default/open_docs"
     for each in ROUTES:
-        written = each.route_class is RouteClass.WRITE and each.rpc
-        assert (each.hint_source is not None) is written, each.pattern
+        written = each.route_class is RouteClass.WRITE
+        assert (each.hint_source is not None) is each.hint_in_body is written, each.pattern
 
 
 async def test_a_change_of_names_is_seen_at_once() -> None:

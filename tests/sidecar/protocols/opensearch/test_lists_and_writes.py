@@ -107,7 +107,7 @@ def _of(case: tuple[str, str, Any], name: str) -> tuple[str, str, Any]:
 
 async def test_writes_are_denied_unless_the_settings_allow_them(front: Minimal) -> None:
     for case in WRITES:
-        await refused(front, _of(case, "open_docs"), "write_denied")
+        await refused(front, _of(case, "open_docs"), "write_denied", source="open_docs")
     assert forwarded(front) == []
 
 

@@ -79,10 +79,9 @@ def test_a_call_is_judged_as_its_twin_in_rest(levels: bool) -> None:
         call = judged_call(method, values, pinecone(levels=levels))
         rest = judged_request(*twin(method, values), pinecone(levels=levels))
         assert call.decides == rest.decides, (method, values)
-        # A denied write is recorded under the same source, as far as REST shows it without the
-        # body, which the message is in place of.
+        # A denied write is recorded under the same source.
         assert call.hint == (call.sources[0] if call.route.route_class is WRITE else None)
-        assert rest.hint in (None, call.hint)
+        assert rest.hint == call.hint, (method, values)
 
 
 @pytest.mark.parametrize(

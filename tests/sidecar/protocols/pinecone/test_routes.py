@@ -62,6 +62,9 @@ async def test_a_closed_route_is_denied_and_not_forwarded(
 ) -> None:
     answered = await front.ask(method, target, None if method == "GET" else {})
     denied(answered, name, 400 if name == "unreadable_request" else 403)
+    # A write is recorded under the namespace that its body names.
+    recorded = "pinecone://kb/__default__" if name == "write_denied" else "pinecone://kb"
+    assert await front.sources() == [("DENY", recorded)]
     assert front.lines == []
 
 

@@ -46,6 +46,8 @@ async def test_an_unclear_tool_call_is_not_forwarded(
     answered = await front.ask("POST", "/v1/mcp", message)
     assert answered.json["error"]["data"]["policy_name"] == name
     assert "POST /v1/mcp" not in front.lines
+    if name == "write_denied":
+        assert await front.sources() == [("DENY", "weaviate://kb/Open")]
 
 
 async def test_messages_about_no_collection_pass(front: Minimal) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from tests.sidecar.protocols.minimal import Minimal, denied, minimal, scripted
 from tests.sidecar.protocols.weaviate.front import ID, LOOKUP, OPEN, arrived
+from tests.sidecar.protocols.weaviate.judging import judge
 from tests.sidecar.protocols.weaviate.server import Server
 from tests.sidecar.proxy.raw_client import ask
 
@@ -118,6 +119,18 @@ async def test_writes_are_judged_by_every_collection_they_name(
     async with minimal(tmp_path, "weaviate", server, OPEN, writes="allow") as front:
         await front.ask(method, target, body)
         assert await front.sources() == [(expected[0], f"weaviate://kb/{expected[1]}")]
+
+
+async def test_a_denied_write_is_recorded_under_the_first_collection_of_its_body() -> None:
+    reference = {"from": f"weaviate://localhost/Shut/{ID}/next"}
+    for method, target, body in (
+        ("POST", "/v1/objects", {"class": "shut", "tenant": "ours"}),
+        ("POST", "/v1/batch/objects", {"objects": [{"class": "Shut"}, {"class": "Open"}]}),
+        ("DELETE", "/v1/batch/objects", {"match": {"class": "Shut"}}),
+        ("POST", "/v1/batch/references", [reference]),
+        ("POST", "/v1/schema", {"class": "Shut"}),
+    ):
+        assert (await judge(method, target, body)).hint == "Shut", target
 
 
 @pytest.mark.parametrize(
