@@ -37,7 +37,7 @@ from sidecar.proxy.messages.request_reader import body_media
 from sidecar.proxy.pipeline.authorizer import UNREADABLE, Authorizer, Denied, Refused
 from sidecar.proxy.pipeline.classifier import RequestClassifier, SourceRules
 from sidecar.proxy.pipeline.request_context import RequestContext
-from sidecar.proxy.pipeline.request_judge import Judged, JudgedSource, judge
+from sidecar.proxy.pipeline.request_judge import UNRESOLVED, Judged, JudgedSource, judge
 from sidecar.proxy.pipeline.upstream_sender import UpstreamSender
 from sidecar.proxy.routing.source_endpoint import SharedParts, upstream_client
 from sidecar.recorder import RecordedDecision
@@ -85,6 +85,13 @@ PARTIAL_BODY = (
     "the check carries only a part of the body, or does not say that it is whole: raise "
     "`max_request_bytes` of the gateway's `with_request_body`, and let its header "
     "`x-envoy-auth-partial-body` reach the door"
+)
+
+
+NO_CALLS = (
+    "no check judges a call of gRPC: a gateway forwards its message as it came, and not as it was "
+    "judged. Send calls to the sidecar's proxy: to the source's `listen` or `grpc_listen`, with "
+    "its setting `grpc`"
 )
 
 
@@ -303,7 +310,11 @@ class Judgement:
             reports=source.mode == "report",
             entry_point_name=self.door.protocol,
         )
-        rules = SourceRules(who, source.writes == "allow", source.sensitivity_field, source.opaque)
+        # Calls of gRPC are classified, so that one of a closed method is denied as that, and all
+        # others are refused by `_read`.
+        rules = SourceRules(
+            who, source.writes == "allow", source.sensitivity_field, source.opaque, grpc=True
+        )
         classifier = RequestClassifier(self.protocol, rules, self._sender.fetch, shared.limits)
         return JudgedSource(
             self.protocol, authorizer, rules, classifier, shared.worker, names.whole_at_highest
@@ -335,6 +346,10 @@ def _read(
     route, routed = source.classifier.classify_head(
         check.method, check.target, check.head, check.template, context
     )
+    if route.is_call:
+        # The proxy forwards the canonical form of the message, inflated, and with the database
+        # that a header names: what another reader could understand differently never leaves it.
+        raise Refused(403, UNRESOLVED, NO_CALLS, routed.attribution)
     if route.reads_body:
         try:
             if check.body is None:

@@ -169,6 +169,33 @@ async def test_writes_are_allowed_only_by_the_source_s_settings(tmp_path: Path) 
         assert await asked.verdict("POST") == ("stop", "write_denied")
     async with door(tmp_path, writes="allow") as asked:
         assert await asked.verdict("POST") == ALLOWED
+    # Recorded under the source that the body names, where the gateway sends it along.
+    json = (b"Content-Type", b"application/json")
+    async with door(tmp_path, kind="pinecone") as asked:
+        for body in (b'{"namespace": "ours"}', None, b"{"):
+            verdict = await asked.verdict("POST", "/vectors/upsert", json, body=body)
+            assert verdict == ("stop", "write_denied")
+        recorded = [each["source_id"] for each in await asked.records()][-3:]
+        assert recorded == ["pinecone://kb/ours", "pinecone://kb", "pinecone://kb"]
+
+
+async def test_a_call_of_grpc_is_denied_and_told_where_to_go(tmp_path: Path) -> None:
+    message = b"\0\0\0\0\x0b\x0a\x09contracts"  # a collection's name in its frame
+    for kind, path, media in (
+        ("qdrant", "/qdrant.Points/Scroll", b"application/grpc"),
+        ("weaviate", "/v1/grpc-web/weaviate.v1.Weaviate/Search", b"application/grpc-web+proto"),
+    ):
+        async with door(tmp_path, kind=kind, grpc="http://127.0.0.1:9") as asked:
+            for body in (None, message):
+                outcome = await asked.ask("POST", path, (b"Content-Type", media), body=body)
+                assert not outcome.passes
+                [recorded] = outcome.decisions
+                assert recorded.decision.policy_name == "unresolved_source"
+                assert "Send calls to the sidecar's proxy" in recorded.decision.reason
+    async with door(tmp_path, kind="qdrant") as asked:
+        grpc = (b"Content-Type", b"application/grpc")
+        for path, name in (("Snapshots/Create", "route_denied"), ("A/B", "unclassified_route")):
+            assert await asked.verdict("POST", f"/qdrant.{path}", grpc) == ("stop", name)
 
 
 async def test_a_body_that_decides_must_be_here(tmp_path: Path) -> None:
