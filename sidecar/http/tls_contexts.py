@@ -74,10 +74,15 @@ def client_context(tls: UpstreamTls, protocols: Sequence[str] = ("http/1.1",)) -
     return context
 
 
-def server_context(pair: Pair, client_ca: Path | None = None) -> ReloadingContext:
-    """Return a context for one of the sidecar's ports, which presents the certificate in `pair`.
-    With `client_ca`, a file of certificate authorities, only clients that present a certificate of
-    one of them are served (mTLS). Raises `ValueError` if a file can't be used."""
+def server_context(
+    pair: Pair,
+    client_ca: Path | None = None,
+    protocols: Sequence[str] = ("h2", "http/1.1"),
+) -> ReloadingContext:
+    """Return a context for one of the sidecar's ports, which presents the certificate in `pair` and
+    speaks `protocols` (ALPN). With `client_ca`, a file of certificate authorities, only clients
+    that present a certificate of one of them are served (mTLS). Raises `ValueError` if a file can't
+    be used."""
     context = ReloadingContext(ssl.PROTOCOL_TLS_SERVER)
     if client_ca is not None:
         _trust(context, client_ca, "client_ca")
@@ -85,7 +90,7 @@ def server_context(pair: Pair, client_ca: Path | None = None) -> ReloadingContex
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     # Renegotiation lets a client spend the sidecar's CPU; compression leaks secrets (CRIME).
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
-    context.set_alpn_protocols(["h2", "http/1.1"])
+    context.set_alpn_protocols(list(protocols))
     context.use(pair)
     return context
 
