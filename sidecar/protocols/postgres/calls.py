@@ -1,0 +1,70 @@
+"""Judges calls of functions that are open, or closed, by their arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sidecar.protocols.postgres.names import CATALOG
+from sidecar.protocols.postgres.parameters import Setting, refusal, show_refusal, takes_any_value
+
+Node = dict[str, Any]
+
+
+def judge_arguments(
+    function: str, arguments: Sequence[Node], limits: Mapping[str, int]
+) -> str | None:
+    """Return why a call is closed by its arguments; None if it is open."""
+    if function == "set_config":
+        return _set_config(arguments, limits)
+    if function == "current_setting":
+        return _current_setting(arguments)
+    if function == "ts_rewrite" and len(arguments) == 2:
+        return "`ts_rewrite` with two arguments runs a query of its own"
+    return None
+
+
+def _set_config(arguments: Sequence[Node], limits: Mapping[str, int]) -> str | None:
+    if len(arguments) != 3:
+        return "`set_config` takes three arguments"
+    name = constant_text(arguments[0])
+    if name is None:
+        return "`set_config` must name the parameter by a constant"
+    name = name.lower()
+    value = constant_text(arguments[1])
+    if Setting(name, value).attributes is not None:
+        return f"`{name}` is set by `SET`, not by `set_config`"
+    if value is None:
+        if not takes_any_value(name):
+            return f"`set_config` must give `{name}` a constant value"
+        if "ParamRef" not in _without_casts(arguments[1]):
+            return "the value for `set_config` must be a constant or a parameter"
+        return None
+    return refusal(Setting(name, value), limits)
+
+
+def _current_setting(arguments: Sequence[Node]) -> str | None:
+    name = constant_text(arguments[0]) if arguments else None
+    if name is None:
+        return "`current_setting` must name the parameter by a constant"
+    return show_refusal(name.lower())
+
+
+def constant_text(node: Node) -> str | None:
+    """Return the text of a constant string, also one with a cast to `text`; None for anything
+    else."""
+    constant = _without_casts(node).get("A_Const")
+    if constant is None or "sval" not in constant:
+        return None
+    text: str = constant["sval"].get("sval", "")
+    return text
+
+
+def _without_casts(node: Node) -> Node:
+    while "TypeCast" in node:
+        written = node["TypeCast"]["typeName"]
+        words = [part["String"].get("sval") for part in written.get("names", ())]
+        if words[-1:] != ["text"] or words[:-1] not in ([], [CATALOG]) or "arrayBounds" in written:
+            return node
+        node = node["TypeCast"]["arg"]
+    return node
