@@ -76,8 +76,9 @@ class Source:
     password_file: Path
     version: int
     """The major version."""
-    extensions: frozenset[str]
-    """The extensions that this server brings; those that the tests use are made in `crm`."""
+    features: frozenset[str]
+    """The extensions that this server brings, of which those with a file in `postgres_crm` are made
+    in `crm`; and `xml` if it was built with libxml."""
 
     def execute(self, sql: str) -> list[list[str | None]]:
         """Run statements as the superuser. Returns the rows, as texts.
@@ -97,7 +98,7 @@ class Source:
 
     def relations_read(self, since: int) -> set[str]:
         """Return the names `schema.relation` of what was planned to be read since a `mark`: tables,
-        views and partitions, by whichever session. What a catalog query reads is left out."""
+        views and partitions, by any session. What a catalog query reads is left out."""
         with self.log.open("rb") as log:
             log.seek(since)
             found = {match[1].decode() for match in _RELATION.finditer(log.read())}
@@ -203,6 +204,8 @@ def _filled(folder: Path, port: int, server: subprocess.Popen[bytes]) -> Source:
             assert not wire.errors(connection.simple(statement))
         [[number]] = wire.rows(connection.simple("SHOW server_version_num"))
         known = wire.rows(connection.simple("SELECT name FROM pg_available_extensions"))
+        if not wire.errors(connection.simple("SELECT '<a/>'::xml")):
+            known.append([b"xml"])
     password_file = folder / "agent-password"
     password_file.write_text(PASSWORD)
     source = Source(
@@ -211,7 +214,7 @@ def _filled(folder: Path, port: int, server: subprocess.Popen[bytes]) -> Source:
         log=log,
         password_file=password_file,
         version=int(number or 0) // 10_000,
-        extensions=frozenset(str(name, "ascii") for [name] in known if name),
+        features=frozenset(str(name, "ascii") for [name] in known if name),
     )
     _fill(source)
     return source
@@ -222,6 +225,7 @@ def _fill(source: Source) -> None:
     for path in sorted(SCHEMA.glob("*.sql")):
         source.execute(path.read_text("utf-8").replace("$PORT", str(source.login.port)))
     for path in sorted((SCHEMA / "extensions").glob("*.sql")):
-        if path.stem in source.extensions:
+        if path.stem in source.features:
             source.execute(path.read_text("utf-8").replace("$PORT", str(source.login.port)))
     source.execute("ANALYZE")
+    source.execute("CHECKPOINT")  # some ways read the files

@@ -1,4 +1,4 @@
-"""The data source of the tests says itself which relations were read, whoever hides it."""
+"""The data source of the tests says itself which relations a statement read."""
 
 from __future__ import annotations
 
@@ -10,8 +10,6 @@ from tests.support import postgres_wire as wire
 from tests.support.postgres_source import Source, running_source
 from tests.support.waiting import until
 
-PLAIN = "tests/support/test_postgres.py::test_a_connection_needs_the_password"
-
 
 @pytest.fixture(scope="module")
 def source() -> Iterator[Source]:
@@ -19,7 +17,7 @@ def source() -> Iterator[Source]:
         yield running
 
 
-@pytest.mark.deep(stands_in=PLAIN)
+@pytest.mark.deep(stands_in="tests/support/test_postgres.py::test_a_connection_needs_the_password")
 @pytest.mark.parametrize(
     ("statement", "read"),
     [
@@ -50,7 +48,7 @@ def test_the_log_names_what_a_statement_read(
     assert source.relations_read(since) == read
 
 
-@pytest.mark.deep(stands_in=PLAIN)
+@pytest.mark.deep(stands_in="tests/support/test_postgres.py::test_a_connection_needs_the_password")
 def test_scans_count_what_has_no_plan(source: Source) -> None:
     before, since = source.scans(), source.mark()
     with wire.Connection(source.login) as connection:
@@ -61,7 +59,7 @@ def test_scans_count_what_has_no_plan(source: Source) -> None:
     assert {name for name, count in after.items() if count > before[name]} == {"secret.payroll"}
 
 
-@pytest.mark.deep(stands_in=PLAIN)
+@pytest.mark.deep(stands_in="tests/support/test_postgres.py::test_a_connection_needs_the_password")
 def test_every_byte_of_an_answer_is_kept(source: Source) -> None:
     with wire.Connection(source.login) as connection:
         answer = connection.simple("SELECT qpayee, qsalary FROM secret.payroll WHERE id = 7")
@@ -73,7 +71,7 @@ def test_every_byte_of_an_answer_is_kept(source: Source) -> None:
     assert kept.endswith(b"".join(wire.frame(*message) for message in answer))
 
 
-@pytest.mark.deep(stands_in=PLAIN)
+@pytest.mark.deep(stands_in="tests/support/test_postgres.py::test_a_connection_needs_the_password")
 def test_a_wrong_password_is_refused(source: Source) -> None:
     with pytest.raises(wire.Refused) as refused:
         wire.Connection(source.login._replace(password="wrong"))

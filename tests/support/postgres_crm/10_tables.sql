@@ -36,7 +36,7 @@ CREATE TABLE secret.payroll (
 INSERT INTO secret.payroll
     SELECT n, 'SECRET_7f3a_payee_' || n, 734100000 + n, date '1873-04-05',
         jsonb_build_object('clause', 'SECRET_7f3a_terms_' || n), 'SECRET_7f3a_seal'::bytea,
-        to_tsvector('simple', 'SECRET_7f3a_word')
+        array_to_tsvector(ARRAY['SECRET_7f3a_word'])
     FROM generate_series(1, 1373) AS n;
 CREATE INDEX payroll_salary ON secret.payroll (qsalary);
 CREATE INDEX payroll_payee ON secret.payroll (lower(qpayee));

@@ -59,6 +59,7 @@ GRANT ALL ON ALL SEQUENCES IN SCHEMA public, secret TO agent_support;
 GRANT ALL ON SCHEMA public TO agent_support;
 GRANT ALL ON LARGE OBJECT 73410 TO agent_support;
 CREATE ROLE payroll_clerk;
+CREATE ROLE payroll_owner;
 GRANT payroll_clerk, pg_monitor, pg_read_all_stats, pg_read_server_files, pg_write_server_files,
     pg_execute_server_program, pg_signal_backend TO agent_support;
 GRANT USAGE ON SCHEMA secret TO payroll_clerk;
