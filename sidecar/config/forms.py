@@ -29,7 +29,7 @@ from policies.ground.distribution import how_to_install
 from policies.ground.errors import Malformed
 from sidecar.http.authority import canonical_host
 from sidecar.http.tls_contexts import client_context, server_context
-from sidecar.settings.model import HTTP_VERSIONS, Pair, UpstreamTls
+from sidecar.settings.model import HTTP_VERSIONS, NoTls, Pair, UpstreamTls
 from sidecar.settings.sections import DoorTls, Scalar
 
 ANY_TEXT = Text(lambda _: None)
@@ -95,6 +95,33 @@ class Switch:
     def schema(self) -> Schema:
         # A validator sees the truth values that YAML makes of these words.
         return {"enum": ["on", "off", True, False]}
+
+
+_SIZE = re.compile(r"([1-9][0-9]{0,14})(?: ?(KiB|MiB|GiB))?\Z")
+_UNITS = {"": 1, "KiB": 1024, "MiB": 1024**2, "GiB": 1024**3}
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """The type of a number of bytes, at least `least`: a plain number, or one with `KiB`, `MiB` or
+    `GiB`."""
+
+    least: int
+
+    def read(self, key: str, node: Node, faults: DefinitionFaults) -> int | None:
+        match = _SIZE.match(node.value) if node.is_text or node.tag == "int" else None
+        if match is None:
+            faults.add(node.line, key, f"{_given(node)} is not a size such as `4 MiB`")
+            return None
+        size = int(match[1]) * _UNITS[match[2] or ""]
+        if size < self.least:
+            faults.add(node.line, key, f"`{node.value}` is below the minimum of {self.least} bytes")
+        return size
+
+    def schema(self) -> Schema:
+        number = {"type": "integer", "minimum": self.least, "maximum": 10**15 - 1}
+        text = {"type": "string", "pattern": "^[1-9][0-9]{0,14}(?: ?(KiB|MiB|GiB))?$"}
+        return {"anyOf": [number, text]}
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,16 +252,36 @@ def _server_name(text: str) -> str:
         raise ValueError(f"{shown(text)}: {error}") from error
 
 
+_WITH_TLS = ("https://", "postgres://")
+
 UPSTREAM_TLS = declared(UpstreamTls, _upstream_tls, ca=ANY_TEXT, server_name=Parsed(_server_name))
+
+
+@dataclass(frozen=True, slots=True)
+class _TlsOrOff:
+    """The type of `tls` of a data source: its keys, or `off`. YAML reads that word as a truth
+    value."""
+
+    def read(self, key: str, node: Node, faults: DefinitionFaults) -> UpstreamTls | None:
+        if node.value in ("off", "false"):
+            return NoTls()
+        found: UpstreamTls | None = UPSTREAM_TLS.read(key, node, faults)
+        return found
+
+    def schema(self) -> Schema:
+        return {"anyOf": [UPSTREAM_TLS.schema(), {"enum": ["off", False]}]}
+
+
+TLS_OR_OFF = _TlsOrOff()
 
 
 def check_client_tls(parent: Section, key: str, address: str, values: Mapping[str, Any]) -> None:
     """Check the value of `key`, which configures TLS to the server at the address in the key
     `address`."""
     tls = values.get(key)
-    if not parent.has(key) or tls is None:
+    if not parent.has(key) or tls is None or isinstance(tls, NoTls):
         return
-    if not (values.get(address) or "").startswith("https://"):
+    if not (values.get(address) or "").startswith(_WITH_TLS):
         if not parent.complained(address):
             wrong = f"applies only to https://, and `{address}` does not begin with that"
             parent.complain(key, wrong)

@@ -15,6 +15,7 @@ from policies.definitions.records import Section
 from policies.ground.addresses import ListenAddress
 from policies.ground.errors import Malformed
 from sidecar.config.forms import Texts, address_fault
+from sidecar.config.postgres import postgres_fault
 from sidecar.http.authority import HostPattern
 from sidecar.http.request_target import canonical
 from sidecar.proxy.routing.source_lookup import (
@@ -25,7 +26,7 @@ from sidecar.proxy.routing.source_lookup import (
     path_segments,
     upstream_parts,
 )
-from sidecar.settings.model import SidecarSettings, Source
+from sidecar.settings.model import UNREAD_KINDS, SidecarSettings, Source
 
 _REQUEST_KEYS = (
     "names", "routes", "paths", "trailers", "sensitivity_field", "path", "exact_paths",
@@ -39,6 +40,8 @@ _Clash = TypeVar("_Clash")
 def upstream_fault(text: str, kind: str) -> str | None:
     """Return the fault of the address of a data source; None if it has none. An address that could
     be read in two ways is a fault."""
+    if kind == "postgres":
+        return postgres_fault(text)
     is_tcp = kind == "tcp"
     if fault := address_fault(text, ("tcp",)) if is_tcp else address_fault(text):
         return fault
@@ -70,17 +73,24 @@ GRPC = Parsed(_grpc, {"pattern": "://"})
 def refuse_request_keys(section: Section, source: Source) -> None:
     """Complain about keys that can't take effect for a source of the kind `tcp`, whose traffic is
     not read."""
-    for key in _REQUEST_KEYS:
-        if section.has(key):
-            section.complain(
-                key, "does not apply to the kind `tcp`, whose traffic is not read; remove it"
-            )
+    refuse_keys(
+        section,
+        _REQUEST_KEYS,
+        "does not apply to the kind `tcp`, whose traffic is not read; remove it",
+    )
     if section.has("writes") and source.writes == "deny":
         section.complain(
             "writes",
             "`deny` is impossible for the kind `tcp`, whose traffic is not read; remove the key "
             "or set `allow`",
         )
+
+
+def refuse_keys(section: Section, keys: Iterable[str], fault: str) -> None:
+    """Complain about each of `keys` that the section has."""
+    for key in keys:
+        if section.has(key):
+            section.complain(key, fault)
 
 
 def _loopback(text: str) -> ListenAddress:
@@ -226,11 +236,11 @@ def _refuse_same_address(
 ) -> None:
     """Complain about sources that share a listening address and differ neither in a host name nor
     in a path."""
-    if len(indexes) > 1 and any(sources[index].kind == "tcp" for index in indexes):
+    if len(indexes) > 1 and any(sources[index].kind in UNREAD_KINDS for index in indexes):
         top.complain(
             f"sources[{indexes[1]}].listen",
             f"`{listen}` is already the address of `sources[{indexes[0]}].listen`; a source of the "
-            "kind `tcp` needs an address of its own",
+            "kind `tcp` or `postgres` needs an address of its own",
         )
         return
     # The TLS handshake comes before the `Host` that chooses a source, so all share a certificate;

@@ -20,7 +20,7 @@ from policies.definitions.records import Key, Section, declared
 from policies.ground.distribution import how_to_install
 from sidecar.config.forms import (
     PAIR,
-    UPSTREAM_TLS,
+    TLS_OR_OFF,
     HttpVersions,
     Switch,
     check_client_tls,
@@ -35,6 +35,7 @@ from sidecar.config.listeners import (
     refuse_request_keys,
     upstream_fault,
 )
+from sidecar.config.postgres import FUNCTIONS, LOGIN, RELATIONS, RESULT, check_postgres
 from sidecar.settings.model import (
     AWS_KINDS,
     GRPC_KINDS,
@@ -124,8 +125,11 @@ def _check_kind(section: Section, source: Source) -> None:
     """Complain about keys that don't apply to this kind of source."""
     if section.complained("kind"):
         return  # no known kind to compare them with
+    check_postgres(section, source)
     if source.kind == "tcp":
         refuse_request_keys(section, source)
+    elif source.kind == "postgres":
+        return
     elif source.kind != "rest":
         if source.routes:
             section.complain("routes", "apply only to sources of the kind `rest`")
@@ -180,7 +184,11 @@ SOURCE = declared(
     aws=_AWS,
     addresses=ADDRESSES,
     http=HttpVersions(),
-    tls=UPSTREAM_TLS,
+    login=LOGIN,
+    relations=RELATIONS,
+    functions=FUNCTIONS,
+    result=RESULT,
+    tls=TLS_OR_OFF,
     listen_tls=PAIR,
     terminate=PAIR,
 )

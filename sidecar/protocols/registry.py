@@ -14,10 +14,11 @@ MODULES: dict[Kind, str] = {
     "milvus": "sidecar.protocols.milvus.routes:Milvus",
     "opensearch": "sidecar.protocols.opensearch.protocol:OpenSearch",
     "pinecone": "sidecar.protocols.pinecone.routes:Pinecone",
+    "postgres": "sidecar.protocols.rest:Unread",
     "qdrant": "sidecar.protocols.qdrant.routes:Qdrant",
     "rest": "sidecar.protocols.rest:Rest",
     "s3": "sidecar.protocols.s3.routes:S3",
-    "tcp": "sidecar.protocols.rest:Tcp",
+    "tcp": "sidecar.protocols.rest:Unread",
     "weaviate": "sidecar.protocols.weaviate.routes:Weaviate",
 }
 

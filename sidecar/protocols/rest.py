@@ -80,7 +80,7 @@ _READ = RouteMatch(_route("GET HEAD", "/**", RouteClass.RETRIEVE, Rest.source), 
 _WRITE = RouteMatch(_route("*", "/**", RouteClass.WRITE, Rest.source), ())
 
 
-class Tcp(SourceProtocol):
+class Unread(SourceProtocol):
     def __init__(self, _source: Source, _monotonic: Callable[[], float]) -> None:
         super().__init__()
 

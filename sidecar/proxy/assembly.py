@@ -27,7 +27,7 @@ from sidecar.proxy.tunnel.transparent import (
     socket_destination,
 )
 from sidecar.proxy.tunnel.tunnel_dispatch import TunnelDispatch
-from sidecar.settings.model import HalfClose, Source
+from sidecar.settings.model import UNREAD_KINDS, HalfClose, Source
 
 FORWARD_PROXY, TRANSPARENT = "forward_proxy", "transparent"
 
@@ -153,11 +153,11 @@ class Proxy:
         pair = first.source.listen_tls
         tls = None if pair is None else server_context(pair)
         unknown = self._unknown(listen)
-        if len(endpoints) == 1 and first.source.path is None and first.source.kind != "tcp":
-            return self._of_one(listen, first)
-        if first.source.kind == "tcp":
+        if first.source.kind in UNREAD_KINDS:
             acceptor = TcpAcceptor(first, unknown, BackgroundTasks(), limits)
             return ProxyListener(listen, acceptor, self._heads(), budget, limits)
+        if len(endpoints) == 1 and first.source.path is None:
+            return self._of_one(listen, first)
         router = SharedPortRouter(listen, endpoints, unknown)
         serve = self._under_own_names(router.serve, listen, endpoints, unknown)
         service = HttpService(serve, unknown.record, tls)

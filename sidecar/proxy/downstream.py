@@ -24,6 +24,7 @@ from sidecar.http.server.head_cache import HeadCache
 from sidecar.http.server.request import Flow, HttpRequest, Serve, ServerLimits, Service
 from sidecar.http.tcp_reset import reset
 from sidecar.http.tls_layer import TlsLayer
+from sidecar.postgres.agent import AgentConnection
 from sidecar.proxy.connections import BufferedConnection
 from sidecar.proxy.limits import LIMITS, ProxyLimits
 from sidecar.proxy.local_response import LocalResponse
@@ -122,9 +123,17 @@ async def pass_through(agent: BufferedConnection, endpoint: SourceEndpoint) -> N
     await tunnel.run(agent)
 
 
+async def serve_postgres(agent: BufferedConnection, endpoint: SourceEndpoint) -> None:
+    """Run the agent's session with a PostgreSQL source to its end."""
+    assert endpoint.postgres is not None
+    connection = AgentConnection()
+    agent.hand_to(connection)
+    await endpoint.postgres.serve(connection)
+
+
 class TcpAcceptor(ConnectionAcceptor):
-    """Accepts the connections on the `listen` address of one source of the kind `tcp`, and passes
-    them through unread."""
+    """Accepts the connections on the `listen` address of one source whose connections carry no
+    HTTP: of the kind `postgres`, whose statements are judged, or `tcp`, which passes unread."""
 
     def __init__(
         self,
@@ -137,7 +146,10 @@ class TcpAcceptor(ConnectionAcceptor):
         self._endpoint = endpoint
 
     async def handle(self, agent: BufferedConnection, _server: Connections) -> None:
-        await pass_through(agent, self._endpoint)
+        if self._endpoint.postgres is not None:
+            await serve_postgres(agent, self._endpoint)
+        else:
+            await pass_through(agent, self._endpoint)
 
 
 class _AcceptedConnection(BufferedConnection):

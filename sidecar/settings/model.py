@@ -12,16 +12,20 @@ from urllib.parse import urlsplit
 
 from policies.definitions.model import Sensitivity
 from policies.ground.addresses import ListenAddress, RedisUrl
+from sidecar.settings.postgres import AllowedFunctions, Login, RelationRule, ResultLimits
 from sidecar.settings.sections import AuthzenSettings, Door, SpoolSettings
 
 # Each set of values is written once: mypy uses the type, and the settings file's check the tuple.
 Kind = Literal[
-    "bedrock", "chroma", "mcp", "milvus", "opensearch", "pinecone", "qdrant", "rest", "s3", "tcp",
-    "weaviate",
+    "bedrock", "chroma", "mcp", "milvus", "opensearch", "pinecone", "postgres", "qdrant", "rest",
+    "s3", "tcp", "weaviate",
 ]  # fmt: skip
 """The kinds of data sources, which are the protocols that this sidecar speaks. `tcp` stands for any
 other protocol, whose connections are decided as a whole."""
 KINDS: tuple[Kind, ...] = get_args(Kind)
+
+UNREAD_KINDS: tuple[Kind, ...] = ("postgres", "tcp")
+"""The kinds whose connections never carry HTTP, and whose server may speak first."""
 
 AWS_KINDS: tuple[Kind, ...] = ("bedrock", "s3")
 """The kinds whose requests the sidecar signs with its own AWS credentials."""
@@ -135,6 +139,11 @@ class UpstreamTls:
 
 
 @dataclass(frozen=True, slots=True)
+class NoTls(UpstreamTls):
+    """No TLS, which the settings have to say (`tls: off`)."""
+
+
+@dataclass(frozen=True, slots=True)
 class Source:
     """One data source, and how agents reach it."""
 
@@ -142,11 +151,12 @@ class Source:
     """The source's name in a `source_id`; it never comes from the request."""
     kind: Kind
     """The protocol that it speaks: `bedrock`, `chroma`, `mcp`, `milvus`, `opensearch`, `pinecone`,
-    `qdrant`, `rest`, `s3`, `weaviate`, or `tcp` for any other, which is decided once per
-    connection."""
+    `postgres`, `qdrant`, `rest`, `s3`, `weaviate`, or `tcp` for any other, which is decided once
+    per connection."""
     upstream: str
     """The data source's address: `http://host:port` or `https://host:port`, with an optional path
-    prefix; for the kind `tcp`, `tcp://host:port`."""
+    prefix; for the kind `tcp`, `tcp://host:port`; for `postgres`, `postgres://host:port/database`.
+    """
     listen: ListenAddress | None
     """The address where agents reach it; a client only changes its port. Sources may share an
     address if `hosts` or `path` distinguishes them. It serves gRPC too."""
@@ -207,8 +217,18 @@ class Source:
     http: HttpVersion = "auto"
     """The version of HTTP that `upstream` speaks: `1`, `2`, or `auto`, which under TLS leaves it to
     the server, and otherwise is 1."""
+    login: Login | None = None
+    """The role with which the sidecar logs in at a `postgres` source, which must have it."""
+    relations: tuple[RelationRule, ...] = ()
+    """Plain names and sensitivities for the tables, views and other relations of a `postgres`
+    source; the first rule that fits counts."""
+    functions: AllowedFunctions = field(default_factory=AllowedFunctions)
+    """The functions that statements to a `postgres` source may call besides the server's own."""
+    result: ResultLimits = field(default_factory=ResultLimits)
+    """How much a statement to a `postgres` source may return, and how long it may take."""
     tls: UpstreamTls = field(default_factory=UpstreamTls)
-    """How an `https` upstream or gRPC address is verified, and which client certificate it gets."""
+    """How a `postgres` source, or an `https` upstream or gRPC address, is verified, and which
+    client certificate it gets; `off` at a `postgres` source speaks plain to it, as to loopback."""
     listen_tls: Pair | None = None
     """The certificate with which `listen` and `grpc_listen` serve TLS; without one they serve plain
     HTTP."""

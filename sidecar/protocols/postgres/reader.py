@@ -236,7 +236,8 @@ def _transaction(members: Node, text: str, _rules: Rules) -> Statement:
     verb = _TRANSACTION_VERBS.get(members["kind"])
     if verb is None:
         return _closed(text, "a transaction in two phases would outlive its session")
-    return _open(text, verb, members.get("savepoint_name"))
+    statement = _open(text, verb, members.get("savepoint_name"))
+    return replace(statement, chained=bool(members.get("chain")))
 
 
 def _show(members: Node, text: str, _rules: Rules) -> Statement:

@@ -118,6 +118,8 @@ class Statement:
     """The highest number of a `$1`."""
     name: str | None = None
     """The cursor, prepared statement, savepoint or parameter."""
+    chained: bool = False
+    """True if another transaction begins where this one ends (`AND CHAIN`)."""
     setting: Setting | None = None
     inner: Statement | None = None
     """What `DECLARE`, `PREPARE`, `EXPLAIN` and `COPY (…)` hold, with the whole statement as its

@@ -49,6 +49,16 @@ class LineageRecorder:
         }
         if relayed.retries:
             detail["retries"] = relayed.retries
+        self.note_detail(decisions, detail, outcome)
+
+    def note_detail(
+        self,
+        decisions: Iterable[RecordedDecision],
+        detail: dict[str, int | str],
+        outcome: str,
+    ) -> None:
+        """Add the result of an allowed retrieval in other words than those of HTTP, once for each
+        of its decisions. `detail` holds nothing personal."""
         # If the process dies before the hand-over, the log has the retrieval but not its result.
         for recorded in decisions:
             self._gathered.append((recorded, detail, outcome))

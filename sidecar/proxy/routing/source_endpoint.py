@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from urllib.parse import urlsplit
 
+from policies.ground.addresses import ListenAddress
 from policies.ground.clock import Clock
 from policies.ground.connection_budget import ConnectionBudget
 from sidecar.enforce import Enforcer
@@ -19,8 +20,13 @@ from sidecar.http.client.egress_guard import EgressGuard, LoopGuard
 from sidecar.http.client.pool import Pool
 from sidecar.http.client.request import Origin
 from sidecar.http.request_body import BodyBudget
-from sidecar.http.tls_contexts import client_context
+from sidecar.http.tls_contexts import client_context, server_context
 from sidecar.live_keys import AgentIdentity
+from sidecar.postgres.startup import ALPN
+from sidecar.postgres.upstream import Upstream
+from sidecar.protocols.postgres.functions import AllowedFunctions
+from sidecar.protocols.postgres.query import Rules
+from sidecar.protocols.postgres.relations import RelationNames
 from sidecar.protocols.registry import load_protocol
 from sidecar.protocols.shared.source_names import SourceNames
 from sidecar.proxy.connections import BufferedConnection
@@ -32,11 +38,14 @@ from sidecar.proxy.pipeline.lineage import LineageRecorder
 from sidecar.proxy.pipeline.passthrough import Passthrough
 from sidecar.proxy.pipeline.pipeline import ProxyPipeline
 from sidecar.proxy.pipeline.upstream_sender import UpstreamSender
+from sidecar.proxy.postgres.judge import Judge
+from sidecar.proxy.postgres.server_login import ServerLogins
+from sidecar.proxy.postgres.source import PostgresSource
 from sidecar.proxy.proxy_metrics import ProxyMetrics
 from sidecar.proxy.routing.source_lookup import upstream_parts
 from sidecar.proxy.upstream.client import Reachability, TunnelDialler, UpstreamClient
 from sidecar.proxy.worker_thread import WorkerThread
-from sidecar.settings.model import DEFAULT_CONNECTIONS, HttpVersion, Source
+from sidecar.settings.model import DEFAULT_CONNECTIONS, HttpVersion, NoTls, Source
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +110,10 @@ class SourceEndpoint:
             for url in source.urls
         }
         """The passthrough to each URL of the source, for the connections that are not read."""
+        self.postgres: PostgresSource | None = None
+        """What serves the sessions of a source of the kind `postgres`; None for other kinds."""
+        if source.kind == "postgres":
+            self.postgres = self._postgres(shared)
 
     def _dialler(self, url: str, shared: SharedParts) -> TunnelDialler:
         """Return the dialler of connections that agents fill themselves, with TLS or a protocol
@@ -116,6 +129,34 @@ class SourceEndpoint:
         if url != self.source.upstream:
             reachability = _reachability(self.source, url, shared)
         return TunnelDialler(Dialler(server, guard, limits.upstream, tunnel_end), reachability)
+
+    def _postgres(self, shared: SharedParts) -> PostgresSource:
+        source, limits = self.source, shared.limits
+        assert source.login is not None  # the settings have checked it
+        where = upstream_parts(source.upstream).authority
+        context = None
+        if not (isinstance(source.tls, NoTls) or ListenAddress(where.host, where.port).loopback):
+            context = client_context(source.tls, [ALPN])
+        upstream = Upstream(
+            _destination(source, source.upstream)._replace(context=context),
+            _guard(source, source.upstream, shared),
+            limits.upstream,
+            source.result.hold + limits.buffer_bytes,
+        )
+        names = RelationNames(source)
+        logins = ServerLogins(
+            upstream, self.upstream.reachability, source.login, names.database, source.result
+        )
+        judge = Judge(
+            names,
+            self.authorizer,
+            self._lineage,
+            writes=source.writes == "allow",
+            rules=rules_of(source),
+        )
+        pair = source.listen_tls
+        served = None if pair is None else server_context(pair, protocols=[ALPN])
+        return PostgresSource(judge, logins, self.who, source.result, limits, served)
 
     async def record(self, policy_name: str, reason: str) -> None:
         """Record a denial under the source's own name, for a connection that gets no answer."""
@@ -133,6 +174,12 @@ class SourceEndpoint:
         self._lineage.flush()
         for each in self._clients:
             each.close()
+
+
+def rules_of(source: Source) -> Rules:
+    """Return what the settings of a `postgres` source say about statements."""
+    milliseconds = source.result.statement_seconds * 1000
+    return Rules(AllowedFunctions(source.functions.allow), {"statement_timeout": milliseconds})
 
 
 def upstream_client(

@@ -4,9 +4,9 @@ connection is for, by its original port.
     SharedPort    several sources on one listening address, told apart by `hosts` and `path`
     SourceTable   the forward and the transparent proxy: by the name and port that the agent asks
                   for, which are those of the upstream, of `grpc` or of `hosts`
-    TcpSources    redirected connections to sources of the kind `tcp`: such a server may speak
-                  first, so the sidecar can't wait for the agent's first bytes, and knows only the
-                  original port and address
+    TcpSources    redirected connections to sources of the kinds `tcp` and `postgres`: such a server
+                  may speak first, so the sidecar can't wait for the agent's first bytes, and knows
+                  only the original port and address
 
 A request that matches no source gets None, and is denied: there is no default source. Paths are
 compared in their canonical form, segment by segment, so that no spelling makes a path look as if it
@@ -19,9 +19,11 @@ from urllib.parse import urlsplit
 
 from sidecar.http.authority import DEFAULT_PORTS, Authority, HostPattern, authority
 from sidecar.http.request_target import Target, canonical, encode_segment
-from sidecar.settings.model import Source
+from sidecar.settings.model import UNREAD_KINDS, Source
 
 Segments = tuple[str, ...]
+
+_PORTS = {**DEFAULT_PORTS, "postgres": 5432}
 
 
 class FoundSource(NamedTuple):
@@ -101,7 +103,7 @@ class SourceGroup(NamedTuple):
     def is_tcp(self) -> bool:
         """True if the source speaks a protocol other than HTTP, in which the server may speak
         first."""
-        return self.rows[0].source.kind == "tcp"
+        return self.rows[0].source.kind in UNREAD_KINDS
 
     def find(self, target: Target) -> FoundSource | None:
         for source, _, below, _, _ in self.rows:
@@ -161,8 +163,10 @@ class UpstreamParts(NamedTuple):
 def upstream_parts(url: str) -> UpstreamParts:
     """Parse the URL of an upstream, which the settings have validated."""
     parsed = urlsplit(url)
-    default = DEFAULT_PORTS.get(parsed.scheme)
-    return UpstreamParts(parsed.scheme, authority(parsed.netloc, default), parsed.path or "/")
+    default = _PORTS.get(parsed.scheme)
+    # The path of PostgreSQL's URL is a database, which is no part of what agents ask for.
+    path = "/" if parsed.scheme == "postgres" else parsed.path or "/"
+    return UpstreamParts(parsed.scheme, authority(parsed.netloc, default), path)
 
 
 def grpc_address(source: Source) -> Authority | None:
@@ -225,7 +229,7 @@ def names_of(source: Source) -> Iterator[SourceName]:
         by_port.setdefault(own.port, []).append(url)
         yield SourceName(own, False, url)
     # Only HTTP URLs may leave out their port.
-    usual = () if source.kind == "tcp" else DEFAULT_PORTS.values()
+    usual = () if source.kind in UNREAD_KINDS else DEFAULT_PORTS.values()
     for pattern in patterns(source):
         ports = dict.fromkeys((*by_port, *usual)) if pattern.port is None else (pattern.port,)
         for port in ports:
@@ -263,15 +267,15 @@ AMBIGUOUS = SourceGroup(())
 
 
 class TcpSources:
-    """Finds sources of the kind `tcp` by port and, if several have the same port, by address.
-    Ignores the other `sources`."""
+    """Finds sources of the kinds `tcp` and `postgres` by port and, if several have the same port,
+    by address. Ignores the other `sources`."""
 
     def __init__(self, sources: Sequence[Source]) -> None:
         self._by_port: dict[int, list[Source]] = {}
         self._others: dict[int, Source] = {}
         for source in sources:
             for port in dict.fromkeys(name.where.port for name in names_of(source)):
-                if source.kind == "tcp":
+                if source.kind in UNREAD_KINDS:
                     self._by_port.setdefault(port, []).append(source)
                 else:
                     self._others.setdefault(port, source)

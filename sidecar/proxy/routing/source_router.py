@@ -32,6 +32,7 @@ from sidecar.proxy.routing.refused_destination import (
 )
 from sidecar.proxy.routing.source_endpoint import SourceEndpoint
 from sidecar.proxy.routing.source_lookup import FoundSource, SharedPort, SourceGroup, SourceTable
+from sidecar.settings.model import UNREAD_KINDS
 
 
 class SourceRouter:
@@ -168,7 +169,7 @@ class TunnelRouter(SourceRouter):
             raise Refused(403, NAME_MISMATCH, reason, who, source=named)
         found = destination.group.find(target)
         # HTTP must not reach a server of another protocol, which might run what it reads.
-        if found is None or found.source.kind == "tcp":
+        if found is None or found.source.kind in UNREAD_KINDS:
             reason = "no source at this destination has this path"
             raise self._unknown.no_source(reason, who, self._source)
         return found
@@ -202,7 +203,7 @@ class RedirectedRouter(SourceRouter):
             raise Refused(403, NAME_MISMATCH, reason, who, source=source)
         group = self._table.at(host)
         found = None if group is None else group.find(target)
-        if found is None or found.source.kind == "tcp":
+        if found is None or found.source.kind in UNREAD_KINDS:
             reason = "no configured source has this name, port and path"
             raise self._unknown.no_source(reason, who, source)
         return found

@@ -23,7 +23,7 @@ from sidecar.http.tls_contexts import server_context
 from sidecar.http.tls_layer import TlsLayer
 from sidecar.protocols.protocol import SourceRef
 from sidecar.proxy.connections import BufferedConnection
-from sidecar.proxy.downstream import BackgroundTasks
+from sidecar.proxy.downstream import BackgroundTasks, serve_postgres
 from sidecar.proxy.limits import ProxyLimits
 from sidecar.proxy.pipeline.authorizer import UNREADABLE, Denied, Refused
 from sidecar.proxy.pipeline.passthrough import AllowedTunnel, Passthrough
@@ -95,7 +95,10 @@ class TunnelDispatch:
         """Handle one connection to its end. `tunnel` is set if the connection as a whole has
         already been decided."""
         try:
-            if destination.group.is_tcp or await self._is_unread_tls(agent, within, destination):
+            endpoint = self.destinations.sole_endpoint(destination.group)
+            if endpoint is not None and endpoint.postgres is not None:
+                await serve_postgres(agent, endpoint)
+            elif destination.group.is_tcp or await self._is_unread_tls(agent, within, destination):
                 # `_pass_through` now owns the tunnel.
                 tunnel, decided = None, tunnel
                 await self._pass_through(agent, destination, decided)

@@ -1,0 +1,252 @@
+"""Admits statements to a session: reads their text, refuses what is closed before the server hears
+of it, and turns everything that stops a statement into the error that its agent gets.
+
+Knows which error is which. Knows nothing of when a message is sent.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+
+from policies.ground.errors import SluiceError
+from sidecar.postgres.frames import Frame
+from sidecar.postgres.frontend import Parse
+from sidecar.protocols.postgres.comments import stated_in_comments
+from sidecar.protocols.postgres.parameters import Setting
+from sidecar.protocols.postgres.parser import Unreadable
+from sidecar.protocols.postgres.reader import read_statements
+from sidecar.protocols.postgres.statement import Statement, Verb
+from sidecar.protocols.protocol import RouteClass
+from sidecar.proxy.pipeline.authorizer import UNREADABLE, WRITE_DENIED, Denied
+from sidecar.proxy.pipeline.lineage import FAILED, TRUNCATED
+from sidecar.proxy.postgres import answers, looks
+from sidecar.proxy.postgres.answers import Refusal
+from sidecar.proxy.postgres.attribution import PREFIX, SessionAttribution
+from sidecar.proxy.postgres.conversation import PARAMETER, Conversation, TooMuchHeld
+from sidecar.proxy.postgres.execution import TooMuchReturned
+from sidecar.proxy.postgres.judge import CLOSED_STATEMENT, Judge, Judgement
+from sidecar.proxy.postgres.lookout import CannotLook
+from sidecar.proxy.postgres.looks import RESERVED
+from sidecar.proxy.postgres.output import Output
+from sidecar.proxy.postgres.registry import Portal, Prepared, Registry
+from sidecar.proxy.postgres.released import Released
+from sidecar.proxy.postgres.transaction import Transaction
+
+log = logging.getLogger(__name__)
+
+_SEVERAL = "a message of the extended protocol may hold one statement only"
+_EMPTY = Statement("", Verb.QUERY, RouteClass.OPEN)
+
+
+class Stopped(Exception):
+    """the messages up to `Sync` end here, with an error that the agent has been told"""
+
+
+class Admission:
+    """Admits the statements of one session."""
+
+    def __init__(
+        self,
+        judge: Judge,
+        conversation: Conversation,
+        transaction: Transaction,
+        output: Output,
+        attribution: SessionAttribution,
+        reauthorize_seconds: float,
+    ) -> None:
+        self._judge = judge
+        self._conversation = conversation
+        self._transaction = transaction
+        self._output = output
+        self.attribution = attribution
+        self.registry = Registry()
+        self._reauthorize_seconds = reauthorize_seconds
+
+    # ------------------------------------------------------------------------ what is admitted
+
+    async def read(self, text: bytes) -> Sequence[Statement]:
+        """Return the statements in a text. Raises `Stopped` if it can't be read, or holds several
+        of which one is not open."""
+        try:
+            statements = read_statements(text.decode(), self._judge.rules)
+        except UnicodeDecodeError:
+            reason = "the text is not UTF-8"
+            raise await self._refused(None, UNREADABLE, reason, answers.UNREADABLE) from None
+        except Unreadable as error:
+            raise await self._refused(None, UNREADABLE, str(error), answers.UNREADABLE) from None
+        return statements
+
+    async def parse(self, message: Parse) -> Prepared:
+        """Return the prepared statement that a message makes. Raises `Stopped`."""
+        await self.check_name(message.name)
+        statements = await self.read(message.text)
+        if len(statements) > 1:
+            raise await self._refused(None, UNREADABLE, _SEVERAL, answers.UNREADABLE)
+        return await self.admit(statements[0]) if statements else Prepared(_EMPTY)
+
+    async def admit(self, statement: Statement) -> Prepared:
+        """Return a statement as it may be prepared. Raises `Stopped` for one that is closed."""
+        if self._transaction.failed:
+            return Prepared(statement)  # the server refuses all but the end of the transaction
+        if statement.closed is not None:
+            raise await self._refused(
+                statement, CLOSED_STATEMENT, statement.closed.reason, statement.closed.sqlstate
+            )
+        if statement.name is not None and statement.name.startswith(RESERVED):
+            reason = f"names that begin with `{RESERVED}` are the sidecar's own"
+            raise await self._refused(statement, CLOSED_STATEMENT, reason, answers.CLOSED)
+        if statement.route_class is RouteClass.WRITE and not self._judge.writes:
+            reason = "the statement writes, and the source denies writes"
+            raise await self._refused(statement, WRITE_DENIED, reason, answers.DENIED)
+        own = statement.verb in (Verb.SET, Verb.RESET) and (statement.name or "").startswith(PREFIX)
+        return Prepared(statement, statement.verb.value.upper() if own else None)
+
+    def is_judged(self, statement: Statement) -> bool:
+        """Return whether the statement may read something, so that its reads are looked at."""
+        return not self._transaction.failed and statement.route_class is not RouteClass.OPEN
+
+    async def judge(self, statement: Statement) -> Judgement:
+        """Return a new judgement of a statement. Raises `Stopped`."""
+        try:
+            who = self.attribution.of(stated_in_comments(statement.text))
+        except Unreadable as error:
+            raise await self._refused(None, UNREADABLE, str(error), answers.UNREADABLE) from None
+        judgement = self._judge.of(statement, who)
+        if statement.verb in (Verb.FETCH, Verb.MOVE) and statement.name is not None:
+            cursor = self.registry.portals.get(statement.name.encode())
+            if cursor is not None and cursor.judgement is not None:
+                judgement.reads |= cursor.judgement.reads
+        return judgement
+
+    def cursor(self, statement: Statement, declared: Portal) -> Judgement | None:
+        """Return the judgement of a cursor's query, which `declared` has declared: what it reads is
+        known, and is decided when the cursor is used."""
+        if declared.judgement is None:
+            return None
+        judgement = self._judge.of(statement, declared.judgement.who)
+        judgement.reads |= declared.judgement.reads
+        return judgement
+
+    def set_attribution(self, statement: Statement) -> None:
+        """Do what a statement `SET sluice.…` or `RESET sluice.…` says."""
+        self.attribution.set(statement.setting or Setting(statement.name or "", None))
+
+    def forget(self) -> None:
+        """Forget what the session has stated since its start (`DISCARD ALL`)."""
+        self.attribution.reset()
+
+    # ----------------------------------------------------------------------- what is refused
+
+    async def check_name(self, name: bytes) -> None:
+        """Raise `Stopped` for a name that is the sidecar's own."""
+        if name.startswith(RESERVED.encode()):
+            reason = f"names that begin with `{RESERVED}` are the sidecar's own"
+            raise await self._refused(None, CLOSED_STATEMENT, reason, answers.CLOSED)
+
+    async def refuse_message(self, frame: Frame) -> None:
+        """Refuse a message of a type that is closed, such as a call of a function by its oid."""
+        kind = frame.kind.decode("latin-1")
+        reason = f"messages of the type `{kind}` are closed"
+        raise await self._refused(None, CLOSED_STATEMENT, reason, answers.CLOSED)
+
+    async def _refused(
+        self, statement: Statement | None, policy_name: str, reason: str, sqlstate: str
+    ) -> Stopped:
+        """Record that a statement is denied for a reason of its own, tell the agent, and return
+        what to raise."""
+        judgement = self._judge.of(statement or _EMPTY, self.attribution.of())
+        try:
+            named = await self._resolved(statement)
+            denied = await judgement.refuse(policy_name, reason, named)
+            self._output.refuse(answers.of_denial(denied, sqlstate))
+        except SluiceError as error:
+            self._output.refuse(answers.of_failure(error))
+        return Stopped()
+
+    async def _resolved(self, statement: Statement | None) -> list[looks.Relation]:
+        """Return the relations that a statement's text names, for the record of its denial."""
+        if statement is None or not statement.relations or self._transaction.failed:
+            return []
+        outcome = await self._conversation.run([looks.resolve(statement.relations)])
+        return [] if outcome.error is not None else looks.relations(outcome.answers[0])
+
+    @asynccontextmanager
+    async def told(self, judgement: Judgement, portal: Portal | None = None) -> AsyncIterator[None]:
+        """Tell the agent what stops the `with` block, and raise `Stopped`. While it runs, the
+        statement is judged again every second, and cancelled if it is no longer allowed."""
+        watch = _Watch(judgement, self._conversation, self._reauthorize_seconds)
+        try:
+            with watch:
+                yield
+            if watch.denied is not None:
+                raise watch.denied
+            return
+        except Denied as denied:
+            refusal = answers.of_denial(watch.denied or denied)
+        except SluiceError as error:
+            refusal = answers.of_failure(error)
+        except TooMuchHeld:
+            await self._conversation.abandon()
+            refusal = Refusal(
+                answers.TOO_LARGE,
+                "the rows of a batch take more than `result.hold` allows",
+                hint="Read fewer or narrower rows, or set a larger `result.hold`.",
+            )
+        except TooMuchReturned:
+            refusal = Refusal(
+                answers.TOO_LARGE,
+                "the statement returns more than `result.max_bytes` allows",
+                hint="Read fewer rows, or set a larger `result.max_bytes`.",
+            )
+        except CannotLook:
+            log.warning("a statement is denied: the server does not say what was read")
+            refusal = Refusal(answers.DENIED, "the server does not say what the statement reads")
+        # Notices may tell what was read; a parameter is a setting of the session.
+        asides = self._conversation.take_asides()
+        self._output.frames((), [each for each in asides if each.kind == PARAMETER])
+        if portal is not None:
+            portal.end(TRUNCATED)
+        else:
+            judgement.end(Released().result(), FAILED)
+        self._output.refuse(refusal)
+        raise Stopped
+
+
+class _Watch:
+    """Judges a statement again, every `seconds`, while it runs, and cancels it at the server once
+    it is no longer allowed."""
+
+    def __init__(self, judgement: Judgement, conversation: Conversation, seconds: float) -> None:
+        self._judgement = judgement
+        self._conversation = conversation
+        self._seconds = seconds
+        self._timer: asyncio.TimerHandle | None = None
+        self._task: asyncio.Task[None] | None = None
+        self.denied: Denied | None = None
+        """The denial that cancelled the statement; None if it is still allowed."""
+
+    def __enter__(self) -> None:
+        # Most statements have ended before, and cost no more than a timer.
+        loop = asyncio.get_running_loop()
+
+        def start() -> None:
+            self._task = loop.create_task(self._run())
+
+        self._timer = loop.call_later(self._seconds, start)
+
+    def __exit__(self, *_: object) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._task is not None:
+            self._task.cancel()
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                await self._judgement.reauthorize()
+            except Denied as denied:
+                self.denied = denied
+                await self._conversation.cancel()
+                return
+            await asyncio.sleep(self._seconds)

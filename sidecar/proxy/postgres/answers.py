@@ -1,0 +1,59 @@
+"""Makes the errors with which agents are answered: a denial, a refusal, a failure. Knows SQLSTATEs
+and wording. Knows nothing of how a decision is made."""
+
+from typing import NamedTuple
+
+import orjson
+
+from policies.ground.errors import SluiceError
+from sidecar.postgres.backend import error, error_fields, parse_error
+from sidecar.postgres.frames import Frame
+from sidecar.postgres.payload import message
+from sidecar.proxy.pipeline.authorizer import Denied
+
+DENIED = "42501"  # insufficient_privilege
+UNREADABLE = "42601"  # syntax_error
+CLOSED = "0A000"  # feature_not_supported
+UNRECORDED = "53300"  # too_many_connections: the class of failures that are worth another try
+TOO_LARGE = "54000"  # program_limit_exceeded
+UNREACHABLE = "08006"  # connection_failure
+
+# The context of an error quotes the statements inside functions.
+_INNER = ("W", "p", "q")
+
+
+class Refusal(NamedTuple):
+    """An error for the agent."""
+
+    sqlstate: str
+    message: str
+    detail: str = ""
+    hint: str = ""
+
+    def encode(self) -> bytes:
+        return error(self.sqlstate, self.message, self.detail or None, self.hint or None)
+
+    def fatal(self) -> bytes:
+        """Return the error as one that ends the connection."""
+        return error(
+            self.sqlstate, self.message, self.detail or None, self.hint or None, severity="FATAL"
+        )
+
+
+def of_denial(denied: Denied, sqlstate: str = DENIED) -> Refusal:
+    """Return the error for a denied statement. Its detail is the decision as JSON, as the API
+    answers an evaluation."""
+    detail = orjson.dumps(denied.recorded.evaluation()).decode()
+    return Refusal(sqlstate, denied.decision.reason, detail)
+
+
+def of_failure(error: SluiceError) -> Refusal:
+    """Return the error for a statement that was not decided, because nothing can be recorded."""
+    return Refusal(UNRECORDED, error.message, hint="Try again in a second.")
+
+
+def without_context(frame: Frame) -> bytes:
+    """Return a server's error or notice, without the fields that tell what ran inside it."""
+    fields = parse_error(frame).fields
+    kept = {code: value for code, value in fields.items() if code not in _INNER}
+    return message(frame.kind, error_fields(kept))

@@ -1,0 +1,261 @@
+"""Asks the server which relations the transaction has touched.
+
+A look is a statement of ours, in the agent's transaction, between the agent's own messages:
+
+    locks       what this backend has locked: every relation that a statement names or reaches stays
+                locked until the transaction ends, so it can't be replaced or renamed in between
+    counters    of which relations blocks were fetched: a function that catches its own error
+                releases its locks, but is still counted
+    names       what relations are called, by their oids
+    resolve     which relations the names in a text stand for
+    probe       whether a name in a text may stand for code that is not the server's own
+
+Every name in these statements is qualified: the agent may change `search_path`, and a database may
+have namesakes. Knows what is asked and how the answer reads. Knows nothing of what is allowed.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from sidecar.postgres.backend import rows
+from sidecar.postgres.frames import Frame
+from sidecar.protocols.postgres.names import QualifiedName
+from sidecar.protocols.postgres.statement import Statement
+from sidecar.proxy.postgres.conversation import ROW, Step, prepare_step, run_prepared, run_unnamed
+
+RESERVED = "sluice_"
+"""What the names of our own statements, portals and savepoints begin with. No statement of the
+agent may use such a name."""
+
+FIRST_NORMAL_OID = 16384
+"""The first oid that is not one of the server's own catalog (PostgreSQL, access/transam.h)."""
+
+_PARTS = ("i", "I", "t")
+
+
+class Relation(NamedTuple):
+    """A relation that the server reports."""
+
+    oid: int
+    schema: str | None
+    """The name of its schema; None if the server can't name the relation."""
+    name: str | None
+    kind: str
+    """The letter of its kind in `pg_class.relkind`; empty if it is unknown."""
+    plain: bool
+    """True for a table or a materialized view that is read without anything else being read or run:
+    it has no row policies, rules, partitions or children, and no code but the server's own in its
+    columns, indexes and statistics."""
+
+    @property
+    def part(self) -> bool:
+        """True for an index, or what holds the long values of a table: its table is locked too, and
+        is what counts."""
+        return self.kind in _PARTS
+
+
+TRUSTED_EXTENSIONS = (
+    "btree_gin", "btree_gist", "citext", "cube", "fuzzystrmatch", "hstore", "intarray", "ltree",
+    "pg_trgm", "pgcrypto", "unaccent", "uuid-ossp", "vector",
+)  # fmt: skip
+"""The extensions whose code reads no relation, so that it counts as the server's own."""
+
+_OF_EXTENSION = """EXISTS (SELECT 1 FROM pg_catalog.pg_depend AS d
+  JOIN pg_catalog.pg_extension AS e ON e.oid OPERATOR(pg_catalog.=) d.refobjid
+  WHERE d.classid OPERATOR(pg_catalog.=) 'pg_catalog.{catalog}'::pg_catalog.regclass
+    AND d.objid OPERATOR(pg_catalog.=) {oid}
+    AND d.refclassid OPERATOR(pg_catalog.=) 'pg_catalog.pg_extension'::pg_catalog.regclass
+    AND d.deptype OPERATOR(pg_catalog.=) 'e'::pg_catalog."char"
+    AND e.extname OPERATOR(pg_catalog.=) ANY ('{{extensions}}'::pg_catalog.name[]))""".replace(
+    "{{extensions}}", "{{" + ",".join(f'"{each}"' for each in TRUSTED_EXTENSIONS) + "}}"
+)
+_TRUSTED_TYPE = _OF_EXTENSION.format(catalog="pg_type", oid="t.atttypid")
+
+# The names are those in the text, and of the operators behind its syntax. A namesake may be chosen
+# in place of the server's own, by the types of its arguments or by `search_path`.
+_PROBE = f"""
+SELECT pg_catalog.current_setting('transaction_isolation')
+    OPERATOR(pg_catalog.<>) 'read committed'
+  OR EXISTS (SELECT 1 FROM pg_catalog.pg_proc AS p
+    WHERE p.proname OPERATOR(pg_catalog.=) ANY ($1::pg_catalog.name[])
+      AND p.oid OPERATOR(pg_catalog.>=) '16384'::pg_catalog.oid
+      AND NOT {_OF_EXTENSION.format(catalog="pg_proc", oid="p.oid")})
+  OR EXISTS (SELECT 1 FROM pg_catalog.pg_operator AS o
+    WHERE o.oprname OPERATOR(pg_catalog.=) ANY ($2::pg_catalog.name[])
+      AND o.oid OPERATOR(pg_catalog.>=) '16384'::pg_catalog.oid
+      AND NOT {_OF_EXTENSION.format(catalog="pg_operator", oid="o.oid")})
+  OR EXISTS (SELECT 1 FROM pg_catalog.pg_type AS y
+    WHERE y.typname OPERATOR(pg_catalog.=) ANY ($3::pg_catalog.name[])
+      AND y.oid OPERATOR(pg_catalog.>=) '16384'::pg_catalog.oid
+      AND NOT {_OF_EXTENSION.format(catalog="pg_type", oid="y.oid")})
+  OR EXISTS (SELECT 1 FROM pg_catalog.pg_cast AS k
+    WHERE k.castfunc OPERATOR(pg_catalog.>=) '16384'::pg_catalog.oid
+      AND NOT {_OF_EXTENSION.format(catalog="pg_cast", oid="k.oid")})"""  # noqa: S608
+
+# `pg_identify_object_as_address` names a relation as it is now, and takes its names apart. A join
+# with `pg_class` would name it as of the transaction's snapshot, or not at all.
+_NAMED = """
+SELECT l.oid, a.object_names[1], a.object_names[2],
+  c.relkind, c.relkind OPERATOR(pg_catalog.=) ANY ('{r,m}'::pg_catalog."char"[])
+    AND NOT (c.relrowsecurity OR c.relhasrules OR c.relhassubclass)
+    AND NOT EXISTS (SELECT 1 FROM pg_catalog.pg_attribute AS t
+      WHERE t.attrelid OPERATOR(pg_catalog.=) c.oid AND t.attnum OPERATOR(pg_catalog.>) 0
+        AND (t.attgenerated OPERATOR(pg_catalog.=) 'v'::pg_catalog."char"
+          OR (t.atttypid OPERATOR(pg_catalog.>=) '16384'::pg_catalog.oid
+            AND NOT $type)))
+    AND NOT EXISTS (SELECT 1 FROM pg_catalog.pg_index AS x
+      WHERE x.indrelid OPERATOR(pg_catalog.=) c.oid
+        AND (x.indexprs IS NOT NULL OR x.indpred IS NOT NULL))
+    AND NOT EXISTS (SELECT 1 FROM pg_catalog.pg_statistic_ext AS x
+      WHERE x.stxrelid OPERATOR(pg_catalog.=) c.oid AND x.stxexprs IS NOT NULL)
+FROM (@) AS l LEFT JOIN pg_catalog.pg_class AS c ON c.oid OPERATOR(pg_catalog.=) l.oid
+CROSS JOIN LATERAL
+  pg_catalog.pg_identify_object_as_address('pg_catalog.pg_class'::pg_catalog.regclass, l.oid, 0)
+  AS a""".replace("$type", _TRUSTED_TYPE)
+
+# The function behind the view `pg_locks`, which would itself be locked.
+_LOCKED = """
+SELECT DISTINCT k.relation AS oid FROM pg_catalog.pg_lock_status() AS k
+WHERE k.pid OPERATOR(pg_catalog.=) pg_catalog.pg_backend_pid()
+  AND k.locktype OPERATOR(pg_catalog.=) 'relation'
+  AND (k.relation OPERATOR(pg_catalog.>=) '16384'::pg_catalog.oid
+    OR k.relation OPERATOR(pg_catalog.=) ANY ('{closed}'::pg_catalog.oid[]))"""
+
+# The owner of an index, or of a relation that holds long values of another, is what was read.
+_OWNED = """
+SELECT DISTINCT COALESCE(
+  (SELECT x.indrelid FROM pg_catalog.pg_index AS x
+   WHERE x.indexrelid OPERATOR(pg_catalog.=) o.oid),
+  (SELECT t.oid FROM pg_catalog.pg_class AS t
+   WHERE t.reltoastrelid OPERATOR(pg_catalog.=) o.oid),
+  (SELECT t.oid FROM pg_catalog.pg_index AS x, pg_catalog.pg_class AS t
+   WHERE x.indexrelid OPERATOR(pg_catalog.=) o.oid
+     AND t.reltoastrelid OPERATOR(pg_catalog.=) x.indrelid),
+  o.oid) AS oid
+FROM pg_catalog.unnest($1::pg_catalog.oid[]) AS o(oid)"""
+
+_COUNTED = """
+SELECT c.oid, pg_catalog.pg_stat_get_xact_blocks_fetched(c.oid) FROM pg_catalog.pg_class AS c
+WHERE c.relkind OPERATOR(pg_catalog.=) ANY ('{r,m,i,t,S}'::pg_catalog."char"[])
+  AND c.oid OPERATOR(pg_catalog.>=) '16384'::pg_catalog.oid
+  AND pg_catalog.pg_stat_get_xact_blocks_fetched(c.oid) OPERATOR(pg_catalog.>) 0"""
+
+_RESOLVED = """
+SELECT DISTINCT r.oid FROM
+  (SELECT pg_catalog.to_regclass(n.name)::pg_catalog.oid AS oid
+   FROM pg_catalog.unnest($1::pg_catalog.text[]) AS n(name)) AS r
+WHERE r.oid IS NOT NULL"""
+
+_CATALOG = """
+SELECT c.oid, n.nspname, c.relname, c.relkind, false FROM pg_catalog.pg_class AS c
+JOIN pg_catalog.pg_namespace AS n ON n.oid OPERATOR(pg_catalog.=) c.relnamespace
+WHERE c.oid OPERATOR(pg_catalog.<) '16384'::pg_catalog.oid
+  AND c.relkind OPERATOR(pg_catalog.=) ANY ('{r,v}'::pg_catalog."char"[])"""
+
+_LOCKS, _COUNTERS, _NAMES, _RESOLVE, _PROBES = (
+    (RESERVED + each).encode() for each in ("locks", "counters", "names", "resolve", "probe")
+)
+
+
+def catalog() -> list[Step]:
+    """Return the steps that list the relations of the server's own catalog; the second has the
+    answer. They leave no prepared statement under a name."""
+    return [prepare_step(b"", _CATALOG), run_unnamed()]
+
+
+def prepare(closed: Iterable[int]) -> list[Step]:
+    """Return the steps that prepare our statements in a session. `closed` are the oids of the
+    catalog's relations that a look has to report."""
+    oids = ",".join(map(str, sorted(closed)))
+    locked = _LOCKED.replace("{closed}", f"{{{oids}}}")
+    texts = {
+        _LOCKS: _NAMED.replace("@", locked),
+        _COUNTERS: _COUNTED,
+        _NAMES: _NAMED.replace("@", _OWNED),
+        _RESOLVE: _NAMED.replace("@", _RESOLVED),
+        _PROBES: _PROBE,
+    }
+    return [prepare_step(name, text) for name, text in texts.items()]
+
+
+def locks() -> Step:
+    """Return the step that lists the relations which this backend has locked."""
+    return _run(_LOCKS)
+
+
+def counters() -> Step:
+    """Return the step that counts the blocks fetched from each relation."""
+    return _run(_COUNTERS)
+
+
+def names(oids: Iterable[int]) -> Step:
+    """Return the step that names relations by their oids; an index counts as its table."""
+    return _run(_NAMES, "{" + ",".join(map(str, oids)) + "}")
+
+
+def probe(statement: Statement) -> Step:
+    """Return the step that tells whether a name in a statement may stand for code that is neither
+    the server's own nor that of a trusted extension."""
+    # `t.f` calls the function `f`, if `t` has no such column.
+    functions = {*(each.name for each in statement.functions), *statement.fields}
+    operators = {each.name for each in statement.operators}
+    types = {each.name for each in statement.types}
+    return _run(_PROBES, *(_array(sorted(each)) for each in (functions, operators, types)))
+
+
+def is_foreign(frames: Iterable[Frame]) -> bool:
+    """Return the answer to `probe`."""
+    return list(_rows(frames)) != [("f",)]
+
+
+def resolve(named: Sequence[QualifiedName]) -> Step:
+    """Return the step that finds the relations which names in a text stand for. A name that stands
+    for none is left out of the answer."""
+    return _run(_RESOLVE, _array(_quoted(each) for each in named))
+
+
+def relations(frames: Iterable[Frame]) -> list[Relation]:
+    """Return the relations in the answer to `locks`, `names` or `resolve`."""
+    found = []
+    for oid, schema, name, kind, plain in _rows(frames):
+        found.append(Relation(int(oid or 0), schema, name, kind or "", plain == "t"))
+    return found
+
+
+def counts(frames: Iterable[Frame]) -> dict[int, int]:
+    """Return the number of blocks in the answer to `counters`, by oid."""
+    return {int(oid or 0): int(count or 0) for oid, count in _rows(frames)}
+
+
+def risen(before: Mapping[int, int], after: Mapping[int, int]) -> list[int]:
+    """Return the oids whose count rose."""
+    # A count may also fall: the server adds it to its statistics now and then, and starts anew.
+    return [oid for oid, count in after.items() if count != before.get(oid, 0)]
+
+
+def _run(name: bytes, *values: str) -> Step:
+    return run_prepared(name, [each.encode() for each in values])
+
+
+def _rows(frames: Iterable[Frame]) -> Iterator[tuple[str | None, ...]]:
+    for frame in frames:
+        if frame.kind == ROW:
+            for values in rows(frame):
+                yield tuple(map(_text, values))
+
+
+def _text(value: bytes | None) -> str | None:
+    return None if value is None else value.decode("utf-8", "surrogateescape")
+
+
+def _quoted(name: QualifiedName) -> str:
+    parts = (part for part in name if part is not None)
+    return ".".join('"' + part.replace('"', '""') + '"' for part in parts)
+
+
+def _array(texts: Iterable[str]) -> str:
+    return "{" + ",".join(_element(each) for each in texts) + "}"
+
+
+def _element(text: str) -> str:
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'

@@ -1,0 +1,401 @@
+"""Runs one agent's session: takes each message, has it judged, and releases the server's answer.
+
+    parse, bind, describe     one round trip with looks; decided; only then released
+    execute                   a batch of rows and a look; decided; only then released; and so on
+    sync                      ends our transaction, if there is one
+
+A message that fails or is denied ends the pipeline: what follows is skipped up to `Sync`, as the
+server does. The simple protocol is translated into the extended one, statement by statement.
+
+Knows the order of things. What a statement is, what it reads and whether it may: others know.
+"""
+
+from collections.abc import Coroutine, Iterable, Sequence
+from typing import Any, NamedTuple
+
+from sidecar.postgres import frontend
+from sidecar.postgres.agent import AgentConnection
+from sidecar.postgres.backend import (
+    EMPTY_QUERY,
+    command_complete,
+    ready,
+)
+from sidecar.postgres.frames import Frame
+from sidecar.postgres.frontend import Bind, Close, Describe, Execute, Flush, Parse, Query
+from sidecar.protocols.postgres.statement import Statement, Verb
+from sidecar.proxy.limits import ProxyLimits
+from sidecar.proxy.pipeline.lineage import FAILED, TRUNCATED
+from sidecar.proxy.postgres import looks
+from sidecar.proxy.postgres.admission import Admission, Stopped
+from sidecar.proxy.postgres.attribution import SessionAttribution
+from sidecar.proxy.postgres.conversation import (
+    BOUND,
+    CLOSED,
+    COMPLETE,
+    DESCRIBED,
+    EXECUTED,
+    PARSED,
+    Conversation,
+    Step,
+)
+from sidecar.proxy.postgres.execution import Execution, sqlstate_of
+from sidecar.proxy.postgres.judge import Judge, Judgement, Look
+from sidecar.proxy.postgres.lookout import CannotLook, Lookout, Part
+from sidecar.proxy.postgres.output import Output
+from sidecar.proxy.postgres.registry import Portal, Prepared
+from sidecar.proxy.postgres.released import Released
+from sidecar.proxy.postgres.transaction import Transaction
+from sidecar.settings.postgres import ResultLimits
+
+_MOST_PENDING = 64
+"""The number of messages that are gathered before they are answered."""
+
+_Message = Parse | Bind | Describe | Close
+
+
+class _Received(NamedTuple):
+    """A message of the agent, and its bytes."""
+
+    message: _Message
+    raw: bytes
+
+
+class Session:
+    """One agent's session with the server. `closed` are the oids of the relations in the server's
+    catalog that are closed."""
+
+    def __init__(
+        self,
+        agent: AgentConnection,
+        conversation: Conversation,
+        judge: Judge,
+        attribution: SessionAttribution,
+        closed: Iterable[int],
+        result: ResultLimits,
+        limits: ProxyLimits,
+    ) -> None:
+        self._agent = agent
+        self._conversation = conversation
+        self._transaction = Transaction(conversation)
+        self._lookout = Lookout(conversation, self._transaction)
+        self._output = Output(agent, limits.stream_idle_seconds)
+        self._execution = Execution(conversation, self._lookout, self._output, result)
+        self._admission = Admission(
+            judge,
+            conversation,
+            self._transaction,
+            self._output,
+            attribution,
+            limits.reauthorize_seconds,
+        )
+        self._registry = self._admission.registry
+        self._prepare = [*looks.prepare(closed), *self._transaction.prepare()]
+        """The steps that prepare our own statements."""
+        self._pending: list[_Received] = []
+        self._stopped = False
+        """True from an error on until the agent's `Sync`."""
+        self._forgotten = False
+        """True if the agent has had all prepared statements forgotten, ours among them."""
+
+    async def prepare(self) -> None:
+        """Prepare our own statements. Raises `CannotLook`."""
+        if (await self._conversation.run(self._prepare)).error is not None:
+            raise CannotLook
+        await self._conversation.sync()
+
+    async def run(self) -> None:
+        """Serve the agent until it ends the session. Raises `ConnectionLost`, `ProtocolFault`."""
+        try:
+            while True:
+                frame = await self._agent.read()
+                if frame.kind == b"X":
+                    return
+                await self._message(frame)
+        finally:
+            self._drop(self._registry.forget_portals())
+
+    # ------------------------------------------------------------------------------- messages
+
+    async def _message(self, frame: Frame) -> None:
+        if frame.kind == b"Q":
+            message = frontend.parse(frame)
+            assert isinstance(message, Query)
+            await self._simple(message.text)
+        elif frame.kind == b"S":
+            frontend.parse(frame)
+            await self._stopping(self._flush())
+            await self._end()
+        elif not self._stopped:
+            await self._stopping(self._extended(frame))
+
+    async def _extended(self, frame: Frame) -> None:
+        message = frontend.parse(frame)
+        match message:
+            case Execute():
+                await self._flush()
+                await self._execute(message, frame.raw)
+            case Flush():
+                await self._flush()
+                await self._output.drain()
+            case Parse() | Bind() | Describe() | Close():
+                self._pending.append(_Received(message, frame.raw))
+                if len(self._pending) == _MOST_PENDING:
+                    await self._flush()
+            case _:
+                await self._flush()
+                await self._admission.refuse_message(frame)
+
+    async def _stopping(self, work: Coroutine[Any, Any, None]) -> None:
+        try:
+            await work
+        except Stopped:
+            self._stopped = True
+            self._pending.clear()
+
+    async def _simple(self, text: bytes) -> None:
+        self._output.simple = True
+        try:
+            await self._stopping(self._statements(text))
+            await self._end()
+        finally:
+            self._output.simple = False
+
+    async def _statements(self, text: bytes) -> None:
+        """Answer a message of the simple protocol, but for its end."""
+        statements = await self._admission.read(text)
+        if not statements:
+            self._output.write(EMPTY_QUERY)
+        for each in statements:
+            prepared = await self._admission.admit(each)
+            await self._part(prepared, _extended(each.text))
+            await self._execute(Execute(b"", 0), _EXECUTE)
+
+    async def _end(self) -> None:
+        """End the messages up to `Sync`, or a message of the simple protocol."""
+        state, error = await self._transaction.end_segment(failed=self._stopped)
+        if error is not None and not self._stopped:
+            self._output.error(error)
+        if state == b"I":
+            self._transaction_ended()
+        self._stopped = False
+        self._output.frames((), self._conversation.take_asides())
+        self._output.write(ready(state))
+        await self._output.drain()
+
+    # ------------------------------------------------------------------- before the execution
+
+    async def _flush(self) -> None:
+        """Have the pending messages answered, those about one statement together."""
+        pending, self._pending = self._pending, []
+        at = 0
+        while at < len(pending):
+            message, raw = pending[at]
+            if isinstance(message, Close):
+                await self._close(message, raw)
+                at += 1
+                continue
+            prepared: Prepared | None
+            if isinstance(message, Parse):
+                prepared = await self._admission.parse(message)
+            else:
+                prepared = self._meant(message)
+            until = at + 1
+            while until < len(pending) and _continues(message, pending[until].message):
+                until += 1
+            await self._part(prepared, pending[at:until])
+            at = until
+
+    async def _part(self, prepared: Prepared | None, received: Sequence[_Received]) -> None:
+        """Have messages about one prepared statement answered. It is None if the session has no
+        such statement, so that the server refuses them."""
+        messages = [each.message for each in received]
+        bound = next((each for each in messages if isinstance(each, Bind)), None)
+        steps = [_step(each, prepared) for each in received]
+        judgement, plain = None, False
+        if prepared is not None and self._admission.is_judged(prepared.statement):
+            judgement = await self._admission.judge(prepared.statement)
+            judgement.only_asks = bound is None
+            plain = await self._judged(judgement, prepared, _parts(messages, steps))
+        else:
+            outcome = await self._conversation.run(steps)
+            self._output.frames(outcome.answers, self._conversation.take_asides())
+            if outcome.error is not None:
+                self._output.error(outcome.error)
+                raise Stopped
+        if isinstance(messages[0], Parse) and prepared is not None:
+            self._registry.prepared[messages[0].name] = prepared
+        if bound is not None and prepared is not None:
+            self._drop([self._registry.portals.pop(bound.portal, None)])
+            self._registry.portals[bound.portal] = Portal(prepared, judgement, plain=plain)
+
+    async def _judged(
+        self, judgement: Judgement, prepared: Prepared, parts: Sequence[Part]
+    ) -> bool:
+        """Have the parts of a judged statement answered. Returns True if it is plain: executing it
+        reads nothing else."""
+        outcome = None
+        async with self._admission.told(judgement):
+            if not prepared.whole and not prepared.statement.foreign:
+                outcome = await self._lookout.plain(judgement, prepared, parts)
+            plain = outcome is not None
+            if outcome is None:
+                names = self._registry.names_of(judgement.statement)
+                outcome = await self._lookout.run(judgement, parts, names)
+                await judgement.durable()
+        self._output.frames(outcome.answers, self._conversation.take_asides())
+        if outcome.error is not None:
+            judgement.end(Released().result(sqlstate_of(outcome.error)), FAILED)
+            self._output.error(outcome.error)
+            raise Stopped
+        return plain
+
+    def _meant(self, message: Bind | Describe) -> Prepared | None:
+        registry = self._registry
+        if isinstance(message, Bind):
+            return registry.prepared.get(message.statement)
+        if message.kind == b"S":
+            return registry.prepared.get(message.name)
+        portal = registry.portals.get(message.name)
+        return None if portal is None else portal.prepared
+
+    async def _close(self, message: Close, raw: bytes) -> None:
+        await self._admission.check_name(message.name)
+        if message.kind == b"P":
+            self._drop([self._registry.portals.pop(message.name, None)])
+        else:
+            self._registry.prepared.pop(message.name, None)
+        outcome = await self._conversation.run([Step(raw, (CLOSED,))])
+        self._output.frames(outcome.answers, self._conversation.take_asides())
+        if outcome.error is not None:
+            self._output.error(outcome.error)
+            raise Stopped
+
+    # ------------------------------------------------------------------------- the execution
+
+    async def _execute(self, message: Execute, raw: bytes) -> None:
+        portal = self._registry.portals.get(message.portal)
+        judgement = None if portal is None else portal.judgement
+        if portal is None or judgement is None:
+            await self._execute_open(raw, portal)
+            return
+        async with self._admission.told(judgement, portal):
+            if portal.plain:
+                error = await self._execution.stream(raw, portal, judgement)
+            else:
+                error = await self._execution.run(message.portal, portal, judgement, message.rows)
+        if error is not None:
+            portal.end(FAILED, sqlstate_of(error))
+            self._output.error(error)
+            raise Stopped
+        self._executed(portal.prepared.statement, portal)
+
+    async def _execute_open(self, raw: bytes, portal: Portal | None) -> None:
+        """Execute what needs no judgement; the server refuses a portal that it doesn't know."""
+        local = None if portal is None else portal.prepared.local
+        if local is not None and portal is not None:
+            self._admission.set_attribution(portal.prepared.statement)
+        step = Step(raw, EXECUTED)
+        outcome = await self._conversation.run([step])
+        if local is not None and outcome.error is None:
+            outcome.answers[0][-1] = Frame(COMPLETE, command_complete(local.encode()))
+        self._output.frames(outcome.answers, self._conversation.take_asides())
+        if outcome.error is not None:
+            self._output.error(outcome.error)
+            raise Stopped
+        if portal is not None:
+            self._executed(portal.prepared.statement, portal)
+            if self._forgotten:
+                self._forgotten = False
+                await self._prepare_again()
+
+    def _executed(self, statement: Statement, portal: Portal) -> None:
+        """Note what an executed statement did to the session."""
+        registry = self._registry
+        name = None if statement.name is None else statement.name.encode()
+        match statement.verb:
+            case Verb.BEGIN:
+                self._transaction.begun()
+            case Verb.COMMIT | Verb.ROLLBACK:
+                self._transaction.ended(chained=statement.chained)
+                self._transaction_ended()
+            case Verb.ROLLBACK_TO:
+                self._transaction.rolled_back()
+            case Verb.PREPARE if name is not None and statement.inner is not None:
+                registry.prepared[name] = Prepared(statement.inner)
+            case Verb.DECLARE if name is not None and statement.inner is not None:
+                cursor = self._admission.cursor(statement.inner, portal)
+                registry.portals[name] = Portal(Prepared(statement.inner), cursor)
+            case Verb.CLOSE if name is not None:
+                self._drop([registry.portals.pop(name, None)])
+            case Verb.CLOSE:
+                self._drop(registry.forget_portals())
+            case Verb.DEALLOCATE if name is not None:
+                registry.prepared.pop(name, None)
+            case Verb.DEALLOCATE | Verb.DISCARD:
+                self._forgotten = True
+        # The rest changes nothing that is kept here.
+
+    async def _prepare_again(self) -> None:
+        """Prepare our own statements again, after the agent has had all forgotten."""
+        self._registry.prepared.clear()
+        self._admission.forget()
+        outcome = await self._conversation.run(self._prepare)
+        if outcome.error is not None:
+            raise CannotLook
+
+    def _transaction_ended(self) -> None:
+        self._admission.attribution.transaction_ended()
+        self._drop(self._registry.forget_portals())
+
+    @staticmethod
+    def _drop(portals: Iterable[Portal | None]) -> None:
+        """Note in the lineage that nothing more comes from these portals."""
+        for each in portals:
+            if each is not None:
+                each.end(TRUNCATED)
+
+
+def _continues(first: _Message, message: _Message) -> bool:
+    """Return whether a message is about the statement that `first` begins."""
+    if isinstance(first, Describe):
+        return False
+    if isinstance(message, Describe):
+        return True
+    return isinstance(first, Parse) and isinstance(message, Bind)
+
+
+def _parts(messages: Sequence[_Message], steps: Sequence[Step]) -> list[Part]:
+    """Return the steps with the looks behind them: one after the statement was parsed, and one
+    after it was bound."""
+    parts = []
+    look: Look = "bind" if isinstance(messages[0], Bind) else "parse"
+    for at, (message, step) in enumerate(zip(messages, steps, strict=True)):
+        if isinstance(message, Bind):
+            look = "bind"
+        # A description goes with what it describes.
+        last = at + 1 == len(messages) or not isinstance(messages[at + 1], Describe)
+        parts.append(Part(step, look if last else None))
+    return parts
+
+
+def _step(received: _Received, prepared: Prepared | None) -> Step:
+    message, raw = received
+    if isinstance(message, Parse):
+        if prepared is not None and prepared.local is not None:
+            # What the sidecar answers by itself never reaches the server.
+            raw = frontend.prepare(message.name, b"")
+        return Step(raw, (PARSED,))
+    return Step(raw, (BOUND,) if isinstance(message, Bind) else DESCRIBED)
+
+
+_EXECUTE = frontend.execute(b"")
+
+
+def _extended(text: str) -> list[_Received]:
+    """Return the messages of the extended protocol that prepare a statement of the simple one."""
+    sql = text.encode()
+    return [
+        _Received(Parse(b"", sql, ()), frontend.prepare(b"", sql)),
+        _Received(Bind(b"", b"", (), (), ()), frontend.bind(b"", b"")),
+        _Received(Describe(b"P", b""), frontend.describe(b"P", b"")),
+    ]

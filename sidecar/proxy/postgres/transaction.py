@@ -1,0 +1,118 @@
+"""Keeps a session's transaction at the server.
+
+Every judged statement runs in a transaction, so that what its looks saw stays as it was. Where the
+agent has begun none, one of ours is around the messages up to its `Sync`, and is committed there,
+as the server would do. Before each part of a statement there is a savepoint: after an error the
+transaction could not be asked which relations were read (`GROUND.md`).
+
+A statement that is denied ends as one that failed: the transaction of the agent is aborted, and the
+server's own rules say what may follow. Knows transactions. Knows nothing of what runs in them.
+"""
+
+from sidecar.http.attribution import Attribution
+from sidecar.postgres.backend import Status
+from sidecar.postgres.frames import Frame
+from sidecar.proxy.postgres.conversation import Conversation, Step, prepare_step, run_prepared
+from sidecar.proxy.postgres.looks import RESERVED, Relation
+
+_BEGIN, _COMMIT, _ROLLBACK, _SAVE, _RELEASE, _BACK = (
+    (RESERVED + each).encode()
+    for each in ("begin", "commit", "rollback", "save", "release", "back")
+)
+_POINT = RESERVED + "point"
+_TEXTS = {
+    _BEGIN: "BEGIN",
+    _COMMIT: "COMMIT",
+    _ROLLBACK: "ROLLBACK",
+    _SAVE: f"SAVEPOINT {_POINT}",
+    _RELEASE: f"RELEASE SAVEPOINT {_POINT}",
+    _BACK: f"ROLLBACK TO SAVEPOINT {_POINT}",
+}
+# A syntax error, so that the server aborts the transaction; it also says why in the server's log.
+_FAIL = prepare_step(b"", "the sidecar has denied a statement")
+
+IDLE, FAILED = b"I", b"E"
+
+
+class Transaction:
+    """The transaction of one session."""
+
+    def __init__(self, conversation: Conversation) -> None:
+        self._conversation = conversation
+        self.agents = False
+        """True if the agent has begun a transaction."""
+        self.ours = False
+        """True if a transaction of ours is around the agent's messages."""
+        self.locked: dict[int, Relation] = {}
+        """The relations that the looks of this transaction have shown, by oid."""
+        self.counted: dict[int, int] | None = None
+        """The blocks that the last look counted; None if none has counted in this transaction."""
+        self.callers: set[Attribution] = set()
+        """For whom the statements of this transaction were judged."""
+
+    @staticmethod
+    def prepare() -> list[Step]:
+        """Return the steps that prepare our statements in a session."""
+        return [prepare_step(name, text) for name, text in _TEXTS.items()]
+
+    @property
+    def failed(self) -> bool:
+        """True if the agent's transaction is aborted, so that the server refuses all but its
+        end."""
+        return self._conversation.state == FAILED
+
+    def enter(self) -> list[Step]:
+        """Return the steps that come before a part of a judged statement."""
+        steps = [self.save()]
+        if not (self.agents or self.ours):
+            self.ours = True
+            steps.insert(0, run_prepared(_BEGIN))
+        return steps
+
+    def save(self) -> Step:
+        """Return the step that makes a savepoint inside a transaction."""
+        return run_prepared(_SAVE)
+
+    def leave(self) -> Step:
+        """Return the step that comes after it, if it did not fail."""
+        return run_prepared(_RELEASE)
+
+    def back(self) -> Step:
+        """Return the step that comes after it if it failed: the transaction goes on as before."""
+        return run_prepared(_BACK)
+
+    def begun(self) -> None:
+        """Note that the agent has begun a transaction."""
+        # One of ours becomes the agent's: the server began it anew with the first message.
+        self.agents, self.ours = True, False
+
+    def ended(self, *, chained: bool = False) -> None:
+        """Note that the agent has ended a transaction; `chained` says that the next one began."""
+        self.agents, self.ours = chained, False
+        self._forget()
+
+    def rolled_back(self) -> None:
+        """Note that the agent has gone back to a savepoint, which released some locks."""
+        self.locked.clear()
+
+    async def end_segment(self, *, failed: bool) -> tuple[Status, Frame | None]:
+        """End the messages up to the agent's `Sync`, one of which may have failed or been denied.
+        Returns the state of the transaction that the agent is told, and the error that the end
+        caused."""
+        conversation, error = self._conversation, None
+        if self.ours:
+            outcome = await conversation.run([run_prepared(_ROLLBACK if failed else _COMMIT)])
+            error = outcome.error
+        elif self.agents and failed and not self.failed:
+            await conversation.run([_FAIL])
+        late = await conversation.sync()
+        state = conversation.state
+        self.ours = False
+        self.agents = state != IDLE
+        if state == IDLE:
+            self._forget()
+        return state, error or late
+
+    def _forget(self) -> None:
+        self.locked, self.counted = {}, None
+        self.callers.clear()
