@@ -23,11 +23,15 @@ from sidecar.proxy.pipeline.lineage import FAILED, TRUNCATED
 from sidecar.proxy.postgres import answers, looks
 from sidecar.proxy.postgres.answers import Refusal
 from sidecar.proxy.postgres.attribution import PREFIX, SessionAttribution
-from sidecar.proxy.postgres.conversation import PARAMETER, Conversation, TooMuchHeld
+from sidecar.proxy.postgres.conversation import (
+    PARAMETER,
+    RESERVED,
+    Conversation,
+    TooMuchHeld,
+)
 from sidecar.proxy.postgres.execution import TooMuchReturned
 from sidecar.proxy.postgres.judge import CLOSED_STATEMENT, Judge, Judgement
 from sidecar.proxy.postgres.lookout import CannotLook
-from sidecar.proxy.postgres.looks import RESERVED
 from sidecar.proxy.postgres.output import Output
 from sidecar.proxy.postgres.registry import Portal, Prepared, Registry
 from sidecar.proxy.postgres.released import Released
@@ -54,6 +58,7 @@ class Admission:
         output: Output,
         attribution: SessionAttribution,
         reauthorize_seconds: float,
+        own_looks: looks.Looks,
     ) -> None:
         self._judge = judge
         self._conversation = conversation
@@ -62,6 +67,7 @@ class Admission:
         self.attribution = attribution
         self.registry = Registry()
         self._reauthorize_seconds = reauthorize_seconds
+        self._looks = own_looks
 
     # ------------------------------------------------------------------------ what is admitted
 
@@ -99,8 +105,29 @@ class Admission:
         if statement.route_class is RouteClass.WRITE and not self._judge.writes:
             reason = "the statement writes, and the source denies writes"
             raise await self._refused(statement, WRITE_DENIED, reason, answers.DENIED)
+        unsure = [each.name for each in statement.allowed_names if each.schema is None]
+        if unsure and (closed := await self._closed_function(unsure)) is not None:
+            raise await self._refused(statement, CLOSED_STATEMENT, closed, answers.CLOSED)
+        if statement.verb is Verb.EXECUTE and not self.registry.knows(statement.name):
+            # A function may have prepared it, with what it has read as a constant.
+            reason = f"the session has not prepared `{statement.name}`"
+            raise await self._refused(statement, CLOSED_STATEMENT, reason, "26000")
         own = statement.verb in (Verb.SET, Verb.RESET) and (statement.name or "").startswith(PREFIX)
         return Prepared(statement, statement.verb.value.upper() if own else None)
+
+    async def _closed_function(self, names: Sequence[str]) -> str | None:
+        """Return why a function may not be called by a name without a schema: the server has one
+        of that name that `functions.allow` doesn't cover. None if it covers all of them."""
+        outcome = await self._conversation.run([self._looks.functions(names)])
+        if outcome.error is not None:
+            return "the server does not say which functions it has"
+        allowed = self._judge.rules.allowed
+        for each in looks.qualified(outcome.answers[0]):
+            if not allowed.allows(each):
+                return (
+                    f"`{each.name}` may stand for `{each}`, which `functions.allow` doesn't cover"
+                )
+        return None
 
     def is_judged(self, statement: Statement) -> bool:
         """Return whether the statement may read something, so that its reads are looked at."""
@@ -132,10 +159,6 @@ class Admission:
         """Do what a statement `SET sluice.…` or `RESET sluice.…` says."""
         self.attribution.set(statement.setting or Setting(statement.name or "", None))
 
-    def forget(self) -> None:
-        """Forget what the session has stated since its start (`DISCARD ALL`)."""
-        self.attribution.reset()
-
     # ----------------------------------------------------------------------- what is refused
 
     async def check_name(self, name: bytes) -> None:
@@ -143,6 +166,13 @@ class Admission:
         if name.startswith(RESERVED.encode()):
             reason = f"names that begin with `{RESERVED}` are the sidecar's own"
             raise await self._refused(None, CLOSED_STATEMENT, reason, answers.CLOSED)
+
+    def refuse_unknown(self, what: str, name: bytes, sqlstate: str) -> Stopped:
+        """Tell the agent that the session has no prepared statement or portal of a name, and return
+        what to raise. The server may know it all the same: of a statement that was denied."""
+        shown = name.decode("utf-8", "replace")
+        self._output.refuse(Refusal(sqlstate, f'{what} "{shown}" does not exist'))
+        return Stopped()
 
     async def refuse_message(self, frame: Frame) -> None:
         """Refuse a message of a type that is closed, such as a call of a function by its oid."""
@@ -168,7 +198,7 @@ class Admission:
         """Return the relations that a statement's text names, for the record of its denial."""
         if statement is None or not statement.relations or self._transaction.failed:
             return []
-        outcome = await self._conversation.run([looks.resolve(statement.relations)])
+        outcome = await self._conversation.run([self._looks.resolve(statement.relations)])
         return [] if outcome.error is not None else looks.relations(outcome.answers[0])
 
     @asynccontextmanager

@@ -8,7 +8,7 @@ Knows which frames belong together. Knows no statement and no decision.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from sidecar.postgres import frontend
@@ -24,27 +24,53 @@ EXECUTED = (COMPLETE, SUSPENDED, EMPTY)
 
 
 class Step(NamedTuple):
-    """Messages to the server, and the types of the frames that may end its answer."""
+    """Messages to the server, and the types of the frames that may end its answer. `times` is how
+    many such frames there are, of which the last one ends it."""
 
     data: bytes
     ends: tuple[bytes, ...]
+    times: int = 1
 
 
 def prepare_step(name: bytes, text: str) -> Step:
-    """Return the step that prepares a statement of ours."""
+    """Return the step that prepares a statement."""
     return Step(frontend.prepare(name, text.encode()), (PARSED,))
 
 
-def run_prepared(name: bytes, values: Sequence[bytes] = ()) -> Step:
-    """Return the step that runs a prepared statement of ours, in a portal of the same name."""
-    # Closed at once: a portal lasts until the transaction ends, and the next look needs the name.
-    data = frontend.bind(name, name, values) + frontend.execute(name)
-    return Step(data + frontend.close(b"P", name), (CLOSED,))
+RESERVED = "sluice_"
+"""What the names of our own statements, portals and savepoints begin with. No statement of the
+agent may use such a name."""
 
 
-def run_unnamed() -> Step:
-    """Return the step that runs the unnamed prepared statement."""
-    return Step(frontend.bind(b"", b"") + frontend.execute(b""), (COMPLETE,))
+class OwnStatements:
+    """The statements of ours that a session needs, by name. They are prepared once; but where code
+    of the database may have run, which can replace any prepared statement by one of its own, each
+    is prepared anew right before it runs, with nothing in between."""
+
+    def __init__(self, texts: Mapping[str, str]) -> None:
+        self._texts = {(RESERVED + name).encode(): text.encode() for name, text in texts.items()}
+        self._prepared = False
+
+    def prepare(self) -> list[Step]:
+        """Return the steps that prepare all of them."""
+        self._prepared = True
+        return [Step(frontend.prepare(*each), (PARSED,)) for each in self._texts.items()]
+
+    def distrust(self) -> None:
+        """Prepare each statement anew from now on: it may be gone, or another one."""
+        self._prepared = False
+
+    def run(self, name: str, *values: str) -> Step:
+        """Return the step that runs a statement, in a portal of the same name."""
+        own = (RESERVED + name).encode()
+        encoded = [each.encode() for each in values]
+        # Closed at once: a portal lasts until the transaction ends, and the next look needs the
+        # name.
+        data = frontend.bind(own, own, encoded) + frontend.execute(own) + frontend.close(b"P", own)
+        if self._prepared:
+            return Step(data, (CLOSED,))
+        again = frontend.close(b"S", own) + frontend.prepare(own, self._texts[own])
+        return Step(again + data, (CLOSED,), 2)
 
 
 class TooMuchHeld(Exception):
@@ -85,15 +111,16 @@ class Conversation:
         for step in steps:
             frames: list[Frame] = []
             answers.append(frames)
-            while True:
+            left = step.times
+            while left:
                 frame = await self.next()
                 if frame.kind == ERROR:
                     await self.sync()
                     return Outcome(answers, frame)
                 frames.append(frame)
                 if frame.kind in step.ends:
-                    break
-                if frame.kind == ROW and hold is not None:
+                    left -= 1
+                elif frame.kind == ROW and hold is not None:
                     held += len(frame.raw)
                     if held > hold:
                         raise TooMuchHeld
@@ -122,6 +149,10 @@ class Conversation:
             await self.cancel()
         finally:
             self.server.abort()
+
+    def recovered(self) -> None:
+        """Note that the transaction goes on after an error, from a savepoint."""
+        self.state = b"T"
 
     async def abandon(self) -> None:
         """Cancel the statement under way, and drop the rest of its answer."""

@@ -18,9 +18,9 @@ from typing import NamedTuple
 from sidecar.postgres.frames import Frame
 from sidecar.protocols.postgres.names import QualifiedName
 from sidecar.proxy.postgres import looks
-from sidecar.proxy.postgres.conversation import Conversation, Outcome, Step
+from sidecar.proxy.postgres.conversation import Conversation, Outcome, OwnStatements, Step
 from sidecar.proxy.postgres.judge import Judgement, Look, Seen
-from sidecar.proxy.postgres.looks import Relation
+from sidecar.proxy.postgres.looks import Looks, Relation
 from sidecar.proxy.postgres.registry import Prepared
 from sidecar.proxy.postgres.transaction import Transaction
 
@@ -37,9 +37,18 @@ class CannotLook(Exception):
 
 
 class Lookout:
-    def __init__(self, conversation: Conversation, transaction: Transaction) -> None:
+    """Looks at what one session's statements read. `own` are our statements."""
+
+    def __init__(
+        self, conversation: Conversation, transaction: Transaction, own: OwnStatements
+    ) -> None:
         self._conversation = conversation
         self._transaction = transaction
+        self._own = own
+        self._looks = Looks(own)
+        self._behind_code: set[int] = set()
+        """The oids of the relations that code of the database has read in this session. The server
+        may keep what such code returned, and use it in a later plan without reading again."""
 
     async def plain(
         self, judgement: Judgement, prepared: Prepared, parts: Sequence[Part]
@@ -49,8 +58,8 @@ class Lookout:
         then nothing was decided, and the parts have to be run as a whole. Raises as `run` does."""
         transaction = self._transaction
         inside = transaction.agents or transaction.ours
-        probe = looks.probe(prepared.statement)
-        script = _Script(prepared.statement.relations if transaction.locked else ())
+        probe = self._looks.probe(prepared.statement)
+        script = _Script(self._looks, prepared.statement.relations if transaction.locked else ())
         if inside:
             script.add("enter", transaction.save())
         script.add_names()
@@ -58,7 +67,7 @@ class Lookout:
             script.add(index, part.step)
             if index + 1 < len(parts):
                 script.add(f"probe {index}", probe)
-        script.add("locks 0", looks.locks())
+        script.add("locks 0", self._looks.locks())
         script.add("probe", probe)
         if inside:
             script.add("leave", transaction.leave())
@@ -93,6 +102,7 @@ class Lookout:
         back = await self._conversation.run([self._transaction.back(), self._transaction.leave()])
         if back.error is not None:
             raise CannotLook
+        self._conversation.recovered()
 
     async def run(
         self,
@@ -105,18 +115,23 @@ class Lookout:
         those in the statement's text. Raises `Denied`, `CannotLook`, `SpoolError`, `TooMuchHeld`
         and `ConnectionLost`."""
         transaction = self._transaction
-        script = _Script(names)
+        # Its code may replace our prepared statements by others, and runs before the next look.
+        self._own.distrust()
+        functions = [each.name for each in judgement.statement.functions]
+        script = _Script(self._looks, names, functions)
         for step in transaction.enter():
             script.add("enter", step)
         if transaction.counted is None:
-            script.add(_BASELINE, looks.counters())
+            script.add(_BASELINE, self._looks.counters())
         script.add_names()
+        if self._behind_code:
+            script.add(_BEHIND, self._looks.names(sorted(self._behind_code)))
         for index, part in enumerate(parts):
             script.add(index, part.step)
             if part.look is not None:
                 script.looks.append((f"locks {index}", part.look))
-                script.add(f"locks {index}", looks.locks())
-        script.add(_COUNTERS, looks.counters())
+                script.add(f"locks {index}", self._looks.locks())
+        script.add(_COUNTERS, self._looks.counters())
         script.add("leave", transaction.leave())
         outcome = await self._conversation.run(script.steps, hold)
         answers = script.answers(outcome)
@@ -124,6 +139,7 @@ class Lookout:
         if outcome.error is not None:
             seen += await self._after_error(script, answers)
         seen += await self._counted(answers)
+        self._behind_code |= {each.relation.oid for each in seen if each.look in _LATE}
         await self._decide(judgement, seen)
         return _of_parts(answers, len(parts), outcome.error)
 
@@ -139,6 +155,7 @@ class Lookout:
         named = looks.relations(answers.get(_NAMES, ()))
         seen = [Seen(each, "held") for each in judgement.reads.values()]
         seen += [Seen(each, "parse") for each in named]
+        seen += [Seen(each, "held") for each in looks.relations(answers.get(_BEHIND, ()))]
         for role, look in script.looks:
             for each in looks.relations(answers.get(role, ())):
                 if each.oid not in transaction.locked:
@@ -154,13 +171,15 @@ class Lookout:
     async def _after_error(self, script: "_Script", answers: "_Answers") -> list[Seen]:
         """Go back to the savepoint, and return what the names stand for now; add the counters to
         `answers`."""
-        steps = [self._transaction.back(), looks.counters()]
+        steps = [self._transaction.back(), self._looks.counters()]
         if script.names:
-            steps.append(looks.resolve(script.names))
+            # The error may come before anything is locked, and tell about what is behind a view.
+            steps.append(self._looks.behind(script.names))
         steps.append(self._transaction.leave())
         outcome = await self._conversation.run(steps)
         if outcome.error is not None:
             raise CannotLook
+        self._conversation.recovered()
         for oid in script.locked:
             # Its lock went with the savepoint.
             del self._transaction.locked[oid]
@@ -179,7 +198,7 @@ class Lookout:
         unknown = [oid for oid in looks.risen(before, after) if oid not in transaction.locked]
         if not unknown:
             return []
-        outcome = await self._conversation.run([looks.names(unknown)])
+        outcome = await self._conversation.run([self._looks.names(unknown)])
         if outcome.error is not None:
             raise CannotLook
         return [Seen(each, "execute") for each in looks.relations(outcome.answers[0])]
@@ -187,15 +206,20 @@ class Lookout:
 
 _Role = int | str
 _Answers = dict[_Role, Sequence[Frame]]
-_NAMES, _BASELINE, _COUNTERS = "names", "baseline", "counters"
+_NAMES, _BASELINE, _COUNTERS, _BEHIND = "names", "baseline", "counters", "behind"
+_LATE = ("bind", "execute")
 
 
 class _Script:
     """The steps of one round trip, each with the role of its answer. `names` are those in the
-    statement's text."""
+    statement's text, `functions` those of the functions that it calls."""
 
-    def __init__(self, names: Sequence[QualifiedName]) -> None:
+    def __init__(
+        self, own: Looks, names: Sequence[QualifiedName], functions: Sequence[str] = ()
+    ) -> None:
+        self._own = own
         self.names = names
+        self._functions = functions
         self.looks: list[tuple[str, Look]] = []
         """The roles of the looks at the locks, in order."""
         self.locked: dict[int, Relation] = {}
@@ -208,8 +232,8 @@ class _Script:
         self.steps.append(step)
 
     def add_names(self) -> None:
-        if self.names:
-            self.add(_NAMES, looks.resolve(self.names))
+        if self.names or self._functions:
+            self.add(_NAMES, self._own.resolve(self.names, self._functions))
 
     def answers(self, outcome: Outcome) -> _Answers:
         """Return the answers by role. The one that ended with an error is left out."""

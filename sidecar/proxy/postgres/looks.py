@@ -14,23 +14,20 @@ Every name in these statements is qualified: the agent may change `search_path`,
 have namesakes. Knows what is asked and how the answer reads. Knows nothing of what is allowed.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
+from sidecar.postgres import frontend
 from sidecar.postgres.backend import rows
 from sidecar.postgres.frames import Frame
 from sidecar.protocols.postgres.names import QualifiedName
 from sidecar.protocols.postgres.statement import Statement
-from sidecar.proxy.postgres.conversation import ROW, Step, prepare_step, run_prepared, run_unnamed
-
-RESERVED = "sluice_"
-"""What the names of our own statements, portals and savepoints begin with. No statement of the
-agent may use such a name."""
+from sidecar.proxy.postgres.conversation import COMPLETE, ROW, OwnStatements, Step
 
 FIRST_NORMAL_OID = 16384
 """The first oid that is not one of the server's own catalog (PostgreSQL, access/transam.h)."""
 
-_PARTS = ("i", "I", "t")
+_PARTS = ("i", "I", "t", "c")
 
 
 class Relation(NamedTuple):
@@ -49,8 +46,8 @@ class Relation(NamedTuple):
 
     @property
     def part(self) -> bool:
-        """True for an index, or what holds the long values of a table: its table is locked too, and
-        is what counts."""
+        """True for what holds no rows of its own: an index, or what holds the long values of a
+        table, whose table is locked too; and a composite type."""
         return self.kind in _PARTS
 
 
@@ -144,7 +141,30 @@ _RESOLVED = """
 SELECT DISTINCT r.oid FROM
   (SELECT pg_catalog.to_regclass(n.name)::pg_catalog.oid AS oid
    FROM pg_catalog.unnest($1::pg_catalog.text[]) AS n(name)) AS r
-WHERE r.oid IS NOT NULL"""
+WHERE r.oid IS NOT NULL
+UNION
+SELECT y.typrelid FROM pg_catalog.pg_proc AS p
+JOIN pg_catalog.pg_type AS y ON y.oid OPERATOR(pg_catalog.=) p.prorettype
+WHERE p.proname OPERATOR(pg_catalog.=) ANY ($2::pg_catalog.name[])
+  AND y.typrelid OPERATOR(pg_catalog.>=) '16384'::pg_catalog.oid"""
+
+# What the rules of a view name. A function in it may read more, which no look at an error can tell.
+_BEHIND = """
+WITH RECURSIVE r(oid) AS (
+  SELECT pg_catalog.to_regclass(n.name)::pg_catalog.oid
+  FROM pg_catalog.unnest($1::pg_catalog.text[]) AS n(name)
+  UNION
+  SELECT d.refobjid FROM r
+  JOIN pg_catalog.pg_rewrite AS w ON w.ev_class OPERATOR(pg_catalog.=) r.oid
+  JOIN pg_catalog.pg_depend AS d ON d.objid OPERATOR(pg_catalog.=) w.oid
+    AND d.classid OPERATOR(pg_catalog.=) 'pg_catalog.pg_rewrite'::pg_catalog.regclass
+    AND d.refclassid OPERATOR(pg_catalog.=) 'pg_catalog.pg_class'::pg_catalog.regclass)
+SELECT r.oid FROM r WHERE r.oid IS NOT NULL"""
+
+_FUNCTIONS = """
+SELECT DISTINCT n.nspname, p.proname FROM pg_catalog.pg_proc AS p
+JOIN pg_catalog.pg_namespace AS n ON n.oid OPERATOR(pg_catalog.=) p.pronamespace
+WHERE p.proname OPERATOR(pg_catalog.=) ANY ($1::pg_catalog.name[])"""
 
 _CATALOG = """
 SELECT c.oid, n.nspname, c.relname, c.relkind, false FROM pg_catalog.pg_class AS c
@@ -152,55 +172,72 @@ JOIN pg_catalog.pg_namespace AS n ON n.oid OPERATOR(pg_catalog.=) c.relnamespace
 WHERE c.oid OPERATOR(pg_catalog.<) '16384'::pg_catalog.oid
   AND c.relkind OPERATOR(pg_catalog.=) ANY ('{r,v}'::pg_catalog."char"[])"""
 
-_LOCKS, _COUNTERS, _NAMES, _RESOLVE, _PROBES = (
-    (RESERVED + each).encode() for each in ("locks", "counters", "names", "resolve", "probe")
-)
 
-
-def catalog() -> list[Step]:
-    """Return the steps that list the relations of the server's own catalog; the second has the
-    answer. They leave no prepared statement under a name."""
-    return [prepare_step(b"", _CATALOG), run_unnamed()]
-
-
-def prepare(closed: Iterable[int]) -> list[Step]:
-    """Return the steps that prepare our statements in a session. `closed` are the oids of the
-    catalog's relations that a look has to report."""
+def texts(closed: Iterable[int]) -> dict[str, str]:
+    """Return the texts of the looks by their names. `closed` are the oids of the catalog's
+    relations that a look has to report."""
     oids = ",".join(map(str, sorted(closed)))
     locked = _LOCKED.replace("{closed}", f"{{{oids}}}")
-    texts = {
-        _LOCKS: _NAMED.replace("@", locked),
-        _COUNTERS: _COUNTED,
-        _NAMES: _NAMED.replace("@", _OWNED),
-        _RESOLVE: _NAMED.replace("@", _RESOLVED),
-        _PROBES: _PROBE,
+    return {
+        "locks": _NAMED.replace("@", locked),
+        "counters": _COUNTED,
+        "names": _NAMED.replace("@", _OWNED),
+        "resolve": _NAMED.replace("@", _RESOLVED),
+        "behind": _NAMED.replace("@", _BEHIND),
+        "probe": _PROBE,
+        "functions": _FUNCTIONS,
     }
-    return [prepare_step(name, text) for name, text in texts.items()]
 
 
-def locks() -> Step:
-    """Return the step that lists the relations which this backend has locked."""
-    return _run(_LOCKS)
+def catalog() -> Step:
+    """Return the step that lists the relations of the server's own catalog."""
+    data = frontend.prepare(b"", _CATALOG.encode()) + frontend.bind(b"", b"")
+    return Step(data + frontend.execute(b""), (COMPLETE,))
 
 
-def counters() -> Step:
-    """Return the step that counts the blocks fetched from each relation."""
-    return _run(_COUNTERS)
+class Looks:
+    """Makes the steps of a session's looks. `own` are our statements, by the names in `texts`."""
 
+    def __init__(self, own: OwnStatements) -> None:
+        self._own = own
 
-def names(oids: Iterable[int]) -> Step:
-    """Return the step that names relations by their oids; an index counts as its table."""
-    return _run(_NAMES, "{" + ",".join(map(str, oids)) + "}")
+    def locks(self) -> Step:
+        """Return the step that lists the relations which this backend has locked."""
+        return self._own.run("locks")
 
+    def counters(self) -> Step:
+        """Return the step that counts the blocks fetched from each relation."""
+        return self._own.run("counters")
 
-def probe(statement: Statement) -> Step:
-    """Return the step that tells whether a name in a statement may stand for code that is neither
-    the server's own nor that of a trusted extension."""
-    # `t.f` calls the function `f`, if `t` has no such column.
-    functions = {*(each.name for each in statement.functions), *statement.fields}
-    operators = {each.name for each in statement.operators}
-    types = {each.name for each in statement.types}
-    return _run(_PROBES, *(_array(sorted(each)) for each in (functions, operators, types)))
+    def names(self, oids: Iterable[int]) -> Step:
+        """Return the step that names relations by their oids; an index counts as its table."""
+        return self._own.run("names", "{" + ",".join(map(str, oids)) + "}")
+
+    def resolve(self, named: Iterable[QualifiedName], functions: Iterable[str] = ()) -> Step:
+        """Return the step that finds the relations which names in a text stand for, and those whose
+        rows the functions of the database with these names return. A name that stands for none is
+        left out of the answer."""
+        return self._own.run("resolve", _array(map(_quoted, named)), _array(functions))
+
+    def behind(self, named: Iterable[QualifiedName]) -> Step:
+        """Return the step that finds, besides those, the relations that views among them are made
+        from, and so on."""
+        return self._own.run("behind", _array(_quoted(each) for each in named))
+
+    def functions(self, names: Iterable[str]) -> Step:
+        """Return the step that lists the schemas and names of all functions with these names."""
+        return self._own.run("functions", _array(names))
+
+    def probe(self, statement: Statement) -> Step:
+        """Return the step that tells whether a name in a statement may stand for code that is
+        neither the server's own nor that of a trusted extension."""
+        # `t.f` calls the function `f`, if `t` has no such column.
+        functions = {*(each.name for each in statement.functions), *statement.fields}
+        operators = {each.name for each in statement.operators}
+        types = {each.name for each in statement.types}
+        return self._own.run(
+            "probe", *(_array(sorted(each)) for each in (functions, operators, types))
+        )
 
 
 def is_foreign(frames: Iterable[Frame]) -> bool:
@@ -208,10 +245,9 @@ def is_foreign(frames: Iterable[Frame]) -> bool:
     return list(_rows(frames)) != [("f",)]
 
 
-def resolve(named: Sequence[QualifiedName]) -> Step:
-    """Return the step that finds the relations which names in a text stand for. A name that stands
-    for none is left out of the answer."""
-    return _run(_RESOLVE, _array(_quoted(each) for each in named))
+def qualified(frames: Iterable[Frame]) -> list[QualifiedName]:
+    """Return the names in the answer to `functions`."""
+    return [QualifiedName(schema, name or "") for schema, name in _rows(frames)]
 
 
 def relations(frames: Iterable[Frame]) -> list[Relation]:
@@ -231,10 +267,6 @@ def risen(before: Mapping[int, int], after: Mapping[int, int]) -> list[int]:
     """Return the oids whose count rose."""
     # A count may also fall: the server adds it to its statistics now and then, and starts anew.
     return [oid for oid, count in after.items() if count != before.get(oid, 0)]
-
-
-def _run(name: bytes, *values: str) -> Step:
-    return run_prepared(name, [each.encode() for each in values])
 
 
 def _rows(frames: Iterable[Frame]) -> Iterator[tuple[str | None, ...]]:

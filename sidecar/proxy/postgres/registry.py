@@ -48,6 +48,10 @@ class Registry:
         self.prepared: dict[bytes, Prepared] = {}
         self.portals: dict[bytes, Portal] = {}
 
+    def knows(self, name: str | None) -> bool:
+        """Return whether the session has prepared a statement of this name."""
+        return name is not None and name.encode() in self.prepared
+
     def names_of(self, statement: Statement) -> tuple[QualifiedName, ...]:
         """Return the names in a statement, and in the one that it executes, that may be those of
         relations. A type may be that of a relation's rows, and names its columns."""

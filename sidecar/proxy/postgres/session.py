@@ -36,15 +36,17 @@ from sidecar.proxy.postgres.conversation import (
     EXECUTED,
     PARSED,
     Conversation,
+    OwnStatements,
     Step,
 )
 from sidecar.proxy.postgres.execution import Execution, sqlstate_of
 from sidecar.proxy.postgres.judge import Judge, Judgement, Look
 from sidecar.proxy.postgres.lookout import CannotLook, Lookout, Part
+from sidecar.proxy.postgres.looks import Looks
 from sidecar.proxy.postgres.output import Output
 from sidecar.proxy.postgres.registry import Portal, Prepared
 from sidecar.proxy.postgres.released import Released
-from sidecar.proxy.postgres.transaction import Transaction
+from sidecar.proxy.postgres.transaction import TEXTS, Transaction
 from sidecar.settings.postgres import ResultLimits
 
 _MOST_PENDING = 64
@@ -76,8 +78,9 @@ class Session:
     ) -> None:
         self._agent = agent
         self._conversation = conversation
-        self._transaction = Transaction(conversation)
-        self._lookout = Lookout(conversation, self._transaction)
+        self._own = OwnStatements({**TEXTS, **looks.texts(closed)})
+        self._transaction = Transaction(conversation, self._own)
+        self._lookout = Lookout(conversation, self._transaction, self._own)
         self._output = Output(agent, limits.stream_idle_seconds)
         self._execution = Execution(conversation, self._lookout, self._output, result)
         self._admission = Admission(
@@ -87,19 +90,16 @@ class Session:
             self._output,
             attribution,
             limits.reauthorize_seconds,
+            Looks(self._own),
         )
         self._registry = self._admission.registry
-        self._prepare = [*looks.prepare(closed), *self._transaction.prepare()]
-        """The steps that prepare our own statements."""
         self._pending: list[_Received] = []
         self._stopped = False
         """True from an error on until the agent's `Sync`."""
-        self._forgotten = False
-        """True if the agent has had all prepared statements forgotten, ours among them."""
 
     async def prepare(self) -> None:
         """Prepare our own statements. Raises `CannotLook`."""
-        if (await self._conversation.run(self._prepare)).error is not None:
+        if (await self._conversation.run(self._own.prepare())).error is not None:
             raise CannotLook
         await self._conversation.sync()
 
@@ -127,6 +127,9 @@ class Session:
             await self._end()
         elif not self._stopped:
             await self._stopping(self._extended(frame))
+            if frame.kind == b"F":
+                # A call of a function has no `Sync` of its own.
+                await self._end()
 
     async def _extended(self, frame: Frame) -> None:
         message = frontend.parse(frame)
@@ -194,7 +197,6 @@ class Session:
                 await self._close(message, raw)
                 at += 1
                 continue
-            prepared: Prepared | None
             if isinstance(message, Parse):
                 prepared = await self._admission.parse(message)
             else:
@@ -205,14 +207,13 @@ class Session:
             await self._part(prepared, pending[at:until])
             at = until
 
-    async def _part(self, prepared: Prepared | None, received: Sequence[_Received]) -> None:
-        """Have messages about one prepared statement answered. It is None if the session has no
-        such statement, so that the server refuses them."""
+    async def _part(self, prepared: Prepared, received: Sequence[_Received]) -> None:
+        """Have messages about one prepared statement answered."""
         messages = [each.message for each in received]
         bound = next((each for each in messages if isinstance(each, Bind)), None)
         steps = [_step(each, prepared) for each in received]
         judgement, plain = None, False
-        if prepared is not None and self._admission.is_judged(prepared.statement):
+        if self._admission.is_judged(prepared.statement):
             judgement = await self._admission.judge(prepared.statement)
             judgement.only_asks = bound is None
             plain = await self._judged(judgement, prepared, _parts(messages, steps))
@@ -222,9 +223,9 @@ class Session:
             if outcome.error is not None:
                 self._output.error(outcome.error)
                 raise Stopped
-        if isinstance(messages[0], Parse) and prepared is not None:
+        if isinstance(messages[0], Parse):
             self._registry.prepared[messages[0].name] = prepared
-        if bound is not None and prepared is not None:
+        if bound is not None:
             self._drop([self._registry.portals.pop(bound.portal, None)])
             self._registry.portals[bound.portal] = Portal(prepared, judgement, plain=plain)
 
@@ -249,14 +250,19 @@ class Session:
             raise Stopped
         return plain
 
-    def _meant(self, message: Bind | Describe) -> Prepared | None:
+    def _meant(self, message: Bind | Describe) -> Prepared:
+        """Return the prepared statement that a message is about. Raises `Stopped`."""
         registry = self._registry
-        if isinstance(message, Bind):
-            return registry.prepared.get(message.statement)
-        if message.kind == b"S":
-            return registry.prepared.get(message.name)
-        portal = registry.portals.get(message.name)
-        return None if portal is None else portal.prepared
+        if isinstance(message, Describe) and message.kind == b"P":
+            portal = registry.portals.get(message.name)
+            if portal is None:
+                raise self._admission.refuse_unknown("portal", message.name, "34000")
+            return portal.prepared
+        name = message.statement if isinstance(message, Bind) else message.name
+        prepared = registry.prepared.get(name)
+        if prepared is None:
+            raise self._admission.refuse_unknown("prepared statement", name, "26000")
+        return prepared
 
     async def _close(self, message: Close, raw: bytes) -> None:
         await self._admission.check_name(message.name)
@@ -274,8 +280,10 @@ class Session:
 
     async def _execute(self, message: Execute, raw: bytes) -> None:
         portal = self._registry.portals.get(message.portal)
-        judgement = None if portal is None else portal.judgement
-        if portal is None or judgement is None:
+        if portal is None:
+            raise self._admission.refuse_unknown("portal", message.portal, "34000")
+        judgement = portal.judgement
+        if judgement is None:
             await self._execute_open(raw, portal)
             return
         async with self._admission.told(judgement, portal):
@@ -289,10 +297,10 @@ class Session:
             raise Stopped
         self._executed(portal.prepared.statement, portal)
 
-    async def _execute_open(self, raw: bytes, portal: Portal | None) -> None:
-        """Execute what needs no judgement; the server refuses a portal that it doesn't know."""
-        local = None if portal is None else portal.prepared.local
-        if local is not None and portal is not None:
+    async def _execute_open(self, raw: bytes, portal: Portal) -> None:
+        """Execute what needs no judgement."""
+        local = portal.prepared.local
+        if local is not None:
             self._admission.set_attribution(portal.prepared.statement)
         step = Step(raw, EXECUTED)
         outcome = await self._conversation.run([step])
@@ -302,11 +310,7 @@ class Session:
         if outcome.error is not None:
             self._output.error(outcome.error)
             raise Stopped
-        if portal is not None:
-            self._executed(portal.prepared.statement, portal)
-            if self._forgotten:
-                self._forgotten = False
-                await self._prepare_again()
+        self._executed(portal.prepared.statement, portal)
 
     def _executed(self, statement: Statement, portal: Portal) -> None:
         """Note what an executed statement did to the session."""
@@ -331,17 +335,19 @@ class Session:
                 self._drop(registry.forget_portals())
             case Verb.DEALLOCATE if name is not None:
                 registry.prepared.pop(name, None)
-            case Verb.DEALLOCATE | Verb.DISCARD:
-                self._forgotten = True
+            case Verb.DEALLOCATE:
+                self._forgotten()
+            case Verb.DISCARD if statement.name == "all":
+                self._forgotten()
+                self._admission.attribution.reset()
+            case Verb.RESET if name is None:
+                self._admission.attribution.reset()
         # The rest changes nothing that is kept here.
 
-    async def _prepare_again(self) -> None:
-        """Prepare our own statements again, after the agent has had all forgotten."""
+    def _forgotten(self) -> None:
+        """Note that the agent has had all prepared statements forgotten, ours among them."""
         self._registry.prepared.clear()
-        self._admission.forget()
-        outcome = await self._conversation.run(self._prepare)
-        if outcome.error is not None:
-            raise CannotLook
+        self._own.distrust()
 
     def _transaction_ended(self) -> None:
         self._admission.attribution.transaction_ended()
@@ -378,10 +384,10 @@ def _parts(messages: Sequence[_Message], steps: Sequence[Step]) -> list[Part]:
     return parts
 
 
-def _step(received: _Received, prepared: Prepared | None) -> Step:
+def _step(received: _Received, prepared: Prepared) -> Step:
     message, raw = received
     if isinstance(message, Parse):
-        if prepared is not None and prepared.local is not None:
+        if prepared.local is not None:
             # What the sidecar answers by itself never reaches the server.
             raw = frontend.prepare(message.name, b"")
         return Step(raw, (PARSED,))

@@ -152,11 +152,11 @@ class PostgresSource:
 async def _closed_catalog(conversation: Conversation) -> list[int]:
     """Return the oids of the relations in the server's catalog that are closed. Raises
     `CannotLook`."""
-    outcome = await conversation.run(looks.catalog())
+    outcome = await conversation.run([looks.catalog()])
     if outcome.error is not None:
         raise CannotLook
     await conversation.sync()
-    found = looks.relations(outcome.answers[1])
+    found = looks.relations(outcome.answers[0])
     return [
         each.oid
         for each in found

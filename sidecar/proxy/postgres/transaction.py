@@ -12,22 +12,26 @@ server's own rules say what may follow. Knows transactions. Knows nothing of wha
 from sidecar.http.attribution import Attribution
 from sidecar.postgres.backend import Status
 from sidecar.postgres.frames import Frame
-from sidecar.proxy.postgres.conversation import Conversation, Step, prepare_step, run_prepared
-from sidecar.proxy.postgres.looks import RESERVED, Relation
-
-_BEGIN, _COMMIT, _ROLLBACK, _SAVE, _RELEASE, _BACK = (
-    (RESERVED + each).encode()
-    for each in ("begin", "commit", "rollback", "save", "release", "back")
+from sidecar.proxy.postgres.conversation import (
+    RESERVED,
+    Conversation,
+    OwnStatements,
+    Step,
+    prepare_step,
 )
+from sidecar.proxy.postgres.looks import Relation
+
 _POINT = RESERVED + "point"
-_TEXTS = {
-    _BEGIN: "BEGIN",
-    _COMMIT: "COMMIT",
-    _ROLLBACK: "ROLLBACK",
-    _SAVE: f"SAVEPOINT {_POINT}",
-    _RELEASE: f"RELEASE SAVEPOINT {_POINT}",
-    _BACK: f"ROLLBACK TO SAVEPOINT {_POINT}",
+TEXTS = {
+    "begin": "BEGIN",
+    "commit": "COMMIT",
+    "rollback": "ROLLBACK",
+    "save": f"SAVEPOINT {_POINT}",
+    "release": f"RELEASE SAVEPOINT {_POINT}",
+    "back": f"ROLLBACK TO SAVEPOINT {_POINT}",
+    "immediate": "SET CONSTRAINTS ALL IMMEDIATE",
 }
+"""The statements of ours that a transaction needs."""
 # A syntax error, so that the server aborts the transaction; it also says why in the server's log.
 _FAIL = prepare_step(b"", "the sidecar has denied a statement")
 
@@ -37,8 +41,9 @@ IDLE, FAILED = b"I", b"E"
 class Transaction:
     """The transaction of one session."""
 
-    def __init__(self, conversation: Conversation) -> None:
+    def __init__(self, conversation: Conversation, own: OwnStatements) -> None:
         self._conversation = conversation
+        self._own = own
         self.agents = False
         """True if the agent has begun a transaction."""
         self.ours = False
@@ -49,11 +54,6 @@ class Transaction:
         """The blocks that the last look counted; None if none has counted in this transaction."""
         self.callers: set[Attribution] = set()
         """For whom the statements of this transaction were judged."""
-
-    @staticmethod
-    def prepare() -> list[Step]:
-        """Return the steps that prepare our statements in a session."""
-        return [prepare_step(name, text) for name, text in _TEXTS.items()]
 
     @property
     def failed(self) -> bool:
@@ -66,20 +66,20 @@ class Transaction:
         steps = [self.save()]
         if not (self.agents or self.ours):
             self.ours = True
-            steps.insert(0, run_prepared(_BEGIN))
+            steps.insert(0, self._own.run("begin"))
         return steps
 
     def save(self) -> Step:
         """Return the step that makes a savepoint inside a transaction."""
-        return run_prepared(_SAVE)
+        return self._own.run("save")
 
     def leave(self) -> Step:
         """Return the step that comes after it, if it did not fail."""
-        return run_prepared(_RELEASE)
+        return self._own.run("release")
 
     def back(self) -> Step:
         """Return the step that comes after it if it failed: the transaction goes on as before."""
-        return run_prepared(_BACK)
+        return self._own.run("back")
 
     def begun(self) -> None:
         """Note that the agent has begun a transaction."""
@@ -101,7 +101,7 @@ class Transaction:
         caused."""
         conversation, error = self._conversation, None
         if self.ours:
-            outcome = await conversation.run([run_prepared(_ROLLBACK if failed else _COMMIT)])
+            outcome = await conversation.run([self._own.run("rollback" if failed else "commit")])
             error = outcome.error
         elif self.agents and failed and not self.failed:
             await conversation.run([_FAIL])
