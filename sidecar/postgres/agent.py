@@ -2,7 +2,7 @@
 
 import asyncio
 import ssl
-from ipaddress import ip_address
+from ipaddress import IPv6Address, ip_address
 from typing import cast
 
 from sidecar.http.tls_layer import TlsLayer
@@ -48,7 +48,7 @@ class AgentConnection(FramedConnection):
         machine."""
         peer = None if self._raw is None else self._raw.get_extra_info("peername")
         # A Unix socket's address is a text.
-        return self.tls or not isinstance(peer, tuple) or ip_address(peer[0]).is_loopback
+        return self.tls or not isinstance(peer, tuple) or _is_loopback(peer[0])
 
     async def first_byte(self) -> int:
         """Wait for a byte, and return it without taking it. Raises `ConnectionLost`."""
@@ -142,3 +142,9 @@ class _Inside(asyncio.Protocol):
 
     def connection_lost(self, _exc: Exception | None) -> None:
         self._agent.ended()
+
+
+def _is_loopback(text: str) -> bool:
+    address = ip_address(text)
+    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
+    return (mapped or address).is_loopback

@@ -102,7 +102,8 @@ class FramedConnection(DialledProtocol):
 
     def _look(self) -> None:
         """See whether the other side is gone. While reading is paused, the event loop doesn't say
-        so, and a statement would run on for an agent that is gone."""
+        so, and a statement would run on. An end is not seen while more was sent than the system
+        takes: that agent's statement ends by its time limit."""
         sock = self._open_transport().get_extra_info("socket")
         if sock is None or sock.fileno() < 0:
             return

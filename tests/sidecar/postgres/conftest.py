@@ -1,5 +1,10 @@
-"""The proxy's event loop, for tests of the connections that it serves."""
+"""The event loop that a sidecar runs on."""
 
-from tests.sidecar.proxy.conftest import pytest_asyncio_loop_factories
+import asyncio
+from collections.abc import Callable
 
-__all__ = ["pytest_asyncio_loop_factories"]
+import uvloop
+
+
+def pytest_asyncio_loop_factories() -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
+    return {"uvloop": uvloop.new_event_loop}

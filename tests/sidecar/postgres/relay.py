@@ -11,7 +11,7 @@ from sidecar.postgres import backend
 from sidecar.postgres.agent import AgentConnection
 from sidecar.postgres.backend import BackendKey
 from sidecar.postgres.cancel_keys import CancelKeys
-from sidecar.postgres.connection import ConnectionLost, FramedConnection
+from sidecar.postgres.connection import FramedConnection
 from sidecar.postgres.frames import ProtocolFault, from_agent
 from sidecar.postgres.server import Login, LoginRefused, ServerConnection
 from sidecar.postgres.startup import (
@@ -102,11 +102,7 @@ class Relay:
         try:
             agent.admit(from_agent())
             _greet(agent, server, key)
-            async with asyncio.TaskGroup() as group:
-                group.create_task(_pass(agent, server))
-                group.create_task(_pass(server, agent))
-        except* ConnectionLost:
-            pass
+            await _join(agent, server)
         finally:
             self._keys.withdraw(key)
             server.terminate()
@@ -123,6 +119,21 @@ def _greet(agent: AgentConnection, server: ServerConnection, key: BackendKey) ->
         agent.write(backend.parameter_status(name, setting))
     agent.write(backend.backend_key_data(*key))
     agent.write(backend.ready(server.status))
+
+
+async def _join(agent: AgentConnection, server: ServerConnection) -> None:
+    """Pass messages both ways until one side ends."""
+    loop = asyncio.get_running_loop()
+    ways = [loop.create_task(_pass(agent, server)), loop.create_task(_pass(server, agent))]
+    try:
+        await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for way in ways:
+            way.cancel()
+        ends = await asyncio.gather(*ways, return_exceptions=True)
+    for end in ends:
+        if isinstance(end, ProtocolFault):
+            raise end
 
 
 async def _pass(source: FramedConnection, sink: FramedConnection) -> None:
