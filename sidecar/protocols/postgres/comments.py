@@ -14,6 +14,7 @@ from policies.ground.canonical import identifier_fault
 from sidecar.protocols.postgres.parameters import Setting
 from sidecar.protocols.postgres.parser import Unreadable
 
+_OWN = "sluice."
 _SPACE = " \t\n\r\v\f"
 MAX_COMMENT = 4096
 """The longest comment that is read, in characters. A longer one is the agent's own."""
@@ -77,18 +78,18 @@ def _comments(text: str) -> Iterator[str]:
 
 def _members(comment: str) -> Iterator[tuple[str, str]]:
     """Yield our keys and values of a comment; nothing if it has none."""
-    if len(comment) > MAX_COMMENT or "sluice" not in unquote_to_bytes(comment).decode("latin-1"):
+    if len(comment) > MAX_COMMENT:
         return
-    if not comment.lstrip(_SPACE).startswith("sluice.") and "='" not in comment:
-        return  # a sentence about us
-    for member in _split(comment):
-        key, equals, quoted = member.partition("=")
+    pairs = [member.partition("=") for member in _split(comment)]
+    keys = [_decoded(key.strip(_SPACE)).lower() for key, _, _ in pairs]
+    if not any(key.startswith(_OWN) for key in keys):
+        return
+    for key, (_, _, quoted) in zip(keys, pairs, strict=True):
         value = quoted.strip(_SPACE)
-        if not equals or len(value) < 2 or value[0] != "'" or value[-1] != "'":
-            raise Unreadable("a comment that names `sluice` must consist of `key='value'`")
-        name = _decoded(key.strip(_SPACE)).lower()
-        if name.startswith("sluice."):
-            yield name, _decoded(value[1:-1].replace("\\'", "'"))
+        if len(value) < 2 or value[0] != "'" or value[-1] != "'":
+            raise Unreadable(f"a comment with `{_OWN}…` must consist of `key='value'`")
+        if key.startswith(_OWN):
+            yield key, _decoded(value[1:-1].replace("\\'", "'"))
 
 
 def _split(comment: str) -> list[str]:

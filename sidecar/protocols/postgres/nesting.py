@@ -27,17 +27,19 @@ _OPERATORS = frozenset({
     b"collate", b"at", b"is", b"isnull", b"notnull", b"like", b"ilike", b"similar", b"between",
     b"in", b"operator", b"not", b"overlaps",
 })  # fmt: skip
-# What binds the parts that `_ENDS` separates: AND, OR, BETWEEN, NOT, IS DISTINCT FROM, the clause.
+_COMMENTS = (b"--", b"/*")
+# What binds the parts that `_ENDS` separates: AND, OR, NOT, the clause.
 _BINDING = 6
 
 
 class _Level:
     """What stands between two brackets, or between `CASE` and `END`."""
 
-    __slots__ = ("chain", "deepest", "inner", "opened_by", "operators")
+    __slots__ = ("betweens", "chain", "deepest", "inner", "opened_by", "operators")
 
     def __init__(self, opened_by: bytes) -> None:
         self.opened_by = opened_by
+        self.betweens = 0
         self.chain = 0
         self.deepest = 0
         self.operators = 0
@@ -58,22 +60,28 @@ def nesting_of(words: Iterable[bytes]) -> int:
     levels = [_Level(b"")]
     before = b""
     for word in words:
+        if word.startswith(_COMMENTS):
+            continue  # or it would hide the dot before a name
         level = levels[-1]
-        is_name = before == b"."
-        before = word
-        if is_name:
-            continue
+        previous, before = before, word
+        if previous == b".":
+            continue  # a name
         if word in _OPEN:
             levels.append(_Level(word))
         elif word in _CLOSE:
             _close(levels, _CLOSE[word])
         elif word == b";":
             _close_all(levels)
+        elif word == b"and" and level.betweens:
+            level.betweens -= 1  # that of `a BETWEEN b AND c`, which goes on
+        elif previous == b"distinct" and word == b"from":
+            pass  # so does `a IS DISTINCT FROM b`
         elif word in _ENDS:
             level.end_part()
             level.chain += word in _CHAINS
         elif word in _OPERATORS or word[0] in _OPERATOR:
             level.operators += 1
+            level.betweens += word == b"between"
     _close_all(levels)
     return levels[0].depth()
 

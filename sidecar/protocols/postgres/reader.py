@@ -144,7 +144,9 @@ def _of(found: QueryContents, text: str, verb: Verb) -> Statement:
 
 def _around(inner: Statement, verb: Verb, name: str | None = None) -> Statement:
     """Return a statement that holds another one, and names and does what that does."""
-    return replace(inner, verb=verb, name=name, inner=inner, setting=None, fetch=None)
+    open_query = inner.route_class is RouteClass.OPEN
+    route_class = RouteClass.RETRIEVE if open_query else inner.route_class
+    return replace(inner, verb=verb, route_class=route_class, name=name, inner=inner)
 
 
 def _explain(members: Node, text: str, rules: Rules) -> Statement:

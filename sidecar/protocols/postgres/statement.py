@@ -81,7 +81,8 @@ class Statement:
     """One statement of a text."""
 
     text: str
-    """Exactly as the agent sent it, with the comments around it, without the `;`."""
+    """Exactly as the agent sent it, from its first word to the `;`, which is left out. The last
+    statement of a text has what comes behind it too, such as a comment."""
     verb: Verb
     route_class: RouteClass
     """RETRIEVE, WRITE, OPEN, BULK for `COPY`, or ADMIN for what is closed. An open query may still
