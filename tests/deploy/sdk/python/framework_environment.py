@@ -24,11 +24,17 @@ from tests.programs.fetching import Item
 
 SDK = ROOT / "deploy" / "sdk" / "python"
 STORES = ROOT / "tests" / "sidecar" / "protocols" / "vector_stores"
-OF_STORES = ("llama_milvus", "vector_stores")
+OF_STORES = ("llama_milvus", "sql_stores", "vector_stores")
 FOLDER = Path(os.environ.get("AGENT_FRAMEWORKS_DIR", Path(sys.prefix) / "frameworks"))
 # Environment: the size of its wheels in MB.
 USUAL = {"langchain": 14}
-DEEP = {"frameworks": 90, "crewai": 190, "vector_stores": 110, "llama_milvus": 90}
+DEEP = {
+    "frameworks": 90,
+    "crewai": 190,
+    "vector_stores": 110,
+    "llama_milvus": 90,
+    "sql_stores": 100,
+}
 """Only the deep run needs these."""
 _PIP = (sys.executable, "-m", "pip", "--disable-pip-version-check")
 
