@@ -184,8 +184,8 @@ SOURCES: dict[str, Source] = {
 
 DEEP = frozenset(
     (
-        "langchain-tests", "nghttp2", "pg", "postgres-17", "postgres-18", "postgres-with-tls", "postgres.js", "pyarrow",
-        "pytest-8", "redis-py",
+        "langchain-tests", "nghttp2", "pg", "postgres-17", "postgres-18", "postgres-with-tls",
+        "postgres.js", "pyarrow", "pytest-8", "redis-py",
     )
 )  # fmt: skip
 """Sources that only the deep run needs."""

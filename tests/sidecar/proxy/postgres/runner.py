@@ -44,8 +44,9 @@ VALUES = re.compile(
 """The values of the payroll as text, in binary, and as they are often encoded."""
 COLUMNS = re.compile(rb"q(?:payee|salary|since|terms|seal|words)")
 _PASSING = re.compile(
+    rb"(?i)time[=:]\s?[\d.]+(?:\.\.[\d.]+)?(?: ms)?|(?:planning|execution) time: [\d.]+"
     # The id of the event that a denial by a sidecar names, too.
-    rb"(?i)\"event_id\":\"[0-9a-f-]{36}\"|time[=:]\s?[\d.]+(?:\.\.[\d.]+)?(?: ms)?|(?:planning|execution) time: [\d.]+"
+    rb"|\"event_id\":\"[0-9a-f-]{36}\""
 )
 
 
