@@ -100,6 +100,11 @@ GROUPS: tuple[tuple[str, tuple[Command, ...]], ...] = (
                 "check policy files, and what a change of them does",
                 ("deploy.commands.policy",),
             ),
+            Command(
+                "postgres",
+                "rights of a PostgreSQL login, made from the policies",
+                ("deploy.commands.postgres",),
+            ),
             Command("verify", "verify an audit log, offline", ("deploy.commands.verify",)),
             Command(
                 "report",
@@ -210,6 +215,9 @@ def main(arguments: list[str] | None = None) -> int:
     if name not in COMMANDS:
         print(unknown(name), file=sys.stderr)
         return 2
+    if name == "doctor" and "--postgres" in rest:
+        options = (word for word in rest if word != "--postgres")
+        return _become(*COMMANDS["postgres"].becomes, "check", *options)
     # An import that fails in the service would only say which module it did not find.
     if lacking := complaint(COMMANDS[name]):
         print(lacking, file=sys.stderr)

@@ -37,6 +37,13 @@ RUN_BY = {
             ],
         },
     },
+    "tests/deploy/commands/postgres/test_documented.py": {
+        "test_the_readme_s_commands_make_a_login_that_has_no_findings": {
+            "deploy/commands/postgres/README.md": [
+                "make the login", "check the login", "install the identity",
+            ],
+        },
+    },
     "tests/deploy/commands/verify/test_summary.py": {
         "test_the_readme_s_command_verifies_a_file": {
             "deploy/commands/verify/README.md": ["verify a file, with the key's text in log.pub"],

@@ -53,6 +53,7 @@ def absent(extra: str) -> set[str]:
             "base",
             [
                 "deploy.commands.policy.__main__",
+                "deploy.commands.postgres.__main__",
                 "deploy.command",
                 "deploy.commands.client.client",
                 "deploy.init.run",
