@@ -146,13 +146,14 @@ class Http2Connection:
     def lost(self) -> None:
         """End everything: the connection is gone."""
         self._ended = True
-        self._held.release()
         self._sweep_timer.cancel()
         self._turns.stop()
         if self._closing is not None:
             self._closing.cancel()
         for stream in self._streams():
             self._drop(stream)
+        # Last: a body that is dropped has what is held counted again, an unfinished head too.
+        self._held.release()
 
     def finish(self) -> None:
         """Take no new streams, once the client knows, and end the connection with the last one."""

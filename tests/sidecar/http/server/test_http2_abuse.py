@@ -316,9 +316,8 @@ async def test_a_head_that_is_never_ended_is_cut_off() -> None:
         assert len(client.faults) == 1
 
 
-async def test_unfinished_heads_are_counted_until_they_end() -> None:
-    client = Served()
-    [connection] = client.wire.connections.open
+async def test_unfinished_heads_are_counted_until_they_or_their_connection_end() -> None:
+    client = Served(Gate())
     budget = client.wire.connections.service.budget
     begun = headers(1, flags=0)
     await client.send(begun[:-1])
@@ -331,8 +330,10 @@ async def test_unfinished_heads_are_counted_until_they_end() -> None:
     await client.send(end)
     assert budget.head_bytes == 0
     assert client.served[0].fields[-1] == (b"x", b"a" * 800)
-    await client.send(headers(3, flags=0))
-    await connection.cut()
+    # A body that waits, too: its end is counted, and the head must not be then.
+    await client.send(headers(3, POST, end=False), data(3, bytes(100)), headers(5, flags=0))
+    assert budget.head_bytes > 100
+    client.wire.close()
     await client.wire.settle()
     assert budget.head_bytes == 0
 
