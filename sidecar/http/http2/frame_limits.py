@@ -38,6 +38,9 @@ EMPTY_DATA = 100
 SETTINGS = (32, 10.0)
 """The most frames, and the seconds in which they may come."""
 PINGS = (100, 10.0)
+SAVED_PINGS = 1_000
+"""The most further PINGs that are kept for later, however many requests and bytes allowed them: so
+many at once cost a few milliseconds."""
 RESETS = (1_000, 30.0)
 OTHERS = (1_000, 10.0)
 """PRIORITY, PRIORITY_UPDATE, GOAWAY, answers to PING and frames of unknown kinds, together."""
@@ -78,19 +81,25 @@ class Flood(Exception):
 class _Rate:
     """At most `limit` events in each period of so many seconds."""
 
-    __slots__ = ("_allowance", "_begin", "_cause", "_count", "_most", "_name", "_seconds")
+    __slots__ = (
+        "_allowance", "_begin", "_cause", "_count", "_most", "_name", "_saved", "_seconds",
+    )  # fmt: skip
 
-    def __init__(self, cause: Cause, name: str, limit: tuple[int, float]) -> None:
+    def __init__(
+        self, cause: Cause, name: str, limit: tuple[int, float], saved: int = 100_000
+    ) -> None:
         self._cause = cause
         self._name = name
         self._most, self._seconds = limit
         self._begin, self._count = 0.0, 0
         self._allowance = 0
         """Events beyond the limit that something else allows; used up one by one."""
+        self._saved = saved
+        """The most of those."""
 
     def allow(self, count: int) -> None:
         """Allow so many events beyond the limit."""
-        self._allowance = min(100_000, self._allowance + count)
+        self._allowance = min(self._saved, self._allowance + count)
 
     def add(self, now: float) -> None:
         """Count an event. Raises `Flood`."""
@@ -127,7 +136,7 @@ class FrameLimits:
         """True if that frame begins or ends a message."""
         self._empty = self._continuations = self._heads = 0
         self._settings = _Rate(Cause.SETTINGS, "SETTINGS frames", SETTINGS)
-        self._pings = _Rate(Cause.PING, "PING frames", PINGS)
+        self._pings = _Rate(Cause.PING, "PING frames", PINGS, SAVED_PINGS)
         self._resets = _Rate(Cause.RESET, "streams reset", RESETS)
         self._updates = _Rate(Cause.WINDOW_UPDATE, "WINDOW_UPDATE frames", WINDOW_UPDATES)
         self._others = _Rate(Cause.OTHER, "frames of other kinds", OTHERS)

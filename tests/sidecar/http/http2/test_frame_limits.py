@@ -6,7 +6,7 @@ from collections.abc import Callable
 import httptools
 import pytest
 
-from sidecar.http.http2.frame_limits import TURN, Flood, FrameLimits
+from sidecar.http.http2.frame_limits import SAVED_PINGS, TURN, Flood, FrameLimits
 from sidecar.http.http2.heads import METHODS, BadHead, TranslatedHead
 from sidecar.http.http2.session import PREFACE
 from sidecar.http.messages.request_parser import HeadLimits
@@ -86,6 +86,14 @@ def test_a_client_may_measure_the_round_trip_of_each_response() -> None:
     limits.sent(50 * 16_384)
     limits.feed(frames.ping() * 100)
     limits.sent(17 * 900)  # answers to PINGs explain none
+    with pytest.raises(Flood):
+        limits.feed(frames.ping())
+
+
+def test_the_pings_that_much_data_allows_are_not_saved_for_a_flood() -> None:
+    limits = begun(Clock())
+    limits.sent(5_000 * 16_384)
+    limits.feed(frames.ping() * (100 + SAVED_PINGS))
     with pytest.raises(Flood):
         limits.feed(frames.ping())
 

@@ -40,7 +40,7 @@ pytestmark = [
 
 FLOODS: dict[str, tuple[bytes, int, Cause]] = {
     "SETTINGS": (frames.settings(), 32, Cause.SETTINGS),
-    "PING": (frames.ping(), 101, Cause.PING),
+    "PING": (frames.ping(), 102, Cause.PING),  # the request allows one more than 100
     "answers to PING": (frames.ping(frames.ACK), 1_001, Cause.OTHER),
     "PRIORITY": (frames.frame(frames.PRIORITY, 1, bytes(4) + b"\x10"), 1_001, Cause.OTHER),
     "unknown frames": (frames.frame(frames.UNKNOWN), 1_001, Cause.OTHER),
