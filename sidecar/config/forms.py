@@ -258,21 +258,18 @@ UPSTREAM_TLS = declared(UpstreamTls, _upstream_tls, ca=ANY_TEXT, server_name=Par
 
 
 @dataclass(frozen=True, slots=True)
-class _TlsOrOff:
+class _TlsOrOff(Declared):
     """The type of `tls` of a data source: its keys, or `off`. YAML reads that word as a truth
     value."""
 
-    def read(self, key: str, node: Node, faults: DefinitionFaults) -> UpstreamTls | None:
-        if node.value in ("off", "false"):
-            return NoTls()
-        found: UpstreamTls | None = UPSTREAM_TLS.read(key, node, faults)
-        return found
+    def read(self, key: str, node: Node, faults: DefinitionFaults) -> Any:
+        return NoTls() if node.value in ("off", "false") else Declared.read(self, key, node, faults)
 
     def schema(self) -> Schema:
-        return {"anyOf": [UPSTREAM_TLS.schema(), {"enum": ["off", False]}]}
+        return {"anyOf": [Declared.schema(self), {"enum": ["off", False]}]}
 
 
-TLS_OR_OFF = _TlsOrOff()
+TLS_OR_OFF = _TlsOrOff(UPSTREAM_TLS.keys, into=UPSTREAM_TLS.into, make=UPSTREAM_TLS.make)
 
 
 def check_client_tls(parent: Section, key: str, address: str, values: Mapping[str, Any]) -> None:

@@ -3,14 +3,13 @@
 import re
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from policies.definitions.definition import shown
-from policies.definitions.forms import IDENTIFIER, FilePath, ListOf, Optional, matching
-from policies.definitions.records import Key, Section, declared
+from policies.definitions.forms import FilePath, matching
+from policies.definitions.records import Section, declared
 from policies.ground.distribution import how_to_install
-from sidecar.config.forms import ANY_TEXT, Number, Size, Texts, address_fault
+from sidecar.config.forms import ANY_TEXT, Number, Size, Texts, address_fault, sections
 from sidecar.settings.model import NoTls, Source
 from sidecar.settings.postgres import AllowedFunctions, Login, RelationRule, ResultLimits
 
@@ -64,33 +63,13 @@ def check_postgres(section: Section, source: Source) -> None:
         section.complain("kind", f"`postgres` needs postgast; {how_to_install('postgres')}")
 
 
-def _relation(section: Section, values: dict[str, Any]) -> RelationRule:
-    if section.has("through_views"):
-        for key in ("match", "source_id", "sensitivity"):
-            if section.has(key):
-                section.complain(key, "does not go with `through_views`; make two entries of it")
-    elif not section.has("match"):
-        section.complain("match", "is required, or `through_views`")
-    return RelationRule(**values)
-
-
 def _password_file(path: Path) -> None:
     if not path.is_file():
         raise ValueError(f"`{path}` is not a file")
 
 
 LOGIN = declared(Login, user=ANY_TEXT, password_file=FilePath("fault", _password_file))
-RELATIONS = ListOf(
-    Optional(
-        declared(
-            RelationRule,
-            _relation,
-            match=Key(_PATTERN),
-            source_id=Key(IDENTIFIER),
-            through_views=Key(Texts(_name_fault)),
-        )
-    )
-)
+RELATIONS = sections(declared(RelationRule, match=_PATTERN))
 FUNCTIONS = declared(AllowedFunctions, allow=Texts(_name_fault))
 RESULT = declared(
     ResultLimits,

@@ -24,15 +24,12 @@ class RelationRule:
     """A rule about tables, views and other relations of a `postgres` source; the first one whose
     `match` fits a relation gives its source id and sensitivity."""
 
-    match: str | None = None
+    match: str
     """The relations that it is about, as `schema.relation`; `*` stands for any characters."""
     source_id: str | None = None
     """The plain name that policies use instead of `postgres://<alias>/<database>/…`."""
     sensitivity: Sensitivity | None = None
     """The sensitivity of these relations; by default the source's."""
-    through_views: tuple[str, ...] = ()
-    """Views, as `schema.view`, whose inner relations count as the view itself when a statement
-    names only the view; such an entry has no other key."""
 
 
 @dataclass(frozen=True, slots=True)

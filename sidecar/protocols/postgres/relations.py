@@ -23,7 +23,7 @@ class RelationNames:
         self._names = SourceNames(source)
         self.whole = self._names.whole
         self._level = source.sensitivity
-        self._rules = [_Rule(each) for each in source.relations if each.match is not None]
+        self._rules = [_Rule(each) for each in source.relations]
 
     def of(self, schema: str, name: str) -> SourceRef:
         """Return the source that the relation `schema.name` is."""
@@ -37,7 +37,7 @@ class RelationNames:
 
 class _Rule:
     def __init__(self, rule: RelationRule) -> None:
-        schema, _, name = (rule.match or "").partition(".")
+        schema, _, name = rule.match.partition(".")
         self._schema: Matcher = matcher((schema,))
         self._name: Matcher = matcher((name,))
         self.source_id = rule.source_id

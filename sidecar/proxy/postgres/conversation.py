@@ -138,7 +138,7 @@ class Conversation:
 
     def leave(self, _lost: object) -> None:
         """End the session with the server at once, since the agent is gone: cancel what runs, and
-        have whoever waits for the server hear that the connection is lost."""
+        end the wait for the server with `ConnectionLost`."""
         if self._waits:
             self._leaving = asyncio.get_running_loop().create_task(self._leave())
         else:

@@ -4,7 +4,7 @@ A look is a statement of ours, in the agent's transaction, between the agent's o
 
     locks       what this backend has locked: every relation that a statement names or reaches stays
                 locked until the transaction ends, so it can't be replaced or renamed in between
-    counters    of which relations blocks were fetched: a function that catches its own error
+    counters    which relations were scanned, or had blocks fetched: a function that catches its own error
                 releases its locks, but is still counted
     names       what relations are called, by their oids
     resolve     which relations the names in a text stand for
@@ -131,11 +131,15 @@ SELECT DISTINCT COALESCE(
   o.oid) AS oid
 FROM pg_catalog.unnest($1::pg_catalog.oid[]) AS o(oid)"""
 
+# An empty table has no blocks, and is scanned all the same.
 _COUNTED = """
-SELECT c.oid, pg_catalog.pg_stat_get_xact_blocks_fetched(c.oid) FROM pg_catalog.pg_class AS c
-WHERE c.relkind OPERATOR(pg_catalog.=) ANY ('{r,m,i,t,S}'::pg_catalog."char"[])
-  AND c.oid OPERATOR(pg_catalog.>=) '16384'::pg_catalog.oid
-  AND pg_catalog.pg_stat_get_xact_blocks_fetched(c.oid) OPERATOR(pg_catalog.>) 0"""
+SELECT s.oid, s.count FROM (
+  SELECT c.oid, pg_catalog.pg_stat_get_xact_blocks_fetched(c.oid)
+    OPERATOR(pg_catalog.+) pg_catalog.pg_stat_get_xact_numscans(c.oid) AS count
+  FROM pg_catalog.pg_class AS c
+  WHERE c.relkind OPERATOR(pg_catalog.=) ANY ('{r,m,i,t,S}'::pg_catalog."char"[])
+    AND c.oid OPERATOR(pg_catalog.>=) '16384'::pg_catalog.oid) AS s
+WHERE s.count OPERATOR(pg_catalog.>) 0"""
 
 _RESOLVED = """
 SELECT DISTINCT r.oid FROM
@@ -206,7 +210,7 @@ class Looks:
         return self._own.run("locks")
 
     def counters(self) -> Step:
-        """Return the step that counts the blocks fetched from each relation."""
+        """Return the step that counts the scans of each relation, and the blocks fetched."""
         return self._own.run("counters")
 
     def names(self, oids: Iterable[int]) -> Step:
@@ -259,7 +263,7 @@ def relations(frames: Iterable[Frame]) -> list[Relation]:
 
 
 def counts(frames: Iterable[Frame]) -> dict[int, int]:
-    """Return the number of blocks in the answer to `counters`, by oid."""
+    """Return the counts in the answer to `counters`, by oid."""
     return {int(oid or 0): int(count or 0) for oid, count in _rows(frames)}
 
 
