@@ -44,10 +44,21 @@ def _set_config(arguments: Sequence[Node], limits: Mapping[str, int]) -> str | N
 
 
 def _current_setting(arguments: Sequence[Node]) -> str | None:
+    if shown_parameter("current_setting", arguments):
+        return None
     name = constant_text(arguments[0]) if arguments else None
     if name is None:
-        return "`current_setting` must name the parameter by a constant"
+        return "`current_setting` must name the parameter by a constant, or by `$1` and the like"
     return show_refusal(name.lower())
+
+
+def shown_parameter(function: str, arguments: Sequence[Node]) -> int:
+    """Return the number of the `$1` by which a call names the run-time parameter to show; 0 if it
+    doesn't. SQLAlchemy calls `current_setting` so."""
+    if function != "current_setting" or not arguments:
+        return 0
+    number: int = _without_casts(arguments[0]).get("ParamRef", {}).get("number", 0)
+    return number
 
 
 def constant_text(node: Node) -> str | None:
@@ -64,7 +75,10 @@ def _without_casts(node: Node) -> Node:
     while "TypeCast" in node:
         written = node["TypeCast"]["typeName"]
         words = [part["String"].get("sval") for part in written.get("names", ())]
-        if words[-1:] != ["text"] or words[:-1] not in ([], [CATALOG]) or "arrayBounds" in written:
+        if words[-1:] not in (["text"], ["varchar"]) or words[:-1] not in ([], [CATALOG]):
+            return node
+        # `'role2'::varchar(4)` is another text.
+        if "typmods" in written or "arrayBounds" in written:
             return node
         node = node["TypeCast"]["arg"]
     return node

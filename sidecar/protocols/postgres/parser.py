@@ -25,8 +25,8 @@ from sidecar.protocols.postgres.nesting import MAX_DEPTH, nesting_of
 
 MAX_TEXT = 1 << 20
 """The largest text, in bytes of UTF-8."""
-MAX_TREE = 8 << 20
-"""The largest tree, in bytes of JSON: about 90,000 constants."""
+MAX_TREE = 4 << 20
+"""The largest tree, in bytes of JSON: about 45,000 constants."""
 
 # A text of this size, in bytes, is never too deep for a thread of 1 MiB, and its longest run of
 # operator characters takes the lexer 3 ms.
@@ -44,8 +44,8 @@ _LONG_RUN = b"+" * 64
 _OPERATOR_RUN = re.compile(rb"[-+*/<>=~!@#%^&|`?]{64,}")
 _MAX_OPERATOR_WORK = 4_000_000
 """The largest sum of the squares of the lengths of such runs: about 20 ms in the lexer."""
-_MAX_TOKENS_SIZE = 1 << 20
-"""The largest answer of the lexer, in bytes: about 90,000 tokens."""
+_MAX_TOKENS_SIZE = 1 << 19
+"""The largest answer of the lexer, in bytes: about 45,000 tokens."""
 _START = 0x08
 
 
@@ -111,7 +111,7 @@ class _FingerprintResult(ctypes.Structure):
 
 
 def parse(text: str) -> ParsedText:
-    """Parse a text of any number of statements. Takes up to 0.3 s for the largest texts that pass
+    """Parse a text of any number of statements. Takes up to 0.5 s for the costliest texts within
     the limits, and 25 µs for a short one. Raises `Unreadable`."""
     data = _encode(text)
     _refuse_costly(data)

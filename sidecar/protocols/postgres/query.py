@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from sidecar.protocols.postgres.calls import judge_arguments
+from sidecar.protocols.postgres.calls import judge_arguments, shown_parameter
 from sidecar.protocols.postgres.function_tables import SAMPLE_METHODS
 from sidecar.protocols.postgres.functions import (
     WRITING_FUNCTIONS,
@@ -73,6 +73,7 @@ class QueryContents:
     writes: bool = False
     row_lock: bool = False
     parameters: int = 0
+    shown_parameters: dict[int, None] = field(default_factory=dict)
     closed: str | None = None
     """Why the statement is closed, by the first node that closes it."""
 
@@ -195,6 +196,8 @@ def _function(found: QueryContents, members: Node, _scope: Scope) -> None:
     if closed is None and verdict.origin is Origin.BUILT_IN:
         closed = judge_arguments(name.name, members.get("args", ()), found.rules.limits)
         found.writes |= name.name in WRITING_FUNCTIONS
+        if number := shown_parameter(name.name, members.get("args", ())):
+            found.shown_parameters[number] = None
     if closed is not None:
         found.close(closed)
     found.note(verdict.origin, name)

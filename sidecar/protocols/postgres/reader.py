@@ -139,6 +139,7 @@ def _of(found: QueryContents, text: str, verb: Verb) -> Statement:
         foreign=found.foreign,
         row_lock=found.row_lock,
         parameters=found.parameters,
+        shown_parameters=tuple(found.shown_parameters),
     )
 
 
@@ -188,6 +189,8 @@ def _prepare(members: Node, text: str, rules: Rules) -> Statement:
     inner = _read(members["query"], text, rules)
     if inner.verb is not Verb.QUERY:
         return _closed(text, "`PREPARE` of such a statement is closed", Verb.PREPARE)
+    if inner.shown_parameters:
+        return _closed(text, "`PREPARE` of `current_setting($1)` is closed", Verb.PREPARE)
     statement = _around(inner, Verb.PREPARE, members["name"])
     return replace(
         statement,

@@ -117,6 +117,9 @@ class Statement:
     """True if it may return rows."""
     parameters: int = 0
     """The highest number of a `$1`."""
+    shown_parameters: tuple[int, ...] = ()
+    """The numbers of those that name a run-time parameter to show (`current_setting($1)`). The
+    session judges their values, when they are bound, by `parameters.show_refusal`."""
     name: str | None = None
     """The cursor, prepared statement, savepoint or parameter."""
     chained: bool = False
