@@ -7,7 +7,7 @@ from typing import cast
 
 from sidecar.http.tls_layer import TlsLayer
 from sidecar.postgres.connection import BUFFER_BYTES, ConnectionLost, FramedConnection
-from sidecar.postgres.frames import Limits, ProtocolFault, from_agent
+from sidecar.postgres.frames import Limits, ProtocolFault, from_stranger
 
 STARTUP_BYTES = 10_000
 """The longest startup message, as PostgreSQL has it."""
@@ -18,15 +18,14 @@ class AgentConnection(FramedConnection):
     the transport. `sidecar.postgres.startup` speaks first."""
 
     def __init__(self, buffer_bytes: int = BUFFER_BYTES) -> None:
-        # Until somebody is let in, messages are short.
-        super().__init__(from_agent(STARTUP_BYTES), buffer_bytes)
+        super().__init__(from_stranger(), buffer_bytes)
         self._raw: asyncio.Transport | None = None
         self._tls: TlsLayer | None = None
         self._handshake: asyncio.Future[None] | None = None
         self._invalid: str | None = None
 
     def admit(self, limits: Limits) -> None:
-        """Let the messages from now on be as long as `limits` say."""
+        """Let the agent in: what it may send from now on, `limits` say."""
         self._reader.limits = limits
 
     @property

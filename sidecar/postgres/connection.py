@@ -51,10 +51,13 @@ class FramedConnection(DialledProtocol):
         """Return the next frame. Raises `ConnectionLost` if none will come, `ProtocolFault` if what
         arrived is no message."""
         while True:
+            await self._take_turn()
             frame = self._reader.take()
             if frame is not None:
+                # INVARIANT: nothing is awaited from here on, so that a reader that is cancelled
+                # loses no frame.
+                self._unbroken += 1
                 self._make_room()
-                await self._take_turn()
                 return frame
             await self._more()
 
@@ -64,6 +67,7 @@ class FramedConnection(DialledProtocol):
         if self.lost.done():
             raise ConnectionLost("the connection was lost")
         self._make_room()
+        assert self._arrived is None, "two tasks read from one connection"
         self._arrived = self._loop.create_future()
         try:
             await self._arrived
@@ -72,7 +76,6 @@ class FramedConnection(DialledProtocol):
 
     async def _take_turn(self) -> None:
         # What waits in the buffer may be ten thousand messages of 5 bytes.
-        self._unbroken += 1
         if self._unbroken >= _TURN:
             self._unbroken = 0
             await asyncio.sleep(0)
@@ -144,6 +147,8 @@ class FramedConnection(DialledProtocol):
         """Close the connection at once; bytes that wait to be sent are dropped."""
         if self._transport is not None:
             self._transport.abort()
+        # In the middle of a TLS handshake, asyncio doesn't tell this protocol.
+        self._end()
 
     # ------------------------------------------------------------------------- asyncio's callbacks
 

@@ -8,6 +8,7 @@ doesn't have is refused with its first byte.
 Pure: knows no connection, and nothing of payloads.
 """
 
+import struct
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -25,8 +26,15 @@ SHORT_ANSWER_BYTES = 30_000
 AGENT_BYTES = 16 * 1024 * 1024
 """The longest message from an agent."""
 
-Limits = Mapping[int, int]
-"""The most bytes of a message, its length field included, for each kind that may arrive."""
+
+class Limits(NamedTuple):
+    """What may arrive in one direction, at one time."""
+
+    most: Mapping[int, int]
+    """The most bytes of a message, its length field included, for each kind that may arrive."""
+    runs: bool = False
+    """True if kind `D` is DataRow, of which one frame may hold many. From an agent, it is
+    Describe."""
 
 
 class ProtocolFault(Exception):
@@ -56,13 +64,24 @@ class Frame(NamedTuple):
 
 
 def from_agent(limit: int = AGENT_BYTES) -> Limits:
-    """Return the limits on what an agent sends after its startup message."""
-    return _table(b"BFPQd", limit) | _table(b"CDEHSXcfp", min(limit, SHORT_BYTES))
+    """Return the limits on what an agent sends once it is let in."""
+    return Limits(_table(b"BFPQd", limit) | _table(b"CDEHSXcf", SHORT_BYTES))
+
+
+def from_stranger() -> Limits:
+    """Return the limits on what an agent sends before that: a password."""
+    return Limits(_table(b"p", SHORT_BYTES))
 
 
 def from_server(limit: int) -> Limits:
-    """Return the limits on what a server sends."""
-    return _table(b"ADENTVd", limit) | _table(b"123CGHIKRSWZcnstv", SHORT_ANSWER_BYTES)
+    """Return the limits on what a server sends after the login."""
+    short = _table(b"123CGHISWZcnst", SHORT_ANSWER_BYTES)
+    return Limits(_table(b"ADENTVd", limit) | short, runs=True)
+
+
+def from_server_at_login() -> Limits:
+    """Return the limits on what a server sends in the course of a login."""
+    return Limits(_table(b"EKNRSZv", SHORT_ANSWER_BYTES))
 
 
 def _table(kinds: bytes, limit: int) -> dict[int, int]:
@@ -106,11 +125,11 @@ class FrameReader:
         if len(held) < self._need:
             return None
         kind = held[0]
-        size = self._size(0)
+        size = self._size()
         if size == 0:
             return None
         count = 1
-        if kind == _DATA_ROW:
+        if kind == _DATA_ROW and self.limits.runs:
             size, count = self._run(size)
         raw = bytes(held[:size])
         del held[:size]
@@ -150,25 +169,25 @@ class FrameReader:
         del self._held[:1]
         return data
 
-    def _size(self, at: int) -> int:
-        """Return the bytes of the message that begins at `at`, or 0 if it isn't whole."""
+    def _size(self) -> int:
+        """Return the bytes of the first message, or 0 if it isn't whole."""
         held = self._held
-        limit = self.limits.get(held[at])
+        limit = self.limits.most.get(held[0])
         if limit is None:
-            raise ProtocolFault(f"a message of kind 0x{held[at]:02x} can't stand here")
-        if len(held) < at + _HEAD:
-            self._need = at + _HEAD
+            raise ProtocolFault(f"a message of kind 0x{held[0]:02x} can't stand here")
+        if len(held) < _HEAD:
+            self._need = _HEAD
             return 0
-        length = int.from_bytes(held[at + 1 : at + _HEAD], "big")
+        length: int
+        kind, length = _KIND_AND_LENGTH.unpack_from(held)
         if length < _LENGTH:
             raise ProtocolFault(f"the length of a message is {length}, less than its own 4 bytes")
         if length > limit:
-            kind = chr(held[at])
             raise ProtocolFault(
-                f"a message of kind `{kind}` has {length:,} bytes, over the limit of {limit:,}"
+                f"a message of kind `{chr(kind)}` has {length:,} bytes, over the limit of {limit:,}"
             )
-        if len(held) < at + 1 + length:
-            self._need = at + 1 + length
+        if len(held) < 1 + length:
+            self._need = 1 + length
             return 0
         return 1 + length
 
@@ -176,16 +195,17 @@ class FrameReader:
         """Return the bytes and the number of the DataRow messages that are whole, of which the
         first has `size` bytes."""
         held, count, end = self._held, 1, len(self._held)
-        limit = self.limits[_DATA_ROW]
-        while size < RUN_BYTES and size + _HEAD <= end and held[size] == _DATA_ROW:
-            length = int.from_bytes(held[size + 1 : size + _HEAD], "big")
+        limit = self.limits.most[_DATA_ROW]
+        while size < RUN_BYTES and size + _HEAD <= end:
+            kind, length = _KIND_AND_LENGTH.unpack_from(held, size)
             # A message with another length is refused when its turn comes.
-            if not _LENGTH <= length <= limit or size + 1 + length > end:
+            if kind != _DATA_ROW or not _LENGTH <= length <= limit or size + 1 + length > end:
                 break
             size += 1 + length
             count += 1
         return size, count
 
 
+_KIND_AND_LENGTH = struct.Struct("!BI")
 _KINDS = [bytes([each]) for each in range(256)]
 _DATA_ROW = ord("D")

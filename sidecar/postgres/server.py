@@ -9,7 +9,7 @@ from sidecar.http.client.tcp_keepalive import keep_alive
 from sidecar.postgres import backend, frontend
 from sidecar.postgres.backend import BackendKey, Status
 from sidecar.postgres.connection import BUFFER_BYTES, ConnectionLost, FramedConnection
-from sidecar.postgres.frames import SHORT_ANSWER_BYTES, Frame, ProtocolFault, from_server
+from sidecar.postgres.frames import Frame, ProtocolFault, from_server, from_server_at_login
 from sidecar.postgres.scram import ScramExchange, ScramFailed
 from sidecar.postgres.startup import SSL_REQUEST, VERSION_3_0, startup_message
 
@@ -52,7 +52,7 @@ class ServerConnection(FramedConnection):
     limits a message from the server, a DataRow above all."""
 
     def __init__(self, message_bytes: int, buffer_bytes: int = BUFFER_BYTES) -> None:
-        super().__init__(from_server(SHORT_ANSWER_BYTES), buffer_bytes)
+        super().__init__(from_server_at_login(), buffer_bytes)
         self._message_bytes = message_bytes
         self._scram: ScramExchange | None = None
         self._proven = self._let_in = False

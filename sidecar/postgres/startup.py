@@ -66,7 +66,7 @@ async def receive_startup(
             code = int.from_bytes(payload[:4], "big")
             if code not in (_SSL, _GSS):
                 break
-            if len(payload) > 4 or code in answered or (code == _SSL and agent.tls):
+            if len(payload) > 4 or code in answered or agent.tls:
                 raise ProtocolFault("a request for encryption comes twice, or has a payload")
             if agent.pipelined:
                 raise ProtocolFault("bytes arrived behind a request for encryption, unencrypted")
@@ -90,8 +90,8 @@ async def receive_password(agent: AgentConnection, seconds: float) -> bytes:
     async with asyncio.timeout(seconds):
         frame = await agent.read()
     answer = parse(frame)
-    if not isinstance(answer, Password):
-        raise ProtocolFault("a password was asked for, and another message came")
+    # Nothing else may arrive before the agent is let in.
+    assert isinstance(answer, Password)
     return answer.password
 
 

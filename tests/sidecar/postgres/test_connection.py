@@ -131,3 +131,22 @@ async def test_a_reader_that_leaves_ends_the_wait_for_it() -> None:
         writer.transport.abort()
         with pytest.raises(ConnectionLost):
             await draining
+
+
+async def test_a_reader_that_is_cancelled_loses_no_frame() -> None:
+    async with connected() as (connection, (_, writer)):
+        queries = [frontend.query(b"%d" % number) for number in range(500)]
+        writer.write(b"".join(queries))
+        found: list[bytes] = []
+
+        async def read_all() -> None:
+            while len(found) < len(queries):
+                found.append((await connection.read()).raw)
+
+        while len(found) < len(queries):
+            reading = asyncio.get_running_loop().create_task(read_all())
+            await asyncio.sleep(0)
+            reading.cancel()
+            await asyncio.wait([reading])
+            await asyncio.sleep(0)
+        assert found == queries

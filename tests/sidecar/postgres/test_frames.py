@@ -70,7 +70,7 @@ FAULTS = [
     (head(b"Q", AGENT_BYTES + 1), "over the limit of 16,777,216"),
     (head(b"B", AGENT_BYTES + 1), "over the limit"),
     (head(b"S", SHORT_BYTES + 1), "over the limit of 10,000"),
-    (head(b"p", SHORT_BYTES + 1), "over the limit of 10,000"),
+    (head(b"p", 5), "kind 0x70 can't stand here"),
     (b"Z", "kind 0x5a can't stand here"),
     (b"\0", "kind 0x00"),
     (b"\x16", "kind 0x16"),
@@ -110,6 +110,12 @@ def test_rows_that_arrive_together_are_one_run() -> None:
     ]
     many = RUN_BYTES // len(ROW) + 1
     assert [each.messages for each in frames(ROW * (many + 5), from_server(1000))] == [many, 5]
+
+
+def test_an_agents_messages_are_frames_of_their_own() -> None:
+    # A Describe has the kind of a DataRow.
+    describe = frontend.describe(b"S", b"s")
+    assert frames(describe * 3, from_agent()) == [Frame(b"D", describe)] * 3
 
 
 def test_a_row_in_a_run_is_refused_when_its_turn_comes() -> None:

@@ -167,14 +167,14 @@ async def test_a_login_that_proves_nothing_is_refused(answer: Answer, reason: st
 FAULTS = [
     (backend.ready(b"I"), "kind 0x5a can't stand in a login"),
     (backend.backend_key_data(*KEY), "kind 0x4b"),
-    (backend.data_row([b"1"]), "kind 0x44"),
+    (backend.data_row([b"1"]), "kind 0x44 can't stand here"),
     (backend.AUTHENTICATION_OK * 2, "kind 0x52"),
     (backend.negotiate_version(VERSION_3_2, []), "negotiates"),
     (backend.negotiate_version(2 << 16, []), "negotiates"),
     (backend.negotiate_version(VERSION_3_0, [b"_pq_.x"]), "negotiates"),
     (b"N" + struct.pack("!I", 30_001), "over the limit of 30,000"),
     (backend.notice("00000", "x") * 1_001, "more than 1,000 messages"),
-    (b"HTTP/1.1 400 Bad Request\r\n", "1,414,811,695 bytes"),
+    (b"HTTP/1.1 400 Bad Request\r\n", "kind 0x48"),
 ]
 
 
@@ -238,3 +238,22 @@ async def test_another_server_than_the_one_meant_is_refused(
     async with answering(serve) as port:
         with pytest.raises(TlsRefused, match=f"its certificate is not trusted: {reason}"):
             await upstream_of(port, verifying(*trusted), name).connect(LOGIN)
+
+
+async def test_a_server_that_is_silent_keeps_no_place() -> None:
+    for answer in (b"", b"S"):
+
+        async def serve(
+            reader: asyncio.StreamReader, writer: asyncio.StreamWriter, answer: bytes = answer
+        ) -> None:
+            await reader.readexactly(8)
+            writer.write(answer)
+
+        async with answering(serve) as port:
+            upstream = upstream_of(port, verifying(), seconds=0.05)
+            with pytest.raises(TimeoutError):
+                await upstream.connect(LOGIN)
+            with pytest.raises(TimeoutError):
+                await upstream.cancel(KEY)
+            await asyncio.sleep(0)
+            assert upstream.connections == 0
