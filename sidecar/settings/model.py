@@ -151,12 +151,10 @@ class Source:
     """The source's name in a `source_id`; it never comes from the request."""
     kind: Kind
     """The protocol that it speaks: `bedrock`, `chroma`, `mcp`, `milvus`, `opensearch`, `pinecone`,
-    `postgres`, `qdrant`, `rest`, `s3`, `weaviate`, or `tcp` for any other, which is decided once
-    per connection."""
+    `postgres`, `qdrant`, `rest`, `s3`, `weaviate`, or `tcp` for any other, decided as a whole."""
     upstream: str
     """The data source's address: `http://host:port` or `https://host:port`, with an optional path
-    prefix; for the kind `tcp`, `tcp://host:port`; for `postgres`, `postgres://host:port/database`.
-    """
+    prefix; for `tcp`, `tcp://host:port`; for `postgres`, `postgres://host:port/database`."""
     listen: ListenAddress | None
     """The address where agents reach it; a client only changes its port. Sources may share an
     address if `hosts` or `path` distinguishes them. It serves gRPC too."""
@@ -220,8 +218,7 @@ class Source:
     login: Login | None = None
     """The role with which the sidecar logs in at a `postgres` source, which must have it."""
     relations: tuple[RelationRule, ...] = ()
-    """Plain names and sensitivities for the tables, views and other relations of a `postgres`
-    source; the first rule that fits counts."""
+    """Plain names and levels of a `postgres` source's relations; the first that fits counts."""
     functions: AllowedFunctions = field(default_factory=AllowedFunctions)
     """The functions that statements to a `postgres` source may call besides the server's own."""
     result: ResultLimits = field(default_factory=ResultLimits)

@@ -42,6 +42,7 @@ def folder(tmp_path: Path) -> Path:
     (tmp_path / "agent.yaml").write_text("id: agt_loans")
     trusted = authority()
     (tmp_path / "aws-credentials").touch()
+    (tmp_path / "crm.password").touch()
     pem = Ed25519PrivateKey.generate().private_bytes(
         Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()
     )

@@ -11,9 +11,9 @@ from contextlib import asynccontextmanager
 
 from policies.ground.errors import SluiceError
 from sidecar.postgres.frames import Frame
-from sidecar.postgres.frontend import Parse
+from sidecar.postgres.frontend import Bind, Parse
 from sidecar.protocols.postgres.comments import stated_in_comments
-from sidecar.protocols.postgres.parameters import Setting
+from sidecar.protocols.postgres.parameters import Setting, show_refusal
 from sidecar.protocols.postgres.parser import Unreadable
 from sidecar.protocols.postgres.reader import read_statements
 from sidecar.protocols.postgres.statement import Statement, Verb
@@ -40,6 +40,8 @@ from sidecar.proxy.postgres.transaction import Transaction
 log = logging.getLogger(__name__)
 
 _SEVERAL = "a message of the extended protocol may hold one statement only"
+_LONG_TEXT = 16 * 1024
+"""The bytes of a text from which on it is read in a thread."""
 _EMPTY = Statement("", Verb.QUERY, RouteClass.OPEN)
 
 
@@ -71,17 +73,23 @@ class Admission:
 
     # ------------------------------------------------------------------------ what is admitted
 
-    async def read(self, text: bytes) -> Sequence[Statement]:
-        """Return the statements in a text. Raises `Stopped` if it can't be read, or holds several
-        of which one is not open."""
+    async def read(self, text: bytes) -> Sequence[Prepared]:
+        """Return the statements in a text, which are still to be admitted. Raises `Stopped` if it
+        can't be read, or holds several of which one is not open."""
         try:
-            statements = read_statements(text.decode(), self._judge.rules)
+            whole = text.decode()
+            if len(text) > _LONG_TEXT:
+                # It may take a good part of a second: other sessions go on meanwhile.
+                statements = await asyncio.to_thread(read_statements, whole, self._judge.rules)
+            else:
+                statements = read_statements(whole, self._judge.rules)
+            stated = stated_in_comments(whole)
         except UnicodeDecodeError:
             reason = "the text is not UTF-8"
             raise await self._refused(None, UNREADABLE, reason, answers.UNREADABLE) from None
         except Unreadable as error:
             raise await self._refused(None, UNREADABLE, str(error), answers.UNREADABLE) from None
-        return statements
+        return [Prepared(each, stated=stated) for each in statements]
 
     async def parse(self, message: Parse) -> Prepared:
         """Return the prepared statement that a message makes. Raises `Stopped`."""
@@ -91,10 +99,11 @@ class Admission:
             raise await self._refused(None, UNREADABLE, _SEVERAL, answers.UNREADABLE)
         return await self.admit(statements[0]) if statements else Prepared(_EMPTY)
 
-    async def admit(self, statement: Statement) -> Prepared:
+    async def admit(self, prepared: Prepared) -> Prepared:
         """Return a statement as it may be prepared. Raises `Stopped` for one that is closed."""
+        statement = prepared.statement
         if self._transaction.failed:
-            return Prepared(statement)  # the server refuses all but the end of the transaction
+            return prepared  # the server refuses all but the end of the transaction
         if statement.closed is not None:
             raise await self._refused(
                 statement, CLOSED_STATEMENT, statement.closed.reason, statement.closed.sqlstate
@@ -113,7 +122,9 @@ class Admission:
             reason = f"the session has not prepared `{statement.name}`"
             raise await self._refused(statement, CLOSED_STATEMENT, reason, "26000")
         own = statement.verb in (Verb.SET, Verb.RESET) and (statement.name or "").startswith(PREFIX)
-        return Prepared(statement, statement.verb.value.upper() if own else None)
+        if own:
+            prepared.local = statement.verb.value.upper()
+        return prepared
 
     async def _closed_function(self, names: Sequence[str]) -> str | None:
         """Return why a function may not be called by a name without a schema: the server has one
@@ -133,13 +144,10 @@ class Admission:
         """Return whether the statement may read something, so that its reads are looked at."""
         return not self._transaction.failed and statement.route_class is not RouteClass.OPEN
 
-    async def judge(self, statement: Statement) -> Judgement:
-        """Return a new judgement of a statement. Raises `Stopped`."""
-        try:
-            who = self.attribution.of(stated_in_comments(statement.text))
-        except Unreadable as error:
-            raise await self._refused(None, UNREADABLE, str(error), answers.UNREADABLE) from None
-        judgement = self._judge.of(statement, who)
+    def judge(self, prepared: Prepared) -> Judgement:
+        """Return a new judgement of a statement."""
+        statement = prepared.statement
+        judgement = self._judge.of(statement, self.attribution.of(prepared.stated))
         if statement.verb in (Verb.FETCH, Verb.MOVE) and statement.name is not None:
             cursor = self.registry.portals.get(statement.name.encode())
             if cursor is not None and cursor.judgement is not None:
@@ -166,6 +174,15 @@ class Admission:
         if name.startswith(RESERVED.encode()):
             reason = f"names that begin with `{RESERVED}` are the sidecar's own"
             raise await self._refused(None, CLOSED_STATEMENT, reason, answers.CLOSED)
+
+    async def check_values(self, statement: Statement, bound: Bind) -> None:
+        """Raise `Stopped` if a value that is bound names a parameter that is not shown."""
+        for number in statement.shown_parameters:
+            value = bound.values[number - 1] if number <= len(bound.values) else None
+            # A name in binary is the same text.
+            closed = show_refusal((value or b"").decode("utf-8", "replace").lower())
+            if value is not None and closed is not None:
+                raise await self._refused(statement, CLOSED_STATEMENT, closed, answers.CLOSED)
 
     def refuse_unknown(self, what: str, name: bytes, sqlstate: str) -> Stopped:
         """Tell the agent that the session has no prepared statement or portal of a name, and return

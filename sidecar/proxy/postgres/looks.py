@@ -4,8 +4,8 @@ A look is a statement of ours, in the agent's transaction, between the agent's o
 
     locks       what this backend has locked: every relation that a statement names or reaches stays
                 locked until the transaction ends, so it can't be replaced or renamed in between
-    counters    which relations were scanned, or had blocks fetched: a function that catches its own error
-                releases its locks, but is still counted
+    counters    which relations were scanned, or had blocks fetched: a function that catches its own
+                error releases its locks, but is still counted
     names       what relations are called, by their oids
     resolve     which relations the names in a text stand for
     probe       whether a name in a text may stand for code that is not the server's own

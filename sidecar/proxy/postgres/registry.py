@@ -6,10 +6,13 @@ statements prepared by either. What a name stands for is judged again at each us
 
 from dataclasses import dataclass, field
 
+from sidecar.protocols.postgres.comments import StatedAttribution
 from sidecar.protocols.postgres.names import QualifiedName
 from sidecar.protocols.postgres.statement import Statement, Verb
 from sidecar.proxy.postgres.judge import Judgement
 from sidecar.proxy.postgres.released import Released
+
+_NOTHING = StatedAttribution()
 
 
 @dataclass(slots=True)
@@ -17,6 +20,8 @@ class Prepared:
     """A prepared statement."""
 
     statement: Statement
+    stated: StatedAttribution = _NOTHING
+    """For whom the comments of its text say that it is."""
     local: str | None = None
     """The command tag with which the sidecar answers it by itself; None if the server answers."""
     whole: bool = False

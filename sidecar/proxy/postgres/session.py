@@ -11,7 +11,7 @@ Knows the order of things. What a statement is, what it reads and whether it may
 """
 
 from collections.abc import Coroutine, Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from sidecar.postgres import frontend
 from sidecar.postgres.agent import AgentConnection
@@ -29,20 +29,25 @@ from sidecar.proxy.postgres import looks
 from sidecar.proxy.postgres.admission import Admission, Stopped
 from sidecar.proxy.postgres.attribution import SessionAttribution
 from sidecar.proxy.postgres.conversation import (
-    BOUND,
     CLOSED,
     COMPLETE,
-    DESCRIBED,
     EXECUTED,
-    PARSED,
     Conversation,
     OwnStatements,
     Step,
 )
 from sidecar.proxy.postgres.execution import Execution, sqlstate_of
-from sidecar.proxy.postgres.judge import Judge, Judgement, Look
+from sidecar.proxy.postgres.judge import Judge, Judgement
 from sidecar.proxy.postgres.lookout import CannotLook, Lookout, Part
 from sidecar.proxy.postgres.looks import Looks
+from sidecar.proxy.postgres.messages import (
+    EXECUTE,
+    Received,
+    continues,
+    extended,
+    parts_of,
+    step_of,
+)
 from sidecar.proxy.postgres.output import Output
 from sidecar.proxy.postgres.registry import Portal, Prepared
 from sidecar.proxy.postgres.released import Released
@@ -51,15 +56,6 @@ from sidecar.settings.postgres import ResultLimits
 
 _MOST_PENDING = 64
 """The number of messages that are gathered before they are answered."""
-
-_Message = Parse | Bind | Describe | Close
-
-
-class _Received(NamedTuple):
-    """A message of the agent, and its bytes."""
-
-    message: _Message
-    raw: bytes
 
 
 class Session:
@@ -93,7 +89,7 @@ class Session:
             Looks(self._own),
         )
         self._registry = self._admission.registry
-        self._pending: list[_Received] = []
+        self._pending: list[Received] = []
         self._stopped = False
         """True from an error on until the agent's `Sync`."""
 
@@ -141,7 +137,7 @@ class Session:
                 await self._flush()
                 await self._output.drain()
             case Parse() | Bind() | Describe() | Close():
-                self._pending.append(_Received(message, frame.raw))
+                self._pending.append(Received(message, frame.raw))
                 if len(self._pending) == _MOST_PENDING:
                     await self._flush()
             case _:
@@ -170,8 +166,8 @@ class Session:
             self._output.write(EMPTY_QUERY)
         for each in statements:
             prepared = await self._admission.admit(each)
-            await self._part(prepared, _extended(each.text))
-            await self._execute(Execute(b"", 0), _EXECUTE)
+            await self._part(prepared, extended(each.statement.text))
+            await self._execute(Execute(b"", 0), EXECUTE)
 
     async def _end(self) -> None:
         """End the messages up to `Sync`, or a message of the simple protocol."""
@@ -202,21 +198,23 @@ class Session:
             else:
                 prepared = self._meant(message)
             until = at + 1
-            while until < len(pending) and _continues(message, pending[until].message):
+            while until < len(pending) and continues(message, pending[until].message):
                 until += 1
             await self._part(prepared, pending[at:until])
             at = until
 
-    async def _part(self, prepared: Prepared, received: Sequence[_Received]) -> None:
+    async def _part(self, prepared: Prepared, received: Sequence[Received]) -> None:
         """Have messages about one prepared statement answered."""
         messages = [each.message for each in received]
         bound = next((each for each in messages if isinstance(each, Bind)), None)
-        steps = [_step(each, prepared) for each in received]
+        if bound is not None and prepared.statement.shown_parameters:
+            await self._admission.check_values(prepared.statement, bound)
+        steps = [step_of(each, prepared) for each in received]
         judgement, plain = None, False
         if self._admission.is_judged(prepared.statement):
-            judgement = await self._admission.judge(prepared.statement)
+            judgement = self._admission.judge(prepared)
             judgement.only_asks = bound is None
-            plain = await self._judged(judgement, prepared, _parts(messages, steps))
+            plain = await self._judged(judgement, prepared, parts_of(messages, steps))
         else:
             outcome = await self._conversation.run(steps)
             self._output.frames(outcome.answers, self._conversation.take_asides())
@@ -359,49 +357,3 @@ class Session:
         for each in portals:
             if each is not None:
                 each.end(TRUNCATED)
-
-
-def _continues(first: _Message, message: _Message) -> bool:
-    """Return whether a message is about the statement that `first` begins."""
-    if isinstance(first, Describe):
-        return False
-    if isinstance(message, Describe):
-        return True
-    return isinstance(first, Parse) and isinstance(message, Bind)
-
-
-def _parts(messages: Sequence[_Message], steps: Sequence[Step]) -> list[Part]:
-    """Return the steps with the looks behind them: one after the statement was parsed, and one
-    after it was bound."""
-    parts = []
-    look: Look = "bind" if isinstance(messages[0], Bind) else "parse"
-    for at, (message, step) in enumerate(zip(messages, steps, strict=True)):
-        if isinstance(message, Bind):
-            look = "bind"
-        # A description goes with what it describes.
-        last = at + 1 == len(messages) or not isinstance(messages[at + 1], Describe)
-        parts.append(Part(step, look if last else None))
-    return parts
-
-
-def _step(received: _Received, prepared: Prepared) -> Step:
-    message, raw = received
-    if isinstance(message, Parse):
-        if prepared.local is not None:
-            # What the sidecar answers by itself never reaches the server.
-            raw = frontend.prepare(message.name, b"")
-        return Step(raw, (PARSED,))
-    return Step(raw, (BOUND,) if isinstance(message, Bind) else DESCRIBED)
-
-
-_EXECUTE = frontend.execute(b"")
-
-
-def _extended(text: str) -> list[_Received]:
-    """Return the messages of the extended protocol that prepare a statement of the simple one."""
-    sql = text.encode()
-    return [
-        _Received(Parse(b"", sql, ()), frontend.prepare(b"", sql)),
-        _Received(Bind(b"", b"", (), (), ()), frontend.bind(b"", b"")),
-        _Received(Describe(b"P", b""), frontend.describe(b"P", b"")),
-    ]
