@@ -31,9 +31,16 @@ def test_the_server_shows_what_a_way_asks_for(source: Source, family: str) -> No
         for way in WAYS
         if way.family == family and runner.applies(way, source)
         for mode in runner.modes(way)
-        if (tried := runner.tried(way, mode, source, source.login)).shows() != way.leaks
+        if not _as_said(tried := runner.tried(way, mode, source, source.login))
     ]
     assert not wrong, "\n".join(wrong)
+
+
+def _as_said(tried: runner.Tried) -> bool:
+    # What is looked for behind a sidecar finds what it is there for.
+    marked = tried.way.shows in ("value", "column", "bit")
+    found = bool(tried.leaks()) if marked and tried.way.leaks else tried.shows()
+    return tried.shows() == found == tried.way.leaks
 
 
 def _told(tried: runner.Tried) -> str:
