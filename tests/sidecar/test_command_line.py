@@ -108,7 +108,7 @@ def test_the_example_has_every_key_and_its_sentence() -> None:
 
 def test_the_example_is_valid_unchanged_and_with_every_key_in_force(folder: Path) -> None:
     assert len(load(folder, EXAMPLE.read_text()).sources) == 1
-    assert len(load(folder, configured()).sources) == 5
+    assert len(load(folder, configured()).sources) == 6
     enrolling = yaml.safe_load(whole())
     for key in ("key_file", "agent", "agent_file"):
         del enrolling[key]
