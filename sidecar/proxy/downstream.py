@@ -125,10 +125,10 @@ async def pass_through(agent: BufferedConnection, endpoint: SourceEndpoint) -> N
 
 async def serve_postgres(agent: BufferedConnection, endpoint: SourceEndpoint) -> None:
     """Run the agent's session with a PostgreSQL source to its end."""
-    assert endpoint.postgres is not None
+    assert endpoint.sessions is not None
     connection = AgentConnection()
     agent.hand_to(connection)
-    await endpoint.postgres.serve(connection)
+    await endpoint.sessions.serve(connection)
 
 
 class TcpAcceptor(ConnectionAcceptor):
@@ -146,7 +146,7 @@ class TcpAcceptor(ConnectionAcceptor):
         self._endpoint = endpoint
 
     async def handle(self, agent: BufferedConnection, _server: Connections) -> None:
-        if self._endpoint.postgres is not None:
+        if self._endpoint.sessions is not None:
             await serve_postgres(agent, self._endpoint)
         else:
             await pass_through(agent, self._endpoint)

@@ -7,9 +7,10 @@ Knows which parts there are. Knows no port, and nothing of what passes through.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from importlib import import_module
+from typing import Protocol
 from urllib.parse import urlsplit
 
-from policies.ground.addresses import ListenAddress
 from policies.ground.clock import Clock
 from policies.ground.connection_budget import ConnectionBudget
 from sidecar.enforce import Enforcer
@@ -20,13 +21,9 @@ from sidecar.http.client.egress_guard import EgressGuard, LoopGuard
 from sidecar.http.client.pool import Pool
 from sidecar.http.client.request import Origin
 from sidecar.http.request_body import BodyBudget
-from sidecar.http.tls_contexts import client_context, server_context
+from sidecar.http.tls_contexts import client_context
 from sidecar.live_keys import AgentIdentity
-from sidecar.postgres.startup import ALPN
-from sidecar.postgres.upstream import Upstream
-from sidecar.protocols.postgres.functions import AllowedFunctions
-from sidecar.protocols.postgres.query import Rules
-from sidecar.protocols.postgres.relations import RelationNames
+from sidecar.postgres.agent import AgentConnection
 from sidecar.protocols.registry import load_protocol
 from sidecar.protocols.shared.source_names import SourceNames
 from sidecar.proxy.connections import BufferedConnection
@@ -38,14 +35,11 @@ from sidecar.proxy.pipeline.lineage import LineageRecorder
 from sidecar.proxy.pipeline.passthrough import Passthrough
 from sidecar.proxy.pipeline.pipeline import ProxyPipeline
 from sidecar.proxy.pipeline.upstream_sender import UpstreamSender
-from sidecar.proxy.postgres.judge import Judge
-from sidecar.proxy.postgres.server_login import ServerLogins
-from sidecar.proxy.postgres.source import PostgresSource
 from sidecar.proxy.proxy_metrics import ProxyMetrics
 from sidecar.proxy.routing.source_lookup import upstream_parts
 from sidecar.proxy.upstream.client import Reachability, TunnelDialler, UpstreamClient
 from sidecar.proxy.worker_thread import WorkerThread
-from sidecar.settings.model import DEFAULT_CONNECTIONS, HttpVersion, NoTls, Source
+from sidecar.settings.model import DEFAULT_CONNECTIONS, HttpVersion, Source
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +62,13 @@ class SharedParts:
     worker: WorkerThread = field(default_factory=WorkerThread)
     hosts: tuple[str, ...] = ()
     """The sidecar's own host names, by which agents may address the sources' ports."""
+
+
+class SessionSource(Protocol):
+    """Serves agents' connections to a source whose protocol is no HTTP, and is judged."""
+
+    async def serve(self, agent: AgentConnection) -> None:
+        """Serve one connection to its end."""
 
 
 class SourceEndpoint:
@@ -110,10 +111,10 @@ class SourceEndpoint:
             for url in source.urls
         }
         """The passthrough to each URL of the source, for the connections that are not read."""
-        self.postgres: PostgresSource | None = None
+        self.sessions: SessionSource | None = None
         """What serves the sessions of a source of the kind `postgres`; None for other kinds."""
         if source.kind == "postgres":
-            self.postgres = self._postgres(shared)
+            self.sessions = self._sessions(shared)
 
     def _dialler(self, url: str, shared: SharedParts) -> TunnelDialler:
         """Return the dialler of connections that agents fill themselves, with TLS or a protocol
@@ -130,33 +131,19 @@ class SourceEndpoint:
             reachability = _reachability(self.source, url, shared)
         return TunnelDialler(Dialler(server, guard, limits.upstream, tunnel_end), reachability)
 
-    def _postgres(self, shared: SharedParts) -> PostgresSource:
+    def _sessions(self, shared: SharedParts) -> SessionSource:
+        # It needs libraries that are installed only where such a source is configured.
+        assembly = import_module("sidecar.proxy.postgres.assembly")
         source, limits = self.source, shared.limits
-        assert source.login is not None  # the settings have checked it
-        where = upstream_parts(source.upstream).authority
-        context = None
-        if not (isinstance(source.tls, NoTls) or ListenAddress(where.host, where.port).loopback):
-            context = client_context(source.tls, [ALPN])
-        upstream = Upstream(
-            _destination(source, source.upstream)._replace(context=context),
+        server = assembly.Server(
+            _destination(source, source.upstream),
             _guard(source, source.upstream, shared),
-            limits.upstream,
-            source.result.hold + limits.buffer_bytes,
+            self.upstream.reachability,
         )
-        names = RelationNames(source)
-        logins = ServerLogins(
-            upstream, self.upstream.reachability, source.login, names.database, source.result
+        sessions: SessionSource = assembly.postgres_source(
+            source, server, self.authorizer, self._lineage, self.who, limits
         )
-        judge = Judge(
-            names,
-            self.authorizer,
-            self._lineage,
-            writes=source.writes == "allow",
-            rules=rules_of(source),
-        )
-        pair = source.listen_tls
-        served = None if pair is None else server_context(pair, protocols=[ALPN])
-        return PostgresSource(judge, logins, self.who, source.result, limits, served)
+        return sessions
 
     async def record(self, policy_name: str, reason: str) -> None:
         """Record a denial under the source's own name, for a connection that gets no answer."""
@@ -174,12 +161,6 @@ class SourceEndpoint:
         self._lineage.flush()
         for each in self._clients:
             each.close()
-
-
-def rules_of(source: Source) -> Rules:
-    """Return what the settings of a `postgres` source say about statements."""
-    milliseconds = source.result.statement_seconds * 1000
-    return Rules(AllowedFunctions(source.functions.allow), {"statement_timeout": milliseconds})
 
 
 def upstream_client(

@@ -96,7 +96,7 @@ class TunnelDispatch:
         already been decided."""
         try:
             endpoint = self.destinations.sole_endpoint(destination.group)
-            if endpoint is not None and endpoint.postgres is not None:
+            if endpoint is not None and endpoint.sessions is not None:
                 await serve_postgres(agent, endpoint)
             elif destination.group.is_tcp or await self._is_unread_tls(agent, within, destination):
                 # `_pass_through` now owns the tunnel.
