@@ -38,7 +38,7 @@ pg_trgm.word_similarity_threshold
 
 # Some values only, in lower case.
 _SOME_VALUES: dict[str, frozenset[str]] = {
-    "client_encoding": frozenset({"utf8", "utf-8", "unicode"}),
+    "client_encoding": frozenset({"utf8", "unicode"}),
     # The levels below show how the server works inside.
     "client_min_messages": frozenset({"log", "notice", "warning", "error"}),
     # Decides whether `\` escapes in an ordinary string.
@@ -103,12 +103,18 @@ def refusal(setting: Setting, limits: Mapping[str, int]) -> str | None:
     if name in _ANY_VALUE or (value is None and may_reset(name)):
         return None
     if name in _SOME_VALUES and value is not None:
-        if value.lower() in _SOME_VALUES[name]:
+        if _plain(name, value) in _SOME_VALUES[name]:
             return None
         return f"`{name}` may only be {' or '.join(sorted(_SOME_VALUES[name]))}"
     if name in TIMEOUTS and value is not None:
         return _timeout_refusal(name, value, limits.get(name))
     return f"`{name}` is not one of the parameters that an agent may set"
+
+
+def _plain(name: str, value: str) -> str:
+    # The server compares the letters and digits of an encoding alone: asyncpg sends `'utf-8'`.
+    letters = value if name != "client_encoding" else "".join(filter(str.isalnum, value))
+    return letters.lower()
 
 
 def takes_any_value(name: str) -> bool:
