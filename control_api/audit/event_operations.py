@@ -13,13 +13,13 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from control_api.audit.bundle import Audit
 from control_api.audit.event_models import (
     AuditEvent,
-    EventValues,
     ExplainedEvent,
     Lineage,
     LineageAction,
     event_page,
     explanation_shown,
 )
+from control_api.audit.event_requests import EventValues
 from control_api.auth import Caller
 from control_api.current_request import ends_with_client
 from control_api.edge.answers import Page, PagedPart, Stream

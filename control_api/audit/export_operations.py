@@ -7,8 +7,8 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from control_api.audit.bundle import MAX_EXPORTS, Audit
-from control_api.audit.event_models import EndOfEntries, EventValues, FirstEntry
 from control_api.audit.event_operations import event_filters
+from control_api.audit.event_requests import EndOfEntries, EventValues, FirstEntry
 from control_api.auth import Caller
 from control_api.current_request import ends_with_client
 from control_api.edge.answers import Stream

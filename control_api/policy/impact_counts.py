@@ -18,7 +18,7 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 import orjson
 
-from control_api.audit.event_models import EndOfEntries, FirstEntry
+from control_api.audit.event_requests import EndOfEntries, FirstEntry
 from control_api.edge.field_descriptions import says
 from control_api.policy import impact_queries
 from control_api.policy.models import UNSTORED, PolicyBody, PolicySet, PolicySetBody

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from control_api.audit.event_models import EventValues
 from control_api.audit.event_operations import event_filters
+from control_api.audit.event_requests import EventValues
 from control_api.log.ingest import ingest
 from control_api.log.read import EventFilters, event, events, lineage, session_trail
 from control_api.log.verify import verify
