@@ -9,6 +9,7 @@ from policies.ground.canonical import identifier_fault
 from policies.ground.errors import invalid
 from policies.ground.masking import Masked
 from policies.levels import Levels
+from policies.statement import StatementMark
 
 MAX_QUERY = 64 * 1024
 """The most bytes of UTF-8 that a query may have."""
@@ -28,6 +29,8 @@ class Retrieval(NamedTuple):
     `levels` says who states which sensitivity level of the source; None as long as only the request
     does. No request has it as a field: it is added later. `masked` holds pairs of a text of the
     retrieval and its masked form, made before the record is (`policies.trail.masked_ahead`).
+    `statement` is there if a statement reads the source; its text is the query. It is no field of a
+    request either.
     """
 
     agent_role: str
@@ -42,6 +45,7 @@ class Retrieval(NamedTuple):
     context_hash: str | None = None
     levels: Levels | None = None
     masked: tuple[tuple[str, Masked], ...] = ()
+    statement: StatementMark | None = None
 
 
 def parse_retrieval(body: dict[str, Any]) -> Retrieval:

@@ -111,8 +111,8 @@ _HASH = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
 
 @dataclass(frozen=True, slots=True)
 class AuditEvent:
-    """An audit event (`CONTRACT.md`, Audit events). `user_id` and `query` are null if they were
-    erased; hashes are leaf hashes in hex."""
+    """An audit event (`CONTRACT.md`, Audit events). `user_id`, `query` and `parameters` are
+    null if they were erased; hashes are leaf hashes in hex."""
 
     event_id: str
     seq: int
@@ -133,6 +133,11 @@ class AuditEvent:
     session_id: str | None
     task_type: str | None
     query: str | None
+    parameters: str | None
+    statement_id: str | None
+    statement_look: str | None
+    statement_fingerprint: str | None
+    statement_digest: str | None
     context_hash: str
     pii_masked: bool
     sidecar_id: str | None
@@ -160,6 +165,11 @@ class AuditEvent:
         "session_id": None,
         "task_type": None,
         "query": "terms of contract 4711",
+        "parameters": None,
+        "statement_id": None,
+        "statement_look": None,
+        "statement_fingerprint": None,
+        "statement_digest": None,
         "context_hash": _HASH,
         "pii_masked": False,
         "sidecar_id": None,

@@ -36,7 +36,7 @@ def cloud_event(event: Mapping[str, Any], tenant_id: str) -> dict[str, Any]:
     characters that CloudEvents does not allow are percent-encoded; `data` has the source
     unchanged."""
     data = dict(event)
-    del data["query"]
+    del data["query"], data["parameters"]
     if data["user_id"] is None:
         del data["user_id"]
     subject = event["source_id"]

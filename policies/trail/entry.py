@@ -23,7 +23,16 @@ from policies.trail.core import (
     marks_of,
     rejected_fault,
 )
-from policies.trail.fields import COMMITTED, FIELDS, REQUEST, RESPONSE, Type, members, names
+from policies.trail.fields import (
+    COMMITTED,
+    FIELDS,
+    REQUEST,
+    RESPONSE,
+    STATEMENT,
+    Type,
+    members,
+    names,
+)
 from policies.trail.findings import Reason
 from policies.trail.record import MAX_ENTRY
 
@@ -47,6 +56,8 @@ def _shown(parent: str) -> _Names:
 
 _REQUEST, _RESPONSE = _shown(REQUEST), _shown(RESPONSE)
 _COMMITTED = names(COMMITTED)
+_STATEMENT = tuple((each.shown, each.name) for each in members(STATEMENT) if each.shown)
+"""The members of a statement: each one's name in an event, and in the record."""
 
 
 class Index(NamedTuple):
@@ -115,8 +126,8 @@ def index_at(entry: dict[str, Any], ts: int) -> Index:
 def audit_event(entry: dict[str, Any], leaf: bytes, openings: bytes | None) -> dict[str, Any]:
     """Return a `decision` entry as an audit event (`CONTRACT.md`, Audit events).
 
-    `user_id` and `query` are null if their openings were erased. `hash` and `prev_hash` are leaf
-    hashes in hex.
+    `user_id`, `query` and `parameters` are null if their openings were erased. `hash` and
+    `prev_hash` are leaf hashes in hex.
     """
     pub, src, marks = entry["pub"], entry.get("src"), marks_of(entry)
     opened = orjson.loads(openings) if openings else {}
@@ -126,6 +137,11 @@ def audit_event(entry: dict[str, Any], leaf: bytes, openings: bytes | None) -> d
             event[name] = opened[name][1]
     _take(event, pub["response"], _RESPONSE)
     _take(event, pub["request"], _REQUEST)
+    statement = pub.get("statement")
+    # The control API of 0.1 took any value, since it did not know the member.
+    if isinstance(statement, dict):
+        for shown, name in _STATEMENT:
+            event[shown] = statement.get(name)
     event["event_id"] = entry["eid"]
     event["seq"] = entry["seq"]
     event["timestamp"] = time_of(entry)

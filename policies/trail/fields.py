@@ -95,12 +95,13 @@ class Field:
 
 COMMITTED = "cm"
 REQUEST, RESPONSE, CANDIDATE = "pub.request", "pub.response", "pub.candidates[]"
+STATEMENT = "pub.statement"
 
 # A row takes two or three lines, rather than ten.
 # fmt: off
 FIELDS = (
     Field("eid", Type.NAME, "The audit event's id, a UUIDv7.", shown="event_id", csv=1,
-          ecs="event.id", ocsf="metadata.uid", otel="sluice.event_id", report=(11, "event")),
+          ecs="event.id", ocsf="metadata.uid", otel="sluice.event_id", report=(14, "event")),
     Field("seq", Type.COUNT, "The entry's sequence number in the tenant's log.", shown="seq", csv=2,
           ecs="event.sequence", ocsf="metadata.sequence", otel="sluice.seq"),
     Field("ts", Type.TIME, "When it happened (RFC 3339, UTC).", shown="timestamp", csv=3,
@@ -109,7 +110,7 @@ FIELDS = (
           "Whether the sidecar's time was too far from the arrival of its record. The event is "
           "then listed and counted at its arrival, and `timestamp` is that time.", optional=True,
           shown="time_doubtful", csv=22, ecs="labels.time_doubtful", ocsf="unmapped.time_doubtful",
-          otel="sluice.time_doubtful", report=(9, "time")),
+          otel="sluice.time_doubtful", report=(12, "time")),
     Field("marks", Type.MARKS,
           "Whether a denial names an agent that the sidecar's key does not act for. It is "
           "counted for no agent.", optional=True, shown="agent_foreign", csv=23,
@@ -163,6 +164,31 @@ FIELDS = (
     Field("cm.query", Type.TEXT,
           "The query text, masked if masking was on. `null` if it was erased.", optional=True,
           shown="query", report=(8, "query")),
+    Field("cm.parameters", Type.TEXT,
+          "The values of the statement's parameters, as the text of a JSON list: `null`, a text, "
+          "`{\"base64\": …}`, or `{\"bytes\": n}` for one that was left out. `null` if there are "
+          "none, or if they were erased.", optional=True, shown="parameters",
+          report=(9, "parameters")),
+    Field("pub.statement.id", Type.NAME,
+          "The execution of a statement, such as one of SQL, that reads the source: a UUIDv7, the "
+          "same for each source that it reads. `null` if none does.", shown="statement_id", csv=24,
+          ecs="labels.statement_id", ocsf="unmapped.statement_id", otel="sluice.statement.id",
+          report=(10, "statement")),
+    Field("pub.statement.look", Type.NAME,
+          "When it was first seen that the statement reads the source: `parse`, `bind`, `execute`, "
+          "or `held`, while rows were held back.", optional=True, shown="statement_look", csv=25,
+          ecs="labels.statement_look", ocsf="unmapped.statement_look", otel="sluice.statement.look",
+          report=(11, "first seen at")),
+    Field("pub.statement.fingerprint", Type.NAME,
+          "The statement's structure, in 16 hex digits of libpg_query: the same for statements "
+          "that differ in constants alone.", optional=True, shown="statement_fingerprint", csv=26,
+          ecs="labels.statement_fingerprint", ocsf="unmapped.statement_fingerprint",
+          otel="sluice.statement.fingerprint"),
+    Field("cm.statement_digest", Type.DIGEST,
+          "SHA-256, in hex, of the statement's exact text, also of what `query` leaves out. `null` "
+          "if none reads the source, if something in the text was masked, or if it was erased.",
+          optional=True, shown="statement_digest", csv=27, ecs="labels.statement_digest",
+          ocsf="unmapped.statement_digest", otel="sluice.statement.digest"),
     Field("pub.context_hash", Type.TEXT,
           "SHA-256, in hex, of what was retrieved or will be sent. Computed from the request if "
           "left out.", shown="context_hash", csv=17),
@@ -171,7 +197,7 @@ FIELDS = (
           shown="pii_masked", csv=18),
     Field("src.id", Type.NAME, "The sidecar's id. `null` for decisions made by the control API.",
           shown="sidecar_id", csv=19, ecs="observer.name", ocsf="src_endpoint.name",
-          otel="sluice.sidecar_id", report=(10, "decided by")),
+          otel="sluice.sidecar_id", report=(13, "decided by")),
     Field("", Type.DIGEST, "The entry's leaf hash, in hex.", shown="hash", csv=20, ecs="event.hash",
           ocsf="raw_data_hash.value", otel="sluice.hash"),
     Field("prev", Type.HASH, "The leaf hash of the previous entry, in hex.", shown="prev_hash",
@@ -215,6 +241,7 @@ FIELDS = (
     Field("pub", Type.OBJECT, "What is in clear."),
     Field("pub.request", Type.OBJECT, "What was asked."),
     Field("pub.response", Type.OBJECT, "What was answered."),
+    Field("pub.statement", Type.OBJECT, "The statement that reads the source.", optional=True),
     Field("src", Type.OBJECT,
           "The place in the sidecar's spool. Absent if the control API decided.", optional=True),
 )

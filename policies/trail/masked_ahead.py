@@ -10,16 +10,18 @@ from collections.abc import Sequence
 from policies.ground.canonical import MAX_IDENTIFIER
 from policies.ground.masking import Masked, MaskingTurns
 from policies.retrieval import Retrieval
+from policies.statement import StatementMark, as_masked, maskable
 from policies.trail.record import masked_user
 
 
 async def masked_ahead(
     turns: MaskingTurns, retrievals: Sequence[Retrieval], *, urgent: bool = False
 ) -> list[Retrieval]:
-    """Return the retrievals with their masked texts in `masked`, where `decision_record` finds
-    them. Each different text is masked once, one after the other. If `urgent` is true, they come
-    before the texts of other calls."""
+    """Return the retrievals with their masked texts in `masked`, and in that of their statement,
+    where `decision_record` finds them. Each different text is masked once, one after the other. If
+    `urgent` is true, they come before the texts of other calls."""
     known: dict[str, Masked] = {}
+    parameters: dict[str, Masked] = {}
     made: list[Retrieval] = []
     for each in retrievals:
         known.update(each.masked)
@@ -30,8 +32,20 @@ async def masked_ahead(
             if text not in known:
                 known[text] = await turns.text(text, urgent=urgent)
             masked.append((text, known[text]))
-        made.append(each._replace(masked=tuple(masked)))
+        mark = await _masked_mark(turns, each.statement, parameters, urgent)
+        made.append(each._replace(masked=tuple(masked), statement=mark))
     return made
+
+
+async def _masked_mark(
+    turns: MaskingTurns, mark: StatementMark | None, known: dict[str, Masked], urgent: bool
+) -> StatementMark | None:
+    text = None if mark is None else mark.parameters
+    if mark is None or text is None:
+        return mark
+    if text not in known:
+        known[text] = as_masked(text, await turns.json(maskable(text), urgent=urgent))
+    return mark._replace(masked=known[text])
 
 
 def recorded_user(retrieval: Retrieval) -> str:

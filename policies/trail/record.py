@@ -17,12 +17,13 @@ from policies.checks.finding import Facts
 from policies.evaluate import Decision
 from policies.ground.canonical import MAX_IDENTIFIER, encode
 from policies.ground.errors import Invalid
-from policies.ground.masking import Masked, masked_text
+from policies.ground.masking import masked_text
 from policies.levels import Levels
 from policies.retrieval import MAX_QUERY, Retrieval
 from policies.sets.source_levels import at_effective_level
+from policies.statement import StatementMark, masked_parameters
 from policies.trail.commitment import commit
-from policies.trail.fields import REQUEST, RESPONSE, names
+from policies.trail.fields import REQUEST, RESPONSE, STATEMENT, names
 
 MAX_ENTRY = 64 * 1024
 """The most bytes that an entry of the log may have."""
@@ -31,9 +32,10 @@ REPORT_PREFIX = "report mode, forwarded: "
 """The start of the reason of a denial in spite of which a sidecar forwarded the request, because
 its source is in mode `report`."""
 
-# The members of both, and where a retrieval and a decision have them.
+# The members of each, and where a retrieval, a decision and a mark have them.
 _REQUEST = tuple((name, Retrieval._fields.index(name)) for name in names(REQUEST))
 _RESPONSE = tuple((name, Decision._fields.index(name)) for name in names(RESPONSE))
+_STATEMENT = tuple((name, StatementMark._fields.index(name)) for name in names(STATEMENT))
 _POSITION = 4096  # the most that ids, log, prev, seq, src and ts add to `pub` and `cm`
 _sha256 = hashlib.sha256
 
@@ -117,18 +119,25 @@ def decision_record(
     personal = {"user_id": retrieval.user_id}
     if retrieval.query is not None:
         personal["query"] = retrieval.query
-    masked = _mask(personal, dict(retrieval.masked)) if masking else b"[]"
+    statement = retrieval.statement
+    if statement is not None:
+        _add_statement(personal, statement)
+    masked = _mask(personal, retrieval) if masking else b"[]"
+    if statement is not None and "query" in personal:
+        # A statement may be longer than the text that a request may have.
+        personal["query"] = _cut(personal["query"])
     cm, openings = commit(salt, personal)
     request = _request(retrieval)
     # Hash the commitments, not the values: otherwise a guess at the query could be tested against
     # this hash, which stays in the log after the opening is erased.
     context = retrieval.context_hash or _sha256(b"audit/context/v1\0" + request + cm).hexdigest()
-    pub = b'"context_hash":"%b","facts":%b%b,"request":%b,"response":%b}' % (
+    pub = b'"context_hash":"%b","facts":%b%b,"request":%b,"response":%b%b}' % (
         context.encode(),
         b"{}" if facts is None else _facts(facts, retrieval.levels),
         b',"masking":true' if masking else b"",
         request,
         encode(response_of(decision)),
+        b"" if statement is None else b',"statement":' + encode(_given(statement, _STATEMENT)),
     )
     decided = (retrieval, decision, personal["user_id"])
     if candidates:
@@ -138,6 +147,13 @@ def decision_record(
         with suppress(Invalid):
             return make_record("decision", event_id, named + pub, cm, openings, masked, decided)
     return make_record("decision", event_id, b"{" + pub, cm, openings, masked, decided)
+
+
+def _add_statement(personal: dict[str, str], statement: StatementMark) -> None:
+    # The digest too is committed to: a guess at the text could be tested against it.
+    personal["statement_digest"] = statement.digest
+    if statement.parameters is not None:
+        personal["parameters"] = statement.parameters
 
 
 # The same few candidates decide the same few things otherwise, again and again.
@@ -151,20 +167,34 @@ def masked_user(user_id: str) -> str:
     return masked_text(user_id).text[:MAX_IDENTIFIER]
 
 
-def _mask(personal: dict[str, str], ahead: dict[str, Masked]) -> bytes:
-    """Mask the texts of `personal` in place; `ahead` holds texts that are masked already. Return
+def _mask(personal: dict[str, str], retrieval: Retrieval) -> bytes:
+    """Mask the texts of `personal` in place; some are masked already in `retrieval`. Return
     canonical `[[path, rule]]`, one pair for each kind of personal data found."""
+    ahead, statement = dict(retrieval.masked), retrieval.statement
     found: list[tuple[str, str]] = []
     for path, text in personal.items():
-        masked = ahead.get(text) or masked_text(text)
+        if path == "parameters":
+            done = None if statement is None else statement.masked
+            masked = done or masked_parameters(text)
+        elif path == "statement_digest":
+            continue
+        else:
+            masked = ahead.get(text) or masked_text(text)
         found += [(path, label) for label in masked.labels]
         personal[path] = masked.text
     # A label may be longer than the text it replaces, and the limits hold for the recorded text.
     personal["user_id"] = personal["user_id"][:MAX_IDENTIFIER]
     if "query" in personal:
-        # The limit is in bytes, so the cut may split a character: `ignore` drops the rest of it.
-        personal["query"] = personal["query"].encode()[:MAX_QUERY].decode(errors="ignore")
+        personal["query"] = _cut(personal["query"])
+    if any(path == "query" for path, _ in found):
+        # INVARIANT: what is masked never leaves. A guess at it could be tested against the digest.
+        personal.pop("statement_digest", None)
     return encode(sorted(found))
+
+
+def _cut(query: str) -> str:
+    # The limit is in bytes, so the cut may split a character: `ignore` drops the rest of it.
+    return query.encode()[:MAX_QUERY].decode(errors="ignore")
 
 
 def _request(retrieval: Retrieval) -> bytes:

@@ -45,6 +45,7 @@ _VALUES = {
     Type.VERDICT: _group("decision", b"ALLOW|DENY"),
     Type.ANSWER: b'"(?:ALLOW|DENY|ERROR)"',
     Type.COUNT: _COUNT,
+    Type.DIGEST: b'"[0-9a-f]{64}"',
     Type.TRUE: b"true",
     "pub.facts": rb"(?=\{)",
     "pub.masking": b"(?P<masking>true)",
@@ -56,9 +57,15 @@ _VALUES = {
         )
     },
 }  # fmt: skip
-_CM = {f"cm.{name}": _group(f"{name}_cm", _HASH) for name in ("query", "user_id")}
+_CM = {f"cm.{name}": _group(f"{name}_cm", _HASH) for name in names("cm")}
 _OPEN = {
+    "cm.parameters": rb"\[%b,(?P<parameters_value>%b)\]" % (
+        _group("parameters_salt", _HASH), _TEXT,
+    ),
     "cm.query": rb"\[%b,(?P<query_value>%b)\]" % (_group("query_salt", _HASH), _TEXT),
+    "cm.statement_digest": rb'\[%b,(?P<statement_digest_value>"[0-9a-f]{64}")\]' % (
+        _group("statement_digest_salt", _HASH),
+    ),
     "cm.user_id": rb'\[%b,(?P<user_value>"(?P<user_id>%b)")\]' % (
         _group("user_salt", _HASH), _NAME,
     ),
@@ -131,15 +138,20 @@ def verified(found: RecognisedRecord) -> Spooled | None:
     """Return the record if it also passes the checks that regular expressions can't make: of its
     time, its size, its position in the spool, and its openings. Otherwise return None."""
     raw, front, rest = found
-    head, query, user, eid, masked = front.groups()
+    head, parameters, query, digest, user, eid, masked = front.groups()
     (_, agent, role, session, source, source_type, decision, policy, src, src_id, inst, n, prev, t,
-     opened, query_salt, query_value, user_salt, user_value, user_id) = rest.groups()  # fmt: skip
-    # Only a spool's first record has no predecessor. A query that is committed to must be opened.
-    if (prev is None) != (n == b"0") or (query is None) != (query_salt is None):
+     opened, parameters_salt, parameters_value, query_salt, query_value, digest_salt, digest_value,
+     user_salt, user_value, user_id) = rest.groups()  # fmt: skip
+    # Only a spool's first record has no predecessor.
+    if (prev is None) != (n == b"0"):
         return None
     if not _opening_matches("user_id", user, user_salt, user_value):
         return None
-    if query is not None and not _opening_matches("query", query, query_salt, query_value):
+    if not (
+        _opened_where_there("query", query, query_salt, query_value)
+        and _opened_where_there("parameters", parameters, parameters_salt, parameters_value)
+        and _opened_where_there("statement_digest", digest, digest_salt, digest_value)
+    ):
         return None
     try:
         ts = micros(t.decode())
@@ -161,6 +173,14 @@ def verified(found: RecognisedRecord) -> Spooled | None:
         encoded, core_hash(encoded), opened, columns, user_id.decode(), source_type.decode(),
         (head, masked, pub, src),
     )  # fmt: skip
+
+
+def _opened_where_there(
+    path: str, committed: bytes | None, salt: bytes | None, value: bytes | None
+) -> bool:
+    if committed is None or salt is None or value is None:
+        return committed is None and salt is None
+    return _opening_matches(path, committed, salt, value)
 
 
 def _opening_matches(path: str, committed: bytes, salt: bytes, value: bytes) -> bool:

@@ -7,6 +7,7 @@ arrival. The members of a decision come from the table of fields (`policies.trai
 the other kinds are listed here. Unknown members pass.
 """
 
+import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -15,9 +16,18 @@ import orjson
 from policies.definitions.model import MAX_CANDIDATES
 from policies.ground.canonical import MAX_IDENTIFIER, identifier_fault
 from policies.retrieval import SOURCE_TYPE
-from policies.trail.fields import CANDIDATE, COMMITTED, REQUEST, RESPONSE, Type, members
+from policies.trail.fields import (
+    CANDIDATE,
+    COMMITTED,
+    REQUEST,
+    RESPONSE,
+    STATEMENT,
+    Type,
+    members,
+)
 
 _Test = Callable[[object], bool]
+_DIGEST = re.compile(r"[0-9a-f]{64}\Z")
 
 
 def is_name(value: object) -> bool:
@@ -36,6 +46,10 @@ def _source_type(value: object) -> bool:
 
 def _count(value: object) -> bool:
     return type(value) is int  # not `isinstance`: `True` is an `int` too
+
+
+def _digest(value: object) -> bool:
+    return type(value) is str and _DIGEST.match(value) is not None
 
 
 def _object(value: object) -> bool:
@@ -86,6 +100,7 @@ _TESTS: dict[Type, _Test] = {
     Type.ANSWER: _answer,
     Type.COUNT: _count,
     Type.TRUE: _true,
+    Type.DIGEST: _digest,
     Type.OBJECT: _object,
     Type.ITEMS: _candidates,
 }
@@ -96,7 +111,7 @@ absent."""
 
 def _decision() -> _Rules:
     """Return a rule for each field of a decision, required fields first."""
-    objects = {"pub": (), REQUEST: ("request",), RESPONSE: ("response",)}
+    objects = {"pub": (), REQUEST: ("request",), RESPONSE: ("response",), STATEMENT: ("statement",)}
     return tuple(
         (path, each.name, _maybe(_TESTS[each.type]) if optional else _TESTS[each.type])
         for parent, path in objects.items()
@@ -124,6 +139,10 @@ RULES: dict[str, _Rules] = {
 }
 """The kinds of records that an enforcement point may send, with the rules of each."""
 
+# The objects in `pub` that may be absent, and are checked if they are there.
+_OPTIONAL = frozenset(
+    each.name for each in members("pub") if each.optional and each.type is Type.OBJECT
+)
 # Members that `policies.trail.entry.index_of` reads from every kind.
 _INDEXED = ("request", "response", "event")
 _OPENED = {each.name: _TESTS[each.type] for each in members(COMMITTED)}
@@ -158,6 +177,8 @@ def pub_fault(kind: str, pub: dict[str, Any]) -> str | None:
             return f"`pub` of a `{kind}` may not hold `{member}`"
     for group, tests in groups:
         members: Any = pub if group is None else pub.get(group)
+        if members is None and group in _OPTIONAL:
+            continue
         is_object = isinstance(members, dict)
         for name, test in tests:
             # A missing object fails on its first member, so the message names a member.

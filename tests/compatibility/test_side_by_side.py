@@ -4,7 +4,10 @@ in the order of `deploy/README.md`, "Compatibility", with real processes."""
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,7 +15,7 @@ import pytest
 
 from tests.compatibility.previous import of_version, prepare
 from tests.support.redis import running_redis
-from tests.support.stack import Stack
+from tests.support.stack import ROOT, Stack
 from tests.support.waiting import AWAY, until
 
 
@@ -87,3 +90,36 @@ def test_a_newer_sidecar_works_at_an_older_control_api(previous: Path, stack: St
     stack.sidecar.start()
     decide(stack)
     assert stack.verify()["valid"] is True
+
+
+_AS_BEFORE = """
+import json, sys
+from policies.ground.canonical import encode
+from policies.trail.entry import audit_event, index_of
+from policies.trail.spool_chain import read_payload
+from policies.trail.stored_entry import StoredRow
+from policies.trail.verify import LogHead, Verifier
+log = json.load(open(sys.argv[1]))
+verifier = Verifier(log["log"])
+for seq, each in enumerate(log["entries"]):
+    entry, leaf, openings = json.loads(each["utf8"]), bytes.fromhex(each["leaf"]), each["openings"]
+    if "core" in each:
+        read = read_payload({"core": json.loads(each["core"]), "open": openings})
+        assert (read.hash.hex(), read.openings) == (each["core_hash"], encode(openings)), seq
+    row = StoredRow(seq, each["utf8"].encode(), leaf, index_of(entry), encode(openings))
+    assert verifier.feed(row), seq
+    assert audit_event(entry, leaf, encode(openings))["query"] == openings["query"][1]
+size, last, ts, frontier = log["head"]
+report = verifier.finish(LogHead(size, bytes.fromhex(last), ts, bytes.fromhex(frontier)))
+assert report.valid, report
+"""
+
+
+@pytest.mark.deep(
+    stands_in="tests/policies/test_vectors.py::test_decisions_about_what_statements_read_equal_the_golden_ones"
+)
+def test_an_older_control_api_keeps_records_of_what_statements_read(previous: Path) -> None:
+    """It shows neither the statement nor its parameters, but keeps, erases and verifies both."""
+    vector = ROOT / "tests" / "vectors" / "statements.json"
+    command = [sys.executable, "-P", "-c", _AS_BEFORE, str(vector)]
+    subprocess.run(command, env={**os.environ, "PYTHONPATH": str(previous)}, check=True)

@@ -123,6 +123,10 @@ def _object(value: object) -> bool:
     return isinstance(value, dict)
 
 
+def _digest(value: object) -> bool:
+    return isinstance(value, str) and len(value) == 64 and not set(value) - set("0123456789abcdef")
+
+
 def _verdict(value: object) -> bool:
     return value in ("ALLOW", "DENY")
 
@@ -172,6 +176,9 @@ _DECISION: _Rules = (
     (("response",), "reason", _text),
     (("response",), "check", _maybe(_text)),
     (("response",), "policy_version", _maybe(_count)),
+    (("statement",), "id", _name),
+    (("statement",), "fingerprint", _maybe(_name)),
+    (("statement",), "look", _maybe(_name)),
 )
 _LINEAGE: _Rules = (
     ((), "action_type", _text),
@@ -191,7 +198,12 @@ RULES: dict[str, _Rules] = {
 
 # Members that `policies.trail.entry.index_of` reads from every kind.
 _INDEXED = ("request", "response", "event")
-_OPENED: dict[str, _Judge] = {"user_id": _name, "query": _text}
+_OPENED: dict[str, _Judge] = {
+    "user_id": _name,
+    "query": _text,
+    "parameters": _text,
+    "statement_digest": _digest,
+}
 
 
 def pub_fault(kind: str, pub: dict[str, Any]) -> str | None:
@@ -202,6 +214,8 @@ def pub_fault(kind: str, pub: dict[str, Any]) -> str | None:
         if member in pub and member not in expected:
             return f"`pub` of a `{kind}` may not hold `{member}`"
     for path, name, judge in rules:
+        if path == ("statement",) and pub.get("statement") is None:
+            continue
         place: Any = pub.get(path[0]) if path else pub
         if not isinstance(place, dict) or not judge(place.get(name)):
             return f"`{'.'.join(('pub', *path, name))}` is missing or has the wrong type"

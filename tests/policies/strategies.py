@@ -52,6 +52,7 @@ RETRIEVALS = st.builds(
     context_hash=maybe(st.just("0f" * 32)),
     levels=st.none(),
     masked=st.just(()),
+    statement=st.none(),
 )
 
 

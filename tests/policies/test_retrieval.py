@@ -26,7 +26,11 @@ def complaints(**changes: object) -> list[str]:
 
 
 def test_the_required_fields_are_enough() -> None:
-    assert parse_retrieval(GOOD) == Retrieval("analyst", "ann@example.com", "contracts", "low")
+    required = Retrieval("analyst", "ann@example.com", "contracts", "low")
+    assert parse_retrieval(GOOD) == required
+    # No caller can say that a statement reads the source: only what executes it sees that.
+    stated = {"id": "x", "digest": "0f" * 32}
+    assert parse_retrieval(GOOD | {"statement": stated, "parameters": "[]"}) == required
 
 
 @given(RETRIEVALS)

@@ -35,6 +35,7 @@ from tests.policies.world import (
     judged_log,
     masked_log,
     naive_root,
+    statement_log,
 )
 from tests.vectors.make import MAKERS
 
@@ -117,6 +118,32 @@ def test_decisions_of_candidates_are_recorded_like_the_golden_ones() -> None:
                 "revision": 5,
             },
         ]
+    verifier = Verifier(log["log"])
+    for row in made.rows:
+        assert verifier.feed(row)
+    assert verifier.finish(made.head()).valid
+
+
+def test_decisions_about_what_statements_read_equal_the_golden_ones() -> None:
+    log, made = vector("statements"), statement_log()
+    assert [row.entry.decode() for row in made.rows] == [each["utf8"] for each in log["entries"]]
+    told = [json.loads(each["utf8"]) for each in log["entries"]]
+    for each, entry in zip(log["entries"], told, strict=True):
+        assert each["leaf"] == hashlib.sha256(b"\0" + each["utf8"].encode()).hexdigest()
+        assert stdlib(entry) == each["utf8"].encode()
+        assert each["openings"].keys() == entry["cm"].keys()
+        for path, opening in each["openings"].items():
+            assert opening_matches(entry["cm"], path, opening)
+    statements = [entry["pub"]["statement"] for entry in told]
+    assert len({each["id"] for each in statements}) == 1
+    assert [each.get("look") for each in statements] == ["bind", "held", "bind", None, "bind"]
+    assert [each["openings"].get("parameters", [None, None])[1] for each in log["entries"]] == [
+        '["bob@example.com",{"base64":"AAAABw=="},null]',
+        '["bob@example.com",{"base64":"AAAABw=="},null]',
+        '["[EMAIL]",{"bytes":4},null]',
+        None,
+        '[{"bytes":20000},{"bytes":20000},"a \\"text\\"\\n",""]',
+    ]
     verifier = Verifier(log["log"])
     for row in made.rows:
         assert verifier.feed(row)

@@ -11,11 +11,12 @@ import orjson
 from policies.candidates import CandidateDecision
 from policies.checks.finding import Facts
 from policies.definitions.model import Agent, Key, Policy, Session, TenantSettings
-from policies.evaluate import evaluate
+from policies.evaluate import evaluate, refuse
 from policies.ground.canonical import b64, encode, rfc3339
 from policies.ground.masking import MaskingTurns
 from policies.retrieval import Retrieval
 from policies.sets.role import compile_role
+from policies.statement import StatementMark, parameters_text
 from policies.trail.change import change_record
 from policies.trail.core import PLACE
 from policies.trail.entry import StoredRow, index_of
@@ -226,6 +227,37 @@ def candidate_log() -> Log:
     log = Log()
     log.direct(diverging(0))
     log.shipped(diverging(1, FULL))
+    return log
+
+
+SQL = "SELECT title FROM contracts JOIN payroll USING (id) WHERE mail = $1 AND n = $2"
+MARK = StatementMark(
+    "019b7634-ac00-7000-8000-000000000001",
+    hashlib.sha256(SQL.encode()).hexdigest(),
+    "50fde20626009aba",
+    "bind",
+    parameters_text(["bob@example.com", b"\0\0\0\x07", None]),
+)
+STATED = FULL._replace(query=SQL, source_type="postgres", statement=MARK)
+
+
+def statement_log() -> Log:
+    """Decisions about what statements read: two of one statement, one of them denied at a later
+    look; one that is masked; one whose text can't be read, without facts; and one in which there
+    was no room for each parameter."""
+    log, facts = Log(), full_facts()
+    later = MARK._replace(look="held")
+    log.shipped(decided(STATED, facts, seed=0))
+    log.shipped(decided(STATED._replace(source_id="payroll", statement=later), facts, seed=1))
+    masking = facts._replace(settings=TenantSettings("default", pii_masking=True))
+    log.shipped(decided(STATED, masking, seed=2))
+    unread = STATED._replace(query="SELEC 1", statement=StatementMark(MARK.id, "00" * 32))
+    denied = refuse("unreadable_request", "it is no SQL")
+    log.shipped(
+        decision_record(unread, denied, None, event_id="event-3", salt=salt(3), masking=False)
+    )
+    large = parameters_text(["x" * 20_000, b"\xff" * 20_000, 'a "text"\n', ""])
+    log.direct(decided(STATED._replace(statement=MARK._replace(parameters=large)), facts, seed=4))
     return log
 
 

@@ -56,6 +56,7 @@ from tests.policies.world import (
     judged_log,
     log_core,
     masked_log,
+    statement_log,
 )
 from tests.policies.world import salt as salt_of
 from tests.vectors.make_cited import cited
@@ -122,6 +123,10 @@ def masked() -> Any:
 
 def candidates() -> Any:
     return written(candidate_log())
+
+
+def statements() -> Any:
+    return written(statement_log())
 
 
 def judged() -> Any:
@@ -402,7 +407,7 @@ MAKERS: dict[str, Callable[[], Any]] = {
         *(encodings, commitments, log, masked, tree, ids, keys, receipt, checkpoint),
         *(proofs, cosigned, changes, erasure, log_file, erased_part),
         *(continued, purged_part, asked_part, report, monitor_state, rare_lines),
-        *(candidates, judged, cited),
+        *(candidates, judged, cited, statements),
     )
 }
 

@@ -40,7 +40,7 @@ async function ask(address) {
 
 /** Each member of the event as the page must show it, by the entry's own bytes. */
 function shownBy(entry, leaf, opened) {
-  const { request, response } = entry.pub;
+  const { request, response, statement } = entry.pub;
   return {
     event_id: entry.eid,
     seq: entry.seq,
@@ -61,6 +61,11 @@ function shownBy(entry, leaf, opened) {
     task_type: request.task_type,
     user_id: opened.user_id?.[1],
     query: opened.query?.[1],
+    parameters: opened.parameters?.[1],
+    statement_id: statement?.id,
+    statement_look: statement?.look,
+    statement_fingerprint: statement?.fingerprint,
+    statement_digest: opened.statement_digest?.[1],
   };
 }
 

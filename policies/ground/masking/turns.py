@@ -85,12 +85,14 @@ class MaskingTurns:
             return masked
         return await self._taken(mask_steps(text), _URGENT if urgent else 0) or UNREAD
 
-    async def json(self, value: dict[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
+    async def json(
+        self, value: dict[str, Any], *, urgent: bool = False
+    ) -> tuple[dict[str, Any], tuple[str, ...]]:
         """Mask a decoded JSON object as `masked_json` does; return `{"detail": "[UNREAD]"}` if
-        there wasn't enough time. The caller must bound the depth."""
+        there wasn't enough time. The caller must bound the depth. `urgent` is as in `text`."""
         from policies.ground.masking.mask import tree_steps
 
-        masked = await self._taken(tree_steps(value))
+        masked = await self._taken(tree_steps(value), _URGENT if urgent else 0)
         return ({"detail": UNREAD.text}, UNREAD.labels) if masked is None else masked
 
     async def _taken(self, steps: _Steps[T], slices: int = 0) -> T | None:

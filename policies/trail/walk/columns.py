@@ -13,7 +13,7 @@ from functools import lru_cache
 from policies.ground.canonical import NotCanonical, micros
 from policies.trail.commitment import commitments
 from policies.trail.record import MAX_ENTRY
-from policies.trail.walk.known_lines import Columns, cited_by
+from policies.trail.walk.known_lines import Columns, Row, cited_by
 
 _sha256 = hashlib.sha256
 _HASH = 32
@@ -81,13 +81,30 @@ def openings_hold(
 
 def all_opened(columns: Columns) -> bool:
     """Return whether each line has exactly the openings of its commitments, and they match."""
-    query_cm, query_salt = columns.query_cm, columns.query_salt
-    if not all(columns.user_id_salt) or [*map(bool, query_cm)] != [*map(bool, query_salt)]:
+    users = columns.user_id_cm, columns.user_id_salt, columns.user_id_value
+    queries = columns.query_cm, columns.query_salt, columns.query_value
+    parameters = columns.parameters_cm, columns.parameters_salt, columns.parameters_value
+    digests = (
+        columns.statement_digest_cm,
+        columns.statement_digest_salt,
+        columns.statement_digest_value,
+    )
+    return (
+        all(columns.user_id_salt)
+        and openings_hold("user_id", *users)
+        and _opened_where_there("query", *queries)
+        and _opened_where_there("parameters", *parameters)
+        and _opened_where_there("statement_digest", *digests)
+    )
+
+
+def _opened_where_there(path: str, cms: Row, salts: Row, values: Row) -> bool:
+    """Return whether just the lines that commit to `path` open it, and their openings match."""
+    if [*map(bool, cms)] != [*map(bool, salts)]:
         return False
-    queries = filter(None, query_cm), filter(None, query_salt), filter(None, columns.query_value)
     return openings_hold(
-        "user_id", columns.user_id_cm, columns.user_id_salt, columns.user_id_value
-    ) and openings_hold("query", *map(tuple, queries))
+        path, tuple(filter(None, cms)), tuple(filter(None, salts)), tuple(filter(None, values))
+    )
 
 
 def places_hold(columns: Columns, seq: int, log: bytes, ts: bytes) -> bool:

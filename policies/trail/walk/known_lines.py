@@ -33,15 +33,17 @@ class Columns(NamedTuple):
 
     `raw` is the entry. `head`, `masked`, `pub` and `src` are members as they stand in it: `head` is
     everything up to `kind`, `masked` and `src` include the comma before them. `source` is the JSON
-    text of `id` and `inst`. Hashes and salts (`query_cm`, `user_id_cm`, `prev`, `src_prev`,
-    `query_salt`, `user_id_salt`) lack the last character of their base64, and may be any 43 bytes.
+    text of `id` and `inst`. Hashes and salts (`…_cm`, `prev`, `src_prev`, `…_salt`) lack the last
+    character of their base64, and may be any 43 bytes.
     `second` is the beginning of `ts`, any 19 bytes. `facts` begin and end like a JSON object. The
     pattern's groups have these names, in this order.
     """
 
     raw: Row
     head: Row
+    parameters_cm: Row
     query_cm: Row
+    statement_digest_cm: Row
     user_id_cm: Row
     eid: Row
     log: Row
@@ -56,8 +58,12 @@ class Columns(NamedTuple):
     src_prev: Row
     ts: Row
     second: Row
+    parameters_salt: Row
+    parameters_value: Row
     query_salt: Row
     query_value: Row
+    statement_digest_salt: Row
+    statement_digest_value: Row
     user_id_salt: Row
     user_id_value: Row
 
@@ -77,6 +83,7 @@ def _pattern(name: bytes, text: bytes) -> "re.Pattern[bytes]":
         Type.VERDICT: b'"(?:ALLOW|DENY)"',
         Type.ANSWER: b'"(?:ALLOW|DENY|ERROR)"',
         Type.COUNT: count,
+        Type.DIGEST: name,
         Type.TRUE: b"true",
         # The bound on the facts' braces keeps a hostile line cheap.
         "pub.facts": rb"(?P<facts>\{(?:[^}]*\}){1,16}?)",

@@ -16,7 +16,16 @@ from policies.trail.record_schema import pub_fault
 from policies.trail.spool_chain import read_payload
 from policies.trail.walk.known_lines import LineMatcher
 from tests.policies.trail.made_records import OPTIONAL, core, line, payload
-from tests.policies.world import FULL, RETRIEVAL, Log, decided, diverging, full_facts, masked_log
+from tests.policies.world import (
+    FULL,
+    RETRIEVAL,
+    Log,
+    decided,
+    diverging,
+    full_facts,
+    masked_log,
+    statement_log,
+)
 from tests.support import record_tables
 
 JSON_TYPES: dict[Type, type] = {
@@ -43,7 +52,7 @@ def encoded() -> Iterator[dict[str, Any]]:
     log.shipped(diverging(2, FULL))
     log.direct(decided(FULL, facts._replace(settings=frozen), seed=3))
     log.direct(decided(FULL, facts._replace(sources=levels), seed=4))
-    for row in (*log.rows, *masked_log().rows):
+    for row in (*log.rows, *masked_log().rows, *statement_log().rows):
         entry = orjson.loads(row.entry)
         if entry["kind"] == "decision":
             yield entry

@@ -31,11 +31,29 @@ from policies.trail.spool_chain import src_member
 from tests.policies.ground.test_canonical import VALUES
 from tests.policies.strategies import CHARACTERS, IDENTIFIERS, situations
 from tests.policies.table_situations import table_situations
-from tests.policies.world import FACTS, FULL, RETRIEVAL, START, decided, full_facts, salt
+from tests.policies.world import (
+    FACTS,
+    FULL,
+    MARK,
+    RETRIEVAL,
+    SQL,
+    START,
+    STATED,
+    decided,
+    full_facts,
+    salt,
+)
 
 Situation = tuple[Retrieval, Facts, list[Policy]]
 SALTS = st.binary(min_size=32, max_size=32)
 PREV = b64(bytes(32))
+STATEMENT_FIELDS = (
+    "parameters",
+    "statement_id",
+    "statement_look",
+    "statement_fingerprint",
+    "statement_digest",
+)
 
 
 def canonical(record: Record) -> None:
@@ -323,6 +341,7 @@ def test_an_audit_event_has_the_form_of_the_contract() -> None:
         "session_id": "s_1",
         "task_type": "report",
         "query": "who signs?",
+        **dict.fromkeys(STATEMENT_FIELDS),
         "context_hash": orjson.loads(record.pub)["context_hash"],
         "pii_masked": False,
         "sidecar_id": None,
@@ -331,11 +350,27 @@ def test_an_audit_event_has_the_form_of_the_contract() -> None:
     }
 
 
+def test_an_event_shows_the_statement_that_reads_its_source() -> None:
+    record = decided(STATED, full_facts())
+    entry = orjson.loads(record.entry("default", 0, "", rfc3339(START)))
+    event = audit_event(entry, bytes(32), record.openings)
+    assert event["query"] == SQL
+    values = MARK.parameters, MARK.id, MARK.look, MARK.fingerprint, MARK.digest
+    assert tuple(map(event.get, STATEMENT_FIELDS)) == values
+    # Neither the text nor a hash of it is in clear: a guess could be tested against that.
+    assert "SELECT" not in str(entry)
+    assert MARK.digest not in str(entry)
+    # What the control API of 0.1 took without looking.
+    odd = entry | {"pub": entry["pub"] | {"statement": "odd"}}
+    assert audit_event(odd, bytes(32), None)["statement_id"] is None
+
+
 @pytest.mark.parametrize("openings", [None, b"{}"])
 def test_an_event_whose_openings_were_erased_is_shown_without(openings: bytes | None) -> None:
-    raw = decided().entry("default", 0, "", rfc3339(START))
+    raw = decided(STATED).entry("default", 0, "", rfc3339(START))
     event = audit_event(orjson.loads(raw), leaf_hash(raw), openings)
     assert (event["user_id"], event["query"], event["prev_hash"]) == (None, None, "")
+    assert (event["parameters"], event["statement_digest"]) == (None, None)
     lineage = lineage_record(
         ReportedAction("e", bytes(32), "a", {"b": 1}, "ok"),
         record_id="l",

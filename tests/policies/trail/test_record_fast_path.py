@@ -24,7 +24,7 @@ from tests.policies.strategies import situations
 from tests.policies.table_situations import table_situations
 from tests.policies.test_fast_reading import HOSTILE, VALUES, kept, slowly
 from tests.policies.trail.test_spool_chain import OPENINGS, PREV, RECORDS, at, places
-from tests.policies.world import FULL, RETRIEVAL, START, decided, diverging, full_facts
+from tests.policies.world import FULL, RETRIEVAL, START, STATED, decided, diverging, full_facts
 
 MASKED = decided(
     RETRIEVAL._replace(query="call ann@example.com"),
@@ -35,6 +35,7 @@ ALL = {
     "candidates": diverging(0, FULL),
     "masked": MASKED,
     "bare": decided(RETRIEVAL._replace(query=None)),
+    "statement": decided(STATED, full_facts()),
 }
 
 
@@ -77,7 +78,7 @@ def agree(raw: bytes) -> bool:
 def test_the_fast_path_accepts_what_a_sidecar_sends(name: str, n: int) -> None:
     raw = wire(ALL[name], n)
     assert agree(body(raw, raw))
-    decision = name in ("decision", "candidates", "masked", "bare") and n < 10**15
+    decision = name in (RECORDS.keys() ^ ALL.keys()) | {"decision"} and n < 10**15
     assert isinstance(match_record(raw), RecognisedRecord) == decision
 
 

@@ -54,6 +54,16 @@ SPARSE = DENIED | {
 """A decision of the control API, without what may be absent, and its user erased."""
 UNUSUAL: dict[str, dict[str, Any]] = {
     "masked": ALLOWED | {"pii_masked": True, "user_id": "[EMAIL]", "query": "[NAME] [IBAN]"},
+    "a statement's": ALLOWED
+    | {
+        "source_type": "postgres",
+        "query": "SELECT title FROM contracts WHERE id = $1",
+        "parameters": '["4711"]',
+        "statement_id": "0194bd6e-7c00-7a1b-8c2d-3e4f5a6b7c8e",
+        "statement_look": "bind",
+        "statement_fingerprint": "50fde20626009aba",
+        "statement_digest": "de" * 32,
+    },
     "reported": DENIED | {"reason": REPORT_PREFIX + DENIED["reason"]},
     "control characters": ALLOWED | {"reason": "one\r\ntwo\tthree\x1b[31m\x00\u2028end"},
     "formulas": ALLOWED | {"source_id": "=1+1", "user_id": " @x", "agent_role": "-2"},

@@ -12,10 +12,11 @@ import pytest
 
 from control_api.audit.event_models import AuditEvent
 from control_api.log.formats import CSV_COLUMNS, ecs_document, ocsf_activity, otel_log_record
-from policies.trail.fields import FIELDS, Export
+from policies.trail.fields import FIELDS, Export, Type
 from tests.control_api.log.formats.events import ALLOWED, DENIED, TENANT
 
 SHOWN = [each for each in FIELDS if each.shown]
+MAYBE = {each.path for each in FIELDS if each.type is Type.OBJECT and each.optional}
 SHAPES: dict[Export, Any] = {"ecs": ecs_document, "ocsf": ocsf_activity, "otel": otel_log_record}
 FULL: dict[str, Any] = {
     **{name: name if value is None else value for name, value in DENIED.items()},
@@ -77,8 +78,8 @@ def test_the_type_of_an_event_has_the_shown_fields_in_order() -> None:
     hints = typing.get_type_hints(AuditEvent)
     for field in SHOWN:
         nullable = isinstance(hints[str(field.shown)], types.UnionType)
-        # An erased user is null, and so is the sidecar of a decision that none made. A mark is a
-        # flag, as is masking.
-        derived = field.committed or field.path == "src.id"
+        # An erased user is null, and so is the sidecar of a decision that none made, or what is in
+        # another object that may be absent. A mark is a flag, as is masking.
+        derived = field.committed or field.parent in MAYBE
         flag = hints[str(field.shown)] is bool
         assert nullable == (derived or (field.optional and not flag)), field.shown

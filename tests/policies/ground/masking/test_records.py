@@ -13,15 +13,28 @@ from policies.ground.canonical import identifier_fault, rfc3339
 from policies.ground.errors import Invalid
 from policies.retrieval import MAX_QUERY
 from policies.sets.policy_set import PolicySet, tenant_document
+from policies.statement import parameters_text
 from policies.trail.commitment import opening_matches
 from policies.trail.entry import audit_event, lineage_action
 from policies.trail.lineage import ReportedAction, lineage_record, masked_texts
+from policies.trail.masked_ahead import masked_ahead
 from policies.trail.merkle_tree import leaf_hash
 from policies.trail.record import Record, decision_record, masked_user
 from policies.trail.spool_chain import read_payload, src_member
 from policies.trail.verify import Verifier
 from tests.policies.ground.masking.test_mask import TEXTS
-from tests.policies.world import FACTS, RETRIEVAL, START, TURNS, Log, at_once, decided, salt
+from tests.policies.world import (
+    FACTS,
+    MARK,
+    RETRIEVAL,
+    START,
+    STATED,
+    TURNS,
+    Log,
+    at_once,
+    decided,
+    salt,
+)
 
 MASKING = FACTS._replace(settings=TenantSettings("default", pii_masking=True))
 
@@ -159,3 +172,39 @@ def test_a_policy_set_masks_by_its_tenant_s_setting_and_if_in_doubt() -> None:
 @given(st.text(max_size=40))
 def test_a_user_that_is_masked_twice_is_masked_once(user: str) -> None:
     assert masked_user(masked_user(user)) == masked_user(user)
+
+
+def test_values_of_parameters_are_masked_one_by_one() -> None:
+    # In the list's text, `\n` would be a letter in front of the number.
+    values = ["\n4111 1111 1111 1111", "plain", b"\0\1", None, 'a "quote" of ann@example.com']
+    mark = MARK._replace(parameters=parameters_text(values))
+    stated = STATED._replace(user_id="ann", statement=mark)
+    [ahead] = at_once(masked_ahead(TURNS, [stated]))
+    made = decided(ahead, MASKING)
+    assert made == decided(stated, MASKING)._replace(decided=made.decided)
+    opened = orjson.loads(made.openings)
+    assert orjson.loads(opened["parameters"][1]) == [
+        "\n[CARD]",
+        "plain",
+        {"bytes": 2},
+        None,
+        'a "quote" of [EMAIL]',
+    ]
+    rules = [["parameters", rule] for rule in ("BINARY", "CARD", "EMAIL")]
+    assert orjson.loads(made.masked) == rules
+    # Nothing in the text was masked, so its digest says no more than the text.
+    assert opened["statement_digest"][1] == MARK.digest
+    verifies(made)
+
+
+def test_a_digest_of_a_masked_text_is_not_recorded() -> None:
+    for query in ("SELECT 'ann@example.com'", "x" * 70_000):
+        made = decided(STATED._replace(query=query), MASKING)
+        assert b"statement_digest" not in made.head + made.openings
+        verifies(made)
+
+
+def test_a_longer_statement_is_cut_to_the_limit_of_a_query() -> None:
+    opened = orjson.loads(decided(STATED._replace(query="é" * MAX_QUERY)).openings)
+    assert opened["query"][1] == "é" * (MAX_QUERY // 2)
+    assert opened["statement_digest"][1] == MARK.digest

@@ -11,11 +11,12 @@ from policies.trail.walk import range_walk
 from policies.trail.walk.known_lines import LineMatcher, Row
 from policies.trail.walk.range_result import RangeResult
 from tests.policies.trail.walk.world import lines, mixed_log, range_of
-from tests.policies.world import masked_log
+from tests.policies.world import masked_log, statement_log
 
 LINES = lines(mixed_log().rows)
 MASKED = lines(masked_log().rows)
-DECISIONS = [line for line in [*LINES, *MASKED] if b'"kind":"decision"' in line]
+STATEMENTS = lines(statement_log().rows)
+DECISIONS = [line for line in [*LINES, *MASKED, *STATEMENTS] if b'"kind":"decision"' in line]
 
 
 def slowly(
@@ -50,7 +51,7 @@ def test_decisions_take_the_fast_path(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(checked) <= len(LINES) - 20
 
 
-@pytest.mark.parametrize("some", [LINES, MASKED], ids=["mixed", "masked"])
+@pytest.mark.parametrize("some", [LINES, MASKED, STATEMENTS], ids=["mixed", "masked", "statements"])
 def test_either_path_gives_the_same_result(
     some: list[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -17,7 +17,7 @@ from policies.trail.walk import range_walk
 from policies.trail.walk.known_lines import LineMatcher
 from tests.policies.trail.walk.test_known_lines import mutated
 from tests.policies.trail.walk.world import mixed_log, tree_of
-from tests.policies.world import FULL, LOG, Log, decided, full_facts, masked_log
+from tests.policies.world import FULL, LOG, Log, decided, full_facts, masked_log, statement_log
 
 Rows = list[StoredRow]
 ROWS = mixed_log().rows
@@ -67,7 +67,9 @@ def test_rows_of_decisions_take_the_fast_path(monkeypatch: pytest.MonkeyPatch) -
     assert not [raw for raw in checked if raw in together]
 
 
-@pytest.mark.parametrize("rows", [ROWS, masked_log().rows], ids=["mixed", "masked"])
+@pytest.mark.parametrize(
+    "rows", [ROWS, masked_log().rows, statement_log().rows], ids=["mixed", "masked", "statements"]
+)
 def test_whole_logs_are_valid_by_either_path(rows: Rows, monkeypatch: pytest.MonkeyPatch) -> None:
     assert agree(rows, monkeypatch)[3] is None
     bare = [row._replace(hash=None, columns=None) for row in rows]
