@@ -59,8 +59,8 @@ EVALUATE, PROXY = "evaluate_context", "proxy"
 """Two of the entry points for requests, as metrics name them. The others are the operations of the
 sidecar's own port, and the protocols of check doors."""
 _LONG_QUERY = 256
-"""The most characters of a short query. Masking a longer one takes so long that it stops if the
-client leaves."""
+"""The most characters of a short query, parameters of a statement included. Masking a longer one
+takes so long that it stops if the client leaves."""
 
 
 class EntryPoint(NamedTuple):
@@ -191,7 +191,7 @@ class Enforcer:
     async def _masked(
         self, retrievals: Sequence[Retrieval], entry_point: EntryPoint
     ) -> list[Retrieval]:
-        if all(len(each.query or "") <= _LONG_QUERY for each in retrievals):
+        if not any(map(_is_long, retrievals)):
             return await masked_ahead(self._masking, retrievals, urgent=entry_point.urgent)
         await eager.within_task()
         loop = asyncio.get_running_loop()
@@ -328,6 +328,12 @@ class Enforcer:
         # This comes after the decision, which stands whatever the candidates say.
         differing = differences(self.candidate_roles, retrieval, facts, decision)
         return Verdict(retrieval, decision, facts, differing)
+
+
+def _is_long(retrieval: Retrieval) -> bool:
+    mark = retrieval.statement
+    parameters = None if mark is None else mark.parameters
+    return len(retrieval.query or "") + len(parameters or "") > _LONG_QUERY
 
 
 def _foreign(agent_id: str | None) -> str:

@@ -125,11 +125,13 @@ class Sidecar:
 
     async def records(self) -> list[dict[str, Any]]:
         """Return every record so far, read back from the disk as the control API reads it."""
+        return [read_payload(payload).core for payload in await self.payloads()]
+
+    async def payloads(self) -> list[dict[str, Any]]:
+        """Return each record as `core`, with the openings of its hidden values (`open`)."""
         await until_async("everything is on disk", lambda: not self.spool.bytes_waiting)
         batch = await self.spool.batch(1 << 30, 1 << 20)
-        if batch is None:
-            return []
-        return [read_payload(orjson.loads(payload)).core for payload in batch.payloads]
+        return [] if batch is None else [orjson.loads(payload) for payload in batch.payloads]
 
     async def decisions(self) -> list[tuple[str, str, str]]:
         """Return decision, policy name and source of each."""

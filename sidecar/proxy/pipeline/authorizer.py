@@ -22,6 +22,7 @@ from sidecar.http.attribution import Attribution
 from sidecar.live_keys import AgentIdentity
 from sidecar.platform.eager import Watch, unwatched
 from sidecar.protocols.protocol import SourceRef
+from sidecar.proxy.pipeline.statement_reads import StatementReads
 from sidecar.recorder import RecordedDecision
 
 log = logging.getLogger(__name__)
@@ -102,11 +103,13 @@ class Authorizer:
         watch: Watch = unwatched,
         *,
         urgent: bool = False,
+        statement: StatementReads | None = None,
     ) -> list[RecordedDecision]:
         """Decide about each of `sources`, and return the decisions if all of them let the request
         pass. Otherwise raises `Denied`; or `Refused`, for a source name that the audit trail can't
         hold. `watch` tells when the client leaves. An `urgent` decision doesn't wait until other
-        calls' texts are masked."""
+        calls' texts are masked. `statement` is the one that reads the sources, if any does; the
+        records hold its text and its mark."""
         key = self._agent.key()
         retrievals = []
         for source in sources:
@@ -115,7 +118,7 @@ class Authorizer:
             fault = identifier_fault(source.source_id)
             if fault is not None:
                 raise Refused(400, UNREADABLE, f"the source's name {fault}", who)
-            retrievals.append(self.retrieval(source, who))
+            retrievals.append(self.retrieval(source, who, statement))
         if not retrievals:
             return []
         entry_point = EntryPoint(self._entry_point_name, watch, self.reports, urgent)
@@ -127,9 +130,15 @@ class Authorizer:
                 raise Denied(403, recorded)
         return decisions
 
-    async def reauthorize(self, sources: Iterable[SourceRef], who: Attribution) -> None:
+    async def reauthorize(
+        self,
+        sources: Iterable[SourceRef],
+        who: Attribution,
+        *,
+        statement: StatementReads | None = None,
+    ) -> None:
         """Raise `Denied`, recorded, if one of the sources is no longer allowed. Without sources,
-        raise it if the caller may no longer ask for anything."""
+        raise it if the caller may no longer ask for anything. `statement` is as in `allow`."""
         permits, named = await self.permission(who), tuple(sources)
         denied = [source for source in named if not permits(source)]
         if not named and not permits.admits():
@@ -138,7 +147,7 @@ class Authorizer:
         if denied:
             # Until then the allowed traffic goes on: an agent must not delay this by texts that
             # take long to mask.
-            await self.allow(denied, who, urgent=True)
+            await self.allow(denied, who, urgent=True, statement=statement)
 
     async def permission(self, who: Attribution) -> "Permission":
         """Return a `Permission`, which tells for any source whether this caller may see it in a
@@ -156,15 +165,23 @@ class Authorizer:
         is permitted."""
         return self._preview.preview_facts(self.retrieval(self.whole, who), self._agent.key())
 
-    async def refuse(self, refused: Refused, method: str = "", target: str = "") -> Denied:
+    async def refuse(
+        self,
+        refused: Refused,
+        method: str = "",
+        target: str = "",
+        *,
+        statement: StatementReads | None = None,
+    ) -> Denied:
         """Record the refusal, and return the denial. The agent gets it unless the request goes on
-        all the same (mode `report`). `target` is the request's target, empty if there is none."""
+        all the same (mode `report`). `target` is the request's target, empty if there is none.
+        `statement` is as in `allow`."""
         source = refused.source
         # A record that the log can't hold would block all records after it, so a name that the
         # agent chose is used only if it fits.
         if source is None or identifier_fault(source.source_id) is not None:
             source = self.whole
-        retrieval = self.retrieval(source, refused.who)
+        retrieval = self.retrieval(source, refused.who, statement)
         # INVARIANT: a request that could be read in two ways is never forwarded, in any mode.
         reports = self.reports and refused.policy_name != UNREADABLE
         # Cut, because it may quote the request. Bytes that are not text become `?`: JSON can't hold
@@ -177,16 +194,18 @@ class Authorizer:
             await self._enforcer.unreadable.note(method, target, recorded.event_id)
         return Denied(refused.status, recorded, close=refused.close)
 
-    async def record(self, refused: Refused) -> None:
+    async def record(self, refused: Refused, *, statement: StatementReads | None = None) -> None:
         """Record a refusal as `refuse` does, for a connection on which no answer can be sent. If
         that fails, only the log says so."""
         try:
-            await self.refuse(refused)
+            await self.refuse(refused, statement=statement)
         except SluiceError as error:
             log.warning("can't record a denial by `%s`: %s", refused.policy_name, error)
 
-    def retrieval(self, source: SourceRef, who: Attribution) -> Retrieval:
-        return Retrieval(
+    def retrieval(
+        self, source: SourceRef, who: Attribution, statement: StatementReads | None = None
+    ) -> Retrieval:
+        made = Retrieval(
             self._agent.role,
             who.user,
             source.source_id,
@@ -199,6 +218,9 @@ class Authorizer:
             None,
             Levels(who.sensitivity, source.sensitivity),
         )
+        if statement is None:
+            return made
+        return made._replace(query=statement.text, statement=statement.mark_of(source))
 
 
 class Permission:

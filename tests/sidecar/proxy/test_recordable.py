@@ -1,14 +1,17 @@
 """Whatever an agent writes, its denial is recorded in a form that the control API accepts. A record
 that it can't read would block all that wait behind it (`proxy/RULES.md`, Bypasses)."""
 
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
 
 from policies.ground.addresses import ListenAddress
+from policies.statement import Look
 from sidecar.http.attribution import Attribution
 from sidecar.protocols.protocol import SourceRef
-from sidecar.proxy.pipeline.authorizer import UNREADABLE, Authorizer, Refused
+from sidecar.proxy.pipeline.authorizer import UNREADABLE, Authorizer, Denied, Refused
+from sidecar.proxy.pipeline.statement_reads import StatementReads
 from tests.sidecar.proxy.raw_client import ask, get
 from tests.support.ports import free_port
 from tests.support.proxy import policy, proxy_setup, sidecar, source
@@ -75,3 +78,44 @@ async def test_a_reason_that_quotes_the_request(tmp_path: Path, reason: str) -> 
         denied = await judge.refuse(Refused(400, UNREADABLE, reason, SOMEBODY))
         assert denied.decision.reason.startswith(reason[:10])
         assert [each[:2] for each in await made.decisions()] == [("DENY", UNREADABLE)]
+
+
+@pytest.mark.deep(
+    stands_in="tests/policies/trail/test_record.py::test_an_event_shows_the_statement_that_reads_its_source"
+)
+async def test_every_record_of_a_statement_has_its_mark(tmp_path: Path) -> None:
+    tickets, staff = (SourceRef(f"postgres://crm/app/public/{name}", "low") for name in "ts")
+    whole, raw = SourceRef("postgres://crm", "low"), b"SELECT 1 FROM t JOIN s WHERE a = $1 -- \xff"
+    looks: dict[SourceRef, Look] = {tickets: "bind"}
+    reads = StatementReads.of(
+        raw, "id-1", fingerprint="50fde20626009aba", parameters=("x", None), looks=looks
+    )
+    async with sidecar(tmp_path, policy(denied_sources=("*/s",))) as made:
+        judge = Authorizer("postgres", whole, made.agent, made.enforcer)
+        await judge.allow([tickets], SOMEBODY, statement=reads)
+        looks[staff] = "execute"
+        with pytest.raises(Denied):
+            await judge.allow([tickets, staff], SOMEBODY, statement=reads)
+        with pytest.raises(Denied):
+            await judge.reauthorize([staff], SOMEBODY, statement=reads)
+        unread = StatementReads.of(b"SELEC", "id-2", looks={})
+        await judge.refuse(Refused(400, UNREADABLE, "no SQL", SOMEBODY), statement=unread)
+        await judge.allow([tickets], SOMEBODY)
+        payloads = await made.payloads()
+    found = [
+        (each["core"]["pub"].get("statement"), {p: v for p, (_, v) in each["open"].items()})
+        for each in payloads
+    ]
+    mark = {"fingerprint": "50fde20626009aba", "id": "id-1"}
+    assert [each for each, _ in found] == [
+        {**mark, "look": "bind"},
+        {**mark, "look": "execute"},
+        {**mark, "look": "execute"},
+        {"id": "id-2"},
+        None,
+    ]
+    texts = {"query": raw.decode(errors="replace"), "parameters": '["x",null]'}
+    opened = {"user_id": "somebody", "statement_digest": sha256(raw).hexdigest(), **texts}
+    assert [each for _, each in found[:3]] == [opened] * 3
+    assert found[3][1].keys() == {"user_id", "query", "statement_digest"}
+    assert found[4][1] == {"user_id": "somebody"}
