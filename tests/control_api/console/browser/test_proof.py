@@ -6,10 +6,13 @@ from __future__ import annotations
 import pytest
 from playwright.async_api import Page, expect
 
+from tests.control_api.audit.test_judged_records import Sidecar, agent
 from tests.control_api.console.browser.visitors import sign_in
+from tests.policies.world import MARK, SQL
 from tests.support.browser_tabs import Tabs
 from tests.support.browsing import watching
 from tests.support.control_api import ControlApi
+from tests.support.open_store import decision
 from tests.support.waiting import until
 
 CHANGED = """() => Object.keys(localStorage).filter(name => name.startsWith("sluice-log "))
@@ -75,6 +78,42 @@ async def test_a_decision_in_the_log_is_verified_in_the_browser(
         await expect(another.locator("[data-verified-log]")).to_contain_text(
             "Your browser has not verified this log yet"
         )
+
+
+@pytest.mark.deep(stands_in="test_a_decision_in_the_log_is_verified_in_the_browser")
+async def test_what_a_statement_read_is_shown_verified_and_erased(
+    fresh: ControlApi, tabs: Tabs
+) -> None:
+    sidecar = Sidecar(fresh, agent(fresh, "sql"))
+    record = decision(agent_id=sidecar.agent_id, query=SQL, statement=MARK)
+    assert sidecar.sent([sidecar.put(record)]) == []
+    shown = {
+        "query": SQL,
+        # A record without facts is masked: value by value, and of binary ones the size alone.
+        "parameters": '["[EMAIL]",{"bytes":4},null]',
+        "statement_id": MARK.id,
+        "statement_look": MARK.look,
+        "statement_fingerprint": MARK.fingerprint,
+        "statement_digest": MARK.digest,
+    }
+    event = fresh.admin("GET", f"/v1/audit/events/{record.eid}")["event"]
+    assert {name: event[name] for name in shown} == shown
+    until("a checkpoint", lambda: _signed(fresh, record.eid))
+    async with watching(tabs, fresh.console) as watched:
+        tab = await watched.page()
+        await sign_in(tab, fresh.admin_key)
+        await verdict(tab, record.eid)
+        await expect(tab.locator("#verdict-title")).to_have_text("Verified by this browser")
+        for name, value in shown.items():
+            await expect(tab.locator(f"[data-field={name}]")).to_have_text(str(value))
+        erase = {"event_ids": [record.eid], "reason": "a test"}
+        fresh.admin("POST", "/v1/audit/redact", erase)
+        await verdict(tab, record.eid)
+        await expect(tab.locator("#verdict-title")).to_have_text("Verified by this browser")
+        for name in ("query", "parameters", "statement_digest"):
+            await expect(tab.locator(f"[data-field={name}]")).to_have_text("none")
+        # What joins the records of one statement stays.
+        await expect(tab.locator("[data-field=statement_id]")).to_have_text(MARK.id)
 
 
 @pytest.mark.deep(stands_in="test_a_decision_in_the_log_is_verified_in_the_browser")
