@@ -13,8 +13,8 @@ from policies.ground.masking import Masked, masked_json
 from policies.ground.masking.recognizer import UNREAD
 
 Look = Literal["parse", "bind", "execute", "held"]
-"""When it was first seen that a statement reads a source: after its `Parse`, after its `Bind`,
-after its first `Execute`, or later, while rows were held back."""
+"""When it was first seen that a statement reads a source: after its `Parse`, its `Bind` or an
+`Execute`; or `held`: an earlier statement of the session had read it, and this one may have too."""
 
 MAX_PARAMETERS = 16 * 1024
 """The most bytes that the recorded values of a statement's parameters may have, in JSON."""

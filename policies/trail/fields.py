@@ -176,7 +176,8 @@ FIELDS = (
           report=(10, "statement")),
     Field("pub.statement.look", Type.NAME,
           "When it was first seen that the statement reads the source: `parse`, `bind`, `execute`, "
-          "or `held`, while rows were held back.", optional=True, shown="statement_look", csv=25,
+          "or `held`: an earlier statement had read it, and this one may have too.", optional=True,
+          shown="statement_look", csv=25,
           ecs="labels.statement_look", ocsf="unmapped.statement_look", otel="sluice.statement.look",
           report=(11, "first seen at")),
     Field("pub.statement.fingerprint", Type.NAME,

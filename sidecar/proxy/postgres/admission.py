@@ -144,10 +144,11 @@ class Admission:
         """Return whether the statement may read something, so that its reads are looked at."""
         return not self._transaction.failed and statement.route_class is not RouteClass.OPEN
 
-    def judge(self, prepared: Prepared) -> Judgement:
-        """Return a new judgement of a statement."""
+    def judge(self, prepared: Prepared, bound: Bind | None = None) -> Judgement:
+        """Return a new judgement of a statement, with the values in `bound`."""
         statement = prepared.statement
-        judgement = self._judge.of(statement, self.attribution.of(prepared.stated))
+        values = () if bound is None else _values(bound)
+        judgement = self._judge.of(statement, self.attribution.of(prepared.stated), values)
         if statement.verb in (Verb.FETCH, Verb.MOVE) and statement.name is not None:
             cursor = self.registry.portals.get(statement.name.encode())
             if cursor is not None and cursor.judgement is not None:
@@ -258,6 +259,19 @@ class Admission:
             judgement.end(Released().result(), FAILED)
         self._output.refuse(refusal)
         raise Stopped
+
+
+def _values(bound: Bind) -> list[str | bytes | None]:
+    """Return the values that a message binds: texts as texts."""
+    formats = bound.formats
+    found: list[str | bytes | None] = []
+    for index, value in enumerate(bound.values):
+        kind = formats[index if len(formats) > 1 else 0] if formats else 0
+        if value is None or kind == 1:
+            found.append(value)
+        else:
+            found.append(value.decode("utf-8", "replace"))
+    return found
 
 
 class _Watch:

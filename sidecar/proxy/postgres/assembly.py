@@ -1,6 +1,7 @@
 """Puts together what serves the sessions of one `postgres` source. Imported only where such a
 source is configured: the parser and the login need libraries that other sidecars don't have."""
 
+from collections.abc import Callable
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
@@ -40,9 +41,10 @@ def postgres_source(
     lineage: LineageRecorder,
     who: Attribution,
     limits: ProxyLimits,
+    new_id: Callable[[], str],
 ) -> PostgresSource:
     """Return what serves the sessions of `source`. `who` is the attribution of statements that
-    state none."""
+    state none; `new_id` makes a UUIDv7."""
     assert source.login is not None  # the settings have checked it
     destination = server.destination
     own_host = ListenAddress(urlsplit(source.upstream).hostname or "", destination.port).loopback
@@ -56,7 +58,8 @@ def postgres_source(
     )
     milliseconds = source.result.statement_seconds * 1000
     rules = Rules(AllowedFunctions(source.functions.allow), {"statement_timeout": milliseconds})
-    judge = Judge(names, authorizer, lineage, writes=source.writes == "allow", rules=rules)
+    writes = source.writes == "allow"
+    judge = Judge(names, authorizer, lineage, new_id, writes=writes, rules=rules)
     pair = source.listen_tls
     served = None if pair is None else server_context(pair, protocols=[ALPN])
     return PostgresSource(judge, logins, who, source.result, limits, served)

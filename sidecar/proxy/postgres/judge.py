@@ -6,9 +6,10 @@ its own; those of one look are stored all or none. Knows relations, sources and 
 nothing of messages.
 """
 
-from collections.abc import Iterable
-from typing import Literal, NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
 
+from policies.statement import Look
 from sidecar.http.attribution import Attribution
 from sidecar.platform.eager import Watch, unwatched
 from sidecar.protocols.postgres.catalog import closed_reason, read_through
@@ -19,6 +20,7 @@ from sidecar.protocols.postgres.statement import Statement
 from sidecar.protocols.protocol import SourceRef
 from sidecar.proxy.pipeline.authorizer import Authorizer, Denied, Refused
 from sidecar.proxy.pipeline.lineage import COMPLETED, LineageRecorder
+from sidecar.proxy.pipeline.statement_reads import StatementReads
 from sidecar.proxy.postgres.looks import FIRST_NORMAL_OID, Relation
 from sidecar.recorder import RecordedDecision
 
@@ -26,9 +28,11 @@ CLOSED_STATEMENT = "closed_statement"
 CLOSED_CATALOG = "closed_catalog"
 UNKNOWN_RELATION = "unknown_relation"
 
-Look = Literal["parse", "bind", "execute", "held"]
-"""The look at which a relation was first seen; `held` if an earlier statement of the transaction
-had locked it, so that this one may have read it too."""
+Parameters = Sequence[str | bytes | None]
+"""The values that are bound to a statement: texts, binary values, or None for NULL."""
+
+_RECORDED_TEXT = 16 * 1024
+"""The most characters of a statement's text that its records hold."""
 
 
 class Seen(NamedTuple):
@@ -52,11 +56,16 @@ class Result(NamedTuple):
 class Judgement:
     """The decisions about one execution of a statement by one caller."""
 
-    def __init__(self, judge: "Judge", statement: Statement, who: Attribution) -> None:
+    def __init__(
+        self, judge: "Judge", statement: Statement, who: Attribution, parameters: Parameters
+    ) -> None:
         self._judge = judge
         self.statement = statement
+        self._parameters = parameters
+        self._marked: StatementReads | None = None
         self.who = who
         self.decisions: list[RecordedDecision] = []
+        self._looks: dict[SourceRef, Look] = {}
         self.refs: dict[SourceRef, Look] = {}
         """The sources that were decided, with the look at which each was first seen."""
         self.reads: dict[int, Relation] = {}
@@ -77,12 +86,15 @@ class Judgement:
                 ref = self._source(relation, through)
                 if ref is not None and ref not in self.refs:
                     new.setdefault(ref, look)
+            self._looks |= new
             if new and self.only_asks:
-                await authorizer.reauthorize(new, self.who)
+                await authorizer.reauthorize(new, self.who, statement=self._record())
             elif new:
-                self.decisions += await authorizer.allow(new, self.who, watch)
+                self.decisions += await authorizer.allow(
+                    new, self.who, watch, statement=self._record()
+                )
         except Refused as refused:
-            raise await authorizer.refuse(refused) from None
+            raise await authorizer.refuse(refused, statement=self._record()) from None
         self.refs |= new
 
     async def refuse(
@@ -92,7 +104,7 @@ class Judgement:
         record names the first of `relations`, or the whole source."""
         named = (self._judge.names.of(each.schema or "", each.name or "") for each in relations)
         refused = Refused(403, policy_name, reason, self.who, source=next(named, None))
-        return await self._judge.authorizer.refuse(refused)
+        return await self._judge.authorizer.refuse(refused, statement=self._record())
 
     async def durable(self) -> None:
         """Wait until the records are on disk. Raises `SpoolError` if one is lost."""
@@ -101,11 +113,26 @@ class Judgement:
 
     async def reauthorize(self) -> None:
         """Raise `Denied`, recorded, if one of the sources is no longer allowed."""
-        await self._judge.authorizer.reauthorize(self.refs, self.who)
+        await self._judge.authorizer.reauthorize(self.refs, self.who, statement=self._record())
 
     def end(self, result: Result, outcome: str = COMPLETED) -> None:
         """Note what the statement returned, as lineage of each of its records."""
         self._judge.note(self, result, outcome)
+
+    def _record(self) -> StatementReads | None:
+        """Return what the records say of the statement; None if there is no text."""
+        if self._marked is None and self.statement.text:
+            text = self.statement.text
+            marked = StatementReads.of(
+                text.encode(),
+                self._judge.new_id(),
+                fingerprint=self.statement.fingerprint(),
+                parameters=self._parameters,
+                looks=self._looks,
+            )
+            # The digest is of the whole.
+            self._marked = marked._replace(text=text[:_RECORDED_TEXT])
+        return self._marked
 
     def _read_through(self) -> frozenset[str]:
         """Return the names of the closed relations in the server's catalog that were read by its
@@ -145,6 +172,7 @@ class Judge:
         names: RelationNames,
         authorizer: Authorizer,
         lineage: LineageRecorder,
+        new_id: Callable[[], str],
         *,
         writes: bool,
         rules: Rules,
@@ -152,6 +180,8 @@ class Judge:
         self.names = names
         self.authorizer = authorizer
         self._lineage = lineage
+        self.new_id = new_id
+        """Makes the id that joins the records of one execution of a statement."""
         self.writes = writes
         """True if statements may write."""
         self.rules = rules
@@ -168,9 +198,9 @@ class Judge:
         """Record a denial under the whole source, for a connection that gets no session."""
         await self.authorizer.record(Refused(403, policy_name, reason, who))
 
-    def of(self, statement: Statement, who: Attribution) -> Judgement:
-        """Return the judgement of one execution of a statement."""
-        return Judgement(self, statement, who)
+    def of(self, statement: Statement, who: Attribution, parameters: Parameters = ()) -> Judgement:
+        """Return the judgement of one execution of a statement, with these values."""
+        return Judgement(self, statement, who, parameters)
 
     def note(self, judgement: Judgement, result: Result, outcome: str) -> None:
         detail: dict[str, int | str] = {

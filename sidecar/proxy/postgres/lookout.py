@@ -15,11 +15,12 @@ steps. Knows nothing of what is allowed.
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from policies.statement import Look
 from sidecar.postgres.frames import Frame
 from sidecar.protocols.postgres.names import QualifiedName
 from sidecar.proxy.postgres import looks
 from sidecar.proxy.postgres.conversation import Conversation, Outcome, OwnStatements, Step
-from sidecar.proxy.postgres.judge import Judgement, Look, Seen
+from sidecar.proxy.postgres.judge import Judgement, Seen
 from sidecar.proxy.postgres.looks import Looks, Relation
 from sidecar.proxy.postgres.registry import Prepared
 from sidecar.proxy.postgres.transaction import Transaction

@@ -4,10 +4,10 @@ follows. Knows messages and steps. Knows nothing of a session."""
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from policies.statement import Look
 from sidecar.postgres import frontend
 from sidecar.postgres.frontend import Bind, Close, Describe, Parse
 from sidecar.proxy.postgres.conversation import BOUND, DESCRIBED, PARSED, Step
-from sidecar.proxy.postgres.judge import Look
 from sidecar.proxy.postgres.lookout import Part
 from sidecar.proxy.postgres.registry import Prepared
 

@@ -212,7 +212,7 @@ class Session:
         steps = [step_of(each, prepared) for each in received]
         judgement, plain = None, False
         if self._admission.is_judged(prepared.statement):
-            judgement = self._admission.judge(prepared)
+            judgement = self._admission.judge(prepared, bound)
             judgement.only_asks = bound is None
             plain = await self._judged(judgement, prepared, parts_of(messages, steps))
         else:

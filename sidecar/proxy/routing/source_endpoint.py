@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 from policies.ground.clock import Clock
 from policies.ground.connection_budget import ConnectionBudget
+from policies.ground.ids import uuid7
 from sidecar.enforce import Enforcer
 from sidecar.http.attribution import default_attribution
 from sidecar.http.authority import DEFAULT_PORTS
@@ -41,6 +42,8 @@ from sidecar.proxy.upstream.client import Reachability, TunnelDialler, UpstreamC
 from sidecar.proxy.worker_thread import WorkerThread
 from sidecar.settings.model import DEFAULT_CONNECTIONS, HttpVersion, Source
 
+_ID_BYTES = 10
+
 
 @dataclass(frozen=True, slots=True)
 class SharedParts:
@@ -62,6 +65,10 @@ class SharedParts:
     worker: WorkerThread = field(default_factory=WorkerThread)
     hosts: tuple[str, ...] = ()
     """The sidecar's own host names, by which agents may address the sources' ports."""
+
+    def new_id(self) -> str:
+        """Return a new UUIDv7."""
+        return uuid7(self.clock.now(), self.enforcer.random_bytes(_ID_BYTES))
 
 
 class SessionSource(Protocol):
@@ -141,7 +148,7 @@ class SourceEndpoint:
             self.upstream.reachability,
         )
         sessions: SessionSource = assembly.postgres_source(
-            source, server, self.authorizer, self._lineage, self.who, limits
+            source, server, self.authorizer, self._lineage, self.who, limits, shared.new_id
         )
         return sessions
 
