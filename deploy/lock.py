@@ -31,8 +31,8 @@ BUILD = (
 )
 BASE = "base"
 EXTRAS = (
-    "aws", "compile", "demo", "grpc", "images", "milvus", "oidc", "otel", "postgres", "redis",
-    "server", "sidecar", "zstd",
+    "aws", "compile", "demo", "grpc", "images", "milvus", "oidc", "otel", "postgres",
+    "postgres-demo", "redis", "server", "sidecar", "zstd",
 )  # fmt: skip
 LATER = ("3.12", "3.13", "3.14")
 # `-` reads `BUILD` from standard input, as more requirements beside the project's.

@@ -19,6 +19,8 @@ OWNERS = {
     "chroma_listen": "the sample data source",
     "milvus_source_listen": "the sidecar, for the sample Milvus",
     "milvus_listen": "the sample Milvus",
+    "postgres_source_listen": "the sidecar, for the sample PostgreSQL",
+    "postgres_listen": "the sample PostgreSQL",
 }
 EPHEMERAL_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")  # holds for IPv6 too
 USUAL_EPHEMERAL = 32768

@@ -170,7 +170,7 @@ class ChildProcesses:
                 stderr=output,
                 env=dict(environ),
                 start_new_session=True,  # Ctrl-C in the terminal reaches only the launcher
-                preexec_fn=lambda: _die_with(launcher),
+                preexec_fn=lambda: die_with(launcher),
             )
         self._children.append(Child(name, process, log, LogTail(name, log), drain_seconds))
 
@@ -247,7 +247,7 @@ class ChildProcesses:
             self._print_new_lines()
 
 
-def _die_with(launcher: int) -> None:
+def die_with(launcher: int) -> None:
     """Ask the kernel to send this process SIGTERM when the launcher dies. Runs in the child before
     `exec`."""
     if _LIBC is not None:

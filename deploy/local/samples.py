@@ -1,5 +1,5 @@
-"""The content of the sample data sources: one small collection for each sensitivity. Also chooses
-the folder of policy files for `sluice up`.
+"""The content of the sample data sources: one small collection for each sensitivity, and two
+tables. Also chooses the folder of policy files for `sluice up`.
 
 The embeddings are fixed, four numbers each, so that no model has to be downloaded.
 """
@@ -59,6 +59,42 @@ COLLECTIONS = (
             "Employee 1001: grade 7, 4 812.00 a month.",
             "Employee 1002: grade 9, 6 240.00 a month.",
         ),
+    ),
+)
+
+
+POSTGRES_DATABASE, POSTGRES_LOGIN = "company", "sluice_sidecar"
+"""The database of the sample PostgreSQL, and the role with which the sidecar logs in there."""
+
+
+class SampleRelation(NamedTuple):
+    """A table of the sample PostgreSQL, as `schema.table`. Policies refer to it by `source_id`."""
+
+    name: str
+    source_id: str
+    sensitivity: str
+    columns: str
+    """Its columns, as `CREATE TABLE` has them."""
+    rows: str
+    """Its rows, as `VALUES` has them."""
+
+
+RELATIONS = (
+    SampleRelation(
+        "public.tickets",
+        "tickets",
+        "medium",
+        "id integer PRIMARY KEY, subject text NOT NULL",
+        "(1, 'The kettle''s lid does not close'),"
+        " (2, 'When is the lamp in stock again?'),"
+        " (3, 'The refund has not arrived yet')",
+    ),
+    SampleRelation(
+        "hr.salaries",
+        "payroll",  # as the collection, which the sample policy denies
+        "critical",
+        "employee integer PRIMARY KEY, monthly numeric(8, 2) NOT NULL",
+        "(1001, 4812.00), (1002, 6240.00)",
     ),
 )
 

@@ -31,6 +31,8 @@ ENVIRONMENT = {
     "chroma_listen": "SLUICE_UP_CHROMA_LISTEN",
     "milvus_source_listen": "SLUICE_UP_MILVUS_SOURCE_LISTEN",
     "milvus_listen": "SLUICE_UP_MILVUS_LISTEN",
+    "postgres_source_listen": "SLUICE_UP_POSTGRES_SOURCE_LISTEN",
+    "postgres_listen": "SLUICE_UP_POSTGRES_LISTEN",
 }
 """The environment variable of each setting. A setting that a service has too uses that service's
 variable."""
@@ -43,6 +45,9 @@ MEANINGS = {
     "chroma_listen": "the sample data source itself",
     "milvus_source_listen": "with --milvus: the sample Milvus as agents see it, behind the sidecar",
     "milvus_listen": "with --milvus: the sample Milvus itself",
+    "postgres_source_listen": "with --postgres: the sample PostgreSQL as agents see it, behind the "
+    "sidecar",
+    "postgres_listen": "with --postgres: the sample PostgreSQL itself, on loopback",
 }
 """The help text of each setting in `sluice up --help`."""
 
@@ -58,9 +63,16 @@ PORTS = {
     "chroma_listen": 8000,
     "milvus_source_listen": 29530,
     "milvus_listen": 19530,
+    "postgres_source_listen": 15432,
+    "postgres_listen": 25432,  # a PostgreSQL of the machine's own may have 5432
 }
-MILVUS = ("milvus_source_listen", "milvus_listen")
-"""The settings that count only with `--milvus`."""
+ONLY_WITH = {
+    "milvus_source_listen": "--milvus",
+    "milvus_listen": "--milvus",
+    "postgres_source_listen": "--postgres",
+    "postgres_listen": "--postgres",
+}
+"""The settings that count only with another option."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +94,11 @@ class UpSettings:
     `milvus_listen`, if there is no Milvus."""
     milvus_listen: Address | None = None
     """The address of the sample Milvus itself."""
+    postgres_source_listen: Address | None = None
+    """The address at which agents reach the sample PostgreSQL, behind the sidecar. None, as
+    `postgres_listen`, if there is no PostgreSQL."""
+    postgres_listen: Address | None = None
+    """The address of the sample PostgreSQL itself."""
 
     def addresses(self) -> dict[str, Address]:
         """Return the addresses to listen on, by the names of their fields."""
@@ -98,20 +115,22 @@ def read(
     *,
     free_ports: bool = False,
     milvus: bool = False,
+    postgres: bool = False,
 ) -> UpSettings:
     """Read each setting from its option, else from the environment, else use the default. With
     `free_ports`, an address whose option is not given gets port 0, which stands for a free port.
-    Without `milvus`, its two addresses are None. Raises `UnusableSettings` with every
-    complaint."""
+    Without `milvus`, its two addresses are None, and so are those of `postgres`. Raises
+    `UnusableSettings` with every complaint."""
     # An empty variable counts as absent.
     given = {name: options.get(name) or environ.get(ENVIRONMENT[name]) for name in ENVIRONMENT}
+    chosen = {"--milvus": milvus, "--postgres": postgres}
     complaints: list[str] = []
     addresses: dict[str, Address] = {}
     for name, port in PORTS.items():
-        if name in MILVUS and not milvus:
+        if (only_with := ONLY_WITH.get(name)) and not chosen[only_with]:
             # A variable may be set for every run, but an option is meant for this one.
             if options.get(name):
-                complaints.append(f"{option(name)} is of use only with --milvus")
+                complaints.append(f"{option(name)} is of use only with {only_with}")
             continue
         text = given[name] or f"127.0.0.1:{port}"
         if address := _address(text):

@@ -1,5 +1,6 @@
 """Runs the sequence of `sluice up`: three processes on one machine, arranged as in production.
-`--milvus` adds a fourth, a second data source, which is read over gRPC.
+`--milvus` adds a second data source, which is read over gRPC, and `--postgres` one that is read
+over PostgreSQL's protocol.
 
 It starts the sample data sources and the control API, creates the sidecar's key and the agent
 through the control API, and then starts the sidecar. It stops them in reverse order, so that the
@@ -32,12 +33,21 @@ from deploy.local.provision import (
     provision,
     write_private,
 )
-from deploy.local.samples import COLLECTIONS, policy_folder, seed
+from deploy.local.samples import (
+    COLLECTIONS,
+    POSTGRES_DATABASE,
+    POSTGRES_LOGIN,
+    RELATIONS,
+    policy_folder,
+    seed,
+)
 from deploy.local.settings import Address, UnusableSettings, UpSettings, read
 from deploy.module_command import module_command
 from policies.ground.process.api_client import ControlApiClient, RequestRefused, ServiceUnusable
 
-ALIAS, MILVUS_ALIAS = "kb", "vectors"
+ALIAS, MILVUS_ALIAS, POSTGRES_ALIAS = "kb", "vectors", "company"
+POSTGRES_PASSWORD = "postgres.password"  # noqa: S105 - a file's name
+"""The file in the data directory with the password of the sidecar's login."""
 TEXT = """\
 # `sluice up` writes this file at each start. Paths are relative to it.
 id: sluice-up
@@ -69,6 +79,18 @@ MILVUS_TEXT = """\
     names:   # the same sources as in Chroma, so one policy is for both
 {names}
 """
+POSTGRES_TEXT = """\
+  - alias: {alias}   # this kind is new, and not complete
+    kind: postgres
+    upstream: postgres://{upstream}/{database}
+    login: {{user: {login}, password_file: {password_file}}}
+    listen: "{source}"
+    sensitivity: critical
+    writes: deny
+    defaults: {{user: someone-trying-sluice}}
+    relations:
+{relations}
+"""
 
 
 def write(settings: UpSettings) -> Path:
@@ -92,6 +114,20 @@ def write(settings: UpSettings) -> Path:
             source=settings.milvus_source_listen,
             names=_names(f"milvus://{MILVUS_ALIAS}/default"),
         )
+    if settings.postgres_listen is not None:
+        text += POSTGRES_TEXT.format(
+            alias=POSTGRES_ALIAS,
+            upstream=settings.postgres_listen,
+            database=POSTGRES_DATABASE,
+            login=POSTGRES_LOGIN,
+            password_file=POSTGRES_PASSWORD,
+            source=settings.postgres_source_listen,
+            relations="\n".join(
+                f"      - {{match: {each.name}, source_id: {each.source_id}, "
+                f"sensitivity: {each.sensitivity}}}"
+                for each in RELATIONS
+            ),
+        )
     write_private(path, text)
     return path
 
@@ -108,8 +144,14 @@ READY_SECONDS = 60.0
 PORTS = {
     "sample data source": ("chroma_listen",),
     "sample Milvus": ("milvus_listen",),
+    "sample PostgreSQL": ("postgres_listen",),
     "control API": ("control_listen",),
-    "sidecar": ("sidecar_listen", "source_listen", "milvus_source_listen"),
+    "sidecar": (
+        "sidecar_listen",
+        "source_listen",
+        "milvus_source_listen",
+        "postgres_source_listen",
+    ),
 }
 """The names of the address settings on which each child listens. The launcher asks the first one
 whether the child is ready. Those that are None count for nothing."""
@@ -122,11 +164,19 @@ class DataDirInUse(Exception):
     """another `sluice up` uses the data directory"""
 
 
-def up(options: Mapping[str, str | None], *, free_ports: bool = False, milvus: bool = False) -> int:
+def up(
+    options: Mapping[str, str | None],
+    *,
+    free_ports: bool = False,
+    milvus: bool = False,
+    postgres: bool = False,
+) -> int:
     """Run Sluice until Ctrl-C. Returns 0 if Ctrl-C stopped it, 1 for a failure, 2 for unusable
     settings."""
     try:
-        settings = read(options, os.environ, free_ports=free_ports, milvus=milvus)
+        settings = read(
+            options, os.environ, free_ports=free_ports, milvus=milvus, postgres=postgres
+        )
         # Take the lock before the ports: if another launcher has both, the lock's error says more.
         by_make = "MAKELEVEL" in os.environ  # make sets it for what it runs
         with _lock(settings.data_dir), hold_ports(settings, by_make=by_make) as held:
@@ -167,6 +217,10 @@ def _start(children: ChildProcesses, held: HeldPorts) -> None:
         held.release(*_ports(settings, "sample Milvus"))
         command = _milvus(settings.data_dir, settings.milvus_listen)
         children.start("sample Milvus", command, _environ(), drain_seconds=10)
+    if settings.postgres_listen is not None:
+        held.release(*_ports(settings, "sample PostgreSQL"))
+        command = _postgres(settings.data_dir, settings.postgres_listen)
+        children.start("sample PostgreSQL", command, _environ(), drain_seconds=10)
     held.release(*_ports(settings, "control API"))
     # The first start prints the new keys on standard output, which must not get into a log.
     # `welcome` shows the keys.
@@ -178,6 +232,9 @@ def _start(children: ChildProcesses, held: HeldPorts) -> None:
     if settings.milvus_listen is not None:
         # It listens once its collections are there, and answers no plain HTTP.
         _await(children, held, "sample Milvus", None)
+    if settings.postgres_listen is not None:
+        # As Milvus: it listens once its tables are there.
+        _await(children, held, "sample PostgreSQL", None)
     _await(children, held, "control API", "/health/ready")
     # The sidecar can't start without its key, so everything that it needs is created first.
     if filled := seed(_connection(settings.chroma_listen)):
@@ -276,6 +333,12 @@ def _milvus(data_dir: Path, listen: Address) -> list[str]:
     host, _, port = str(listen).rpartition(":")  # with the brackets of IPv6, which gRPC needs
     words = ["--data-dir", str(data_dir / "milvus"), "--host", host, "--port", port]
     return module_command("deploy.local.sample_milvus", *words)
+
+
+def _postgres(data_dir: Path, listen: Address) -> list[str]:
+    place = ["--host", listen.host, "--port", str(listen.port)]
+    words = ["--password-file", str(data_dir / POSTGRES_PASSWORD), *place]
+    return module_command("deploy.local.sample_postgres", *words)
 
 
 def _control(settings: UpSettings) -> dict[str, str]:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from deploy.local.provision import AGENT_ID, ROLE, FirstStart
-from deploy.local.samples import COLLECTIONS, NEAREST
+from deploy.local.samples import COLLECTIONS, NEAREST, POSTGRES_DATABASE, RELATIONS
 from deploy.local.settings import DATA_DIR, PORTS, Address, UpSettings
 
 SENSITIVITY = {collection.name: collection.sensitivity for collection in COLLECTIONS}
@@ -26,11 +26,11 @@ UNRESOLVED = f"""\
 TEXT = """
 Sluice is up. Ctrl-C drains and stops everything.
 
-  for agents   http://{source}   the sample Chroma, behind the sidecar{milvus_source}
+  for agents   http://{source}   the sample Chroma, behind the sidecar{more_sources}
                http://{sidecar}   the sidecar: POST /v1/context/evaluate
   for people   {console}
   control API  http://{control}   described at /docs
-  the source   http://{chroma}   Chroma itself; in production, only the sidecar reaches it{milvus}
+  the source   http://{chroma}   Chroma itself; in production, only the sidecar reaches it{more_itself}
 
   agent key       {agent_key}   agent `{agent}`, role `{role}`
   admin key       {admin_key}
@@ -46,7 +46,7 @@ Paste into another terminal, in this folder:
 
 # DENY: payroll is critical: the sidecar stops the query and says why
 {deny}
-{grpc}
+{grpc}{sql}
 # VERIFY: both decisions are in the audit trail, and its hash chain is intact
 {verify}
 
@@ -66,6 +66,13 @@ GRPC = """
 {allow}
 
 # DENY by gRPC: the client raises an exception with the sidecar's reason
+{deny}
+"""
+SQL = """
+# ALLOW by SQL: the role may read `public.tickets`: rows come back
+{allow}
+
+# DENY by SQL: `hr.salaries` counts as payroll, so the sidecar stops the statement and says why
 {deny}
 """
 OWN_POLICIES = f"""\
@@ -135,6 +142,7 @@ def text(
     """Format the welcome text. `console` are the lines about the console; `own` says that the
     policies are not the samples."""
     milvus, milvus_source = settings.milvus_listen, settings.milvus_source_listen
+    postgres, postgres_source = settings.postgres_listen, settings.postgres_source_listen
     return TEXT.format(
         console=console,
         doubt=OWN_POLICIES if own else "",
@@ -142,9 +150,12 @@ def text(
         sidecar=settings.sidecar_listen,
         control=settings.control_listen,
         chroma=settings.chroma_listen,
-        milvus_source=_line(milvus_source, "the sample Milvus, behind the sidecar: gRPC"),
-        milvus=_line(milvus, "Milvus itself"),
+        more_sources=_line(milvus_source, "the sample Milvus, behind the sidecar: gRPC")
+        + _line(postgres_source, "the sample PostgreSQL, behind the sidecar", scheme="postgres"),
+        more_itself=_line(milvus, "Milvus itself")
+        + _line(postgres, "PostgreSQL itself", scheme="postgres"),
         grpc=_grpc(milvus_source),
+        sql=_sql(postgres_source),
         agent_key=keys.agent,
         agent=AGENT_ID,
         role=ROLE,
@@ -201,8 +212,8 @@ def _query(source: Address, collection: str) -> str:
     )
 
 
-def _line(address: Address | None, meaning: str) -> str:
-    return "" if address is None else f"\n{INDENT}http://{address}   {meaning}"
+def _line(address: Address | None, meaning: str, *, scheme: str = "http") -> str:
+    return "" if address is None else f"\n{INDENT}{scheme}://{address}   {meaning}"
 
 
 def _grpc(source: Address | None) -> str:
@@ -219,6 +230,27 @@ def _search(source: Address, collection: str) -> str:
         f"kb = pymilvus.MilvusClient('http://{source}'); "
         f"found = kb.search('{collection}', [{NEAREST}], output_fields=['text']); "
         "print(*(each['entity']['text'] for each in found[0]), sep='\\n')"
+    )
+
+
+def _sql(source: Address | None) -> str:
+    """Return the commands that read the sample PostgreSQL; empty if there is none."""
+    if source is None:
+        return ""
+    allowed, denied = (f"SELECT * FROM {relation.name}" for relation in RELATIONS)  # noqa: S608 - to show
+    return SQL.format(allow=_statement(source, allowed), deny=_statement(source, denied))
+
+
+def _statement(source: Address, statement: str) -> str:
+    """Return a command that runs a statement in the sample PostgreSQL, with `psql` if it is
+    installed, else with Python's client. The sidecar takes any user name, and no password."""
+    place = f"host={source.host} port={source.port} dbname={POSTGRES_DATABASE} user=agent"
+    if shutil.which("psql"):
+        return f'psql "{place}" -c "{statement}"'
+    return _python(
+        "import psycopg; "
+        f"db = psycopg.connect('{place}'); "
+        f"print(*db.execute('{statement}'), sep='\\n')"
     )
 
 

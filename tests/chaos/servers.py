@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from deploy.local.sample_postgres import UNPRIVILEGED, installed, within_reach
 from tests.support import postgres, waiting
 
 SETTINGS = {**postgres.ROOM, "listen_addresses": "127.0.0.1", "wal_level": "replica"}
@@ -30,7 +31,7 @@ class Postgres:
         self._password = secrets.token_urlsafe(18)
         self._account: dict[str, Any] = {}
         self._process: subprocess.Popen[bytes] | None = None
-        self._binaries = programs or postgres.installed()
+        self._binaries = programs or installed()
 
     def url(self, role: str, *ports: int) -> str:
         """The database by way of this port; with several, of the one whose server may write."""
@@ -43,10 +44,10 @@ class Postgres:
     def make(self) -> None:
         self._folder.mkdir(mode=0o711)
         if os.geteuid() == 0:
-            user = postgres.UNPRIVILEGED
+            user = UNPRIVILEGED
             self._account = {"user": user, "group": user, "extra_groups": []}
             if not self._of_system:
-                self._binaries = postgres.within_reach(self._binaries, self._folder)
+                self._binaries = within_reach(self._binaries, self._folder)
             os.chown(self._folder, user, user)
         secret = self._folder / "password"
         secret.write_text(self._password)
@@ -117,7 +118,7 @@ class Postgres:
             self._binaries,
         )
         if self._account:
-            os.chown(made._folder, postgres.UNPRIVILEGED, postgres.UNPRIVILEGED)
+            os.chown(made._folder, UNPRIVILEGED, UNPRIVILEGED)
         copied = [f"--pgdata={made._data}", "--checkpoint=fast", "--write-recovery-conf"]
         self._run("pg_basebackup", *copied, *self._place())
         made.start()

@@ -18,12 +18,12 @@ from typing import Any
 
 from sqlalchemy import make_url
 
+from deploy.local.sample_postgres import UNPRIVILEGED, open_to_all
 from sidecar.settings.model import Pair
 from tests import servers
 from tests.programs import sources
 from tests.support import waiting
 from tests.support.ports import free_port
-from tests.support.postgres import UNPRIVILEGED, open_to_all
 
 SESSIONS = 4
 

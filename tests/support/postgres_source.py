@@ -33,15 +33,11 @@ from typing import Any
 
 import pytest
 
+from deploy.local.sample_postgres import UNPRIVILEGED, within_reach
 from tests import servers
 from tests.support import postgres_wire as wire
 from tests.support.ports import free_port
-from tests.support.postgres import (
-    FAST,
-    SUPERUSER,
-    UNPRIVILEGED,
-    within_reach,
-)
+from tests.support.postgres import FAST, SUPERUSER
 from tests.support.waiting import until
 
 CHOSEN = "TEST_POSTGRES_SOURCE"

@@ -17,11 +17,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from deploy.local.sample_postgres import UNPRIVILEGED, open_to_all
 from sidecar.settings.model import Pair
 from tests import servers
 from tests.support.certificates import Authority
 from tests.support.ports import free_port
-from tests.support.postgres import FAST, ROOM, SUPERUSER, UNPRIVILEGED, open_to_all
+from tests.support.postgres import FAST, ROOM, SUPERUSER
 from tests.support.waiting import until
 
 

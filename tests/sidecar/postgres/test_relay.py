@@ -12,6 +12,7 @@ import asyncpg
 import psycopg
 import pytest
 
+from deploy.local.sample_postgres import installed
 from sidecar.http.tls_contexts import client_context, server_context
 from sidecar.postgres.frames import ProtocolFault
 from sidecar.postgres.server import Login
@@ -19,7 +20,6 @@ from sidecar.postgres.startup import ALPN, VERSION_3_0, VERSION_3_2, CancelReque
 from sidecar.settings.model import UpstreamTls
 from tests.sidecar.postgres.relay import Relay, relaying, upstream_of
 from tests.support.certificates import authority
-from tests.support.postgres import installed
 from tests.support.postgres_with_tls import TlsServer, running_postgres
 from tests.support.waiting import until_async
 
