@@ -60,6 +60,9 @@ def _serve(folder: Path, password_file: Path, host: str, port: int) -> int:
     made += ["--auth-local=reject", "--auth-host=scram-sha-256"]
     made += ["--encoding=UTF8", "--locale=C", "--no-sync"]
     subprocess.run(made, check=True, **account)
+    # In single-user mode, tables would get ids below 16,384, as the catalog's have, and the sidecar
+    # would take them for the catalog.
+    subprocess.run([str(binaries / "pg_resetwal"), "--next-oid=16384", data], check=True, **account)
     # Without a port, and before the server opens it: the launcher takes the open port for the sign
     # that the tables are there.
     alone = [server, "--single", "-D", data, "-c", "exit_on_error=on"]

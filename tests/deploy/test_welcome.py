@@ -122,11 +122,31 @@ def test_the_sample_milvus_is_shown_if_it_runs(tmp_path: Path) -> None:
     assert f"milvus://{milvus.alias}/default/payroll" in milvus.names
 
 
+@pytest.mark.parametrize("psql", [True, False])
+def test_the_sample_postgres_is_shown_if_it_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, psql: bool
+) -> None:
+    """And the sidecar's file leads to it, with its own login."""
+    assert "PostgreSQL" not in block(tmp_path, terminal=False)
+    monkeypatch.setattr(shutil, "which", lambda _: "/usr/bin/psql" if psql else None)
+    settings = read({"data_dir": str(tmp_path)}, {}, postgres=True)
+    shown = text(settings, hidden_keys(tmp_path, FIRST), "policies", "")
+    assert "postgres://127.0.0.1:15432   the sample PostgreSQL, behind" in shown
+    assert "postgres://127.0.0.1:25432   PostgreSQL itself" in shown
+    asked = re.findall(r"(?m)^# (?:ALLOW|DENY) by SQL: .*\n(.+)$", shown)
+    assert ["15432" in each for each in asked] == [True, True]
+    assert [each.startswith("psql ") for each in asked] == [psql, psql]
+    (tmp_path / "postgres.password").write_text("secret")
+    _, postgres = written(settings).sources
+    assert (postgres.kind, postgres.upstream) == ("postgres", "postgres://127.0.0.1:25432/company")
+    assert [each.source_id for each in postgres.relations] == ["tickets", "payroll"]
+
+
 def test_addresses_of_ipv6_stand_in_the_sidecars_file(tmp_path: Path) -> None:
     listen = {name: f"[::1]:{port}" for name, port in PORTS.items()}
-    made = written(read({"data_dir": str(tmp_path)} | listen, {}, milvus=True))
+    made = written(read({"data_dir": str(tmp_path)} | listen, {}, milvus=True, postgres=True))
     found = [made.listen, *(each.listen for each in made.sources)]
-    assert [each.host for each in found if each] == ["::1"] * 3
+    assert [each.host for each in found if each] == ["::1"] * 4
 
 
 def written(settings: UpSettings) -> SidecarSettings:
