@@ -25,11 +25,13 @@ EXECUTED = (COMPLETE, SUSPENDED, EMPTY)
 
 class Step(NamedTuple):
     """Messages to the server, and the types of the frames that may end its answer. `times` is how
-    many such frames there are, of which the last one ends it."""
+    many such frames there are, of which the last one ends it; frames of the type `unheard` are no
+    part of the answer."""
 
     data: bytes
     ends: tuple[bytes, ...]
     times: int = 1
+    unheard: bytes = b""
 
 
 def prepare_step(name: bytes, text: str) -> Step:
@@ -117,7 +119,8 @@ class Conversation:
                 if frame.kind == ERROR:
                     await self.sync()
                     return Outcome(answers, frame)
-                frames.append(frame)
+                if frame.kind != step.unheard:
+                    frames.append(frame)
                 if frame.kind in step.ends:
                     left -= 1
                 elif frame.kind == ROW and hold is not None:

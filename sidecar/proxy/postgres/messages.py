@@ -1,13 +1,13 @@
 """Makes steps of an agent's messages: which of them are about one statement, and where a look
 follows. Knows messages and steps. Knows nothing of a session."""
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import NamedTuple
 
 from policies.statement import Look
 from sidecar.postgres import frontend
 from sidecar.postgres.frontend import Bind, Close, Describe, Parse
-from sidecar.proxy.postgres.conversation import BOUND, DESCRIBED, PARSED, Step
+from sidecar.proxy.postgres.conversation import BOUND, CLOSED, DESCRIBED, PARSED, Step
 from sidecar.proxy.postgres.lookout import Part
 from sidecar.proxy.postgres.registry import Prepared
 
@@ -44,12 +44,16 @@ def parts_of(messages: Sequence[Message], steps: Sequence[Step]) -> list[Part]:
     return parts
 
 
-def step_of(received: Received, prepared: Prepared) -> Step:
+def step_of(received: Received, prepared: Prepared, known: Container[bytes]) -> Step:
+    """Return the step of a message; `known` are the names of the agent's prepared statements."""
     message, raw = received
     if isinstance(message, Parse):
         if prepared.local is not None:
             # What the sidecar answers by itself never reaches the server.
             raw = frontend.prepare(message.name, b"")
+        if message.name and message.name not in known:
+            # The server may have it of a try that was denied, or that turned out not to be plain.
+            return Step(frontend.close(b"S", message.name) + raw, (PARSED,), unheard=CLOSED)
         return Step(raw, (PARSED,))
     return Step(raw, (BOUND,) if isinstance(message, Bind) else DESCRIBED)
 

@@ -33,6 +33,7 @@ from sidecar.proxy.postgres.conversation import (
     COMPLETE,
     EXECUTED,
     Conversation,
+    Outcome,
     OwnStatements,
     Step,
 )
@@ -155,6 +156,7 @@ class Session:
         self._output.simple = True
         try:
             await self._stopping(self._statements(text))
+            self._forget_unnamed()
             await self._end()
         finally:
             self._output.simple = False
@@ -168,6 +170,12 @@ class Session:
             prepared = await self._admission.admit(each)
             await self._part(prepared, extended(each.statement.text))
             await self._execute(Execute(b"", 0), EXECUTE)
+
+    def _forget_unnamed(self) -> None:
+        """Forget the statement and the portal without a name, as the server does at each message of
+        the simple protocol."""
+        self._registry.prepared.pop(b"", None)
+        self._drop([self._registry.portals.pop(b"", None)])
 
     async def _end(self) -> None:
         """End the messages up to `Sync`, or a message of the simple protocol."""
@@ -209,29 +217,36 @@ class Session:
         bound = next((each for each in messages if isinstance(each, Bind)), None)
         if bound is not None and prepared.statement.shown_parameters:
             await self._admission.check_values(prepared.statement, bound)
-        steps = [step_of(each, prepared) for each in received]
+        known = self._registry.prepared
+        if isinstance(messages[0], Parse) and not messages[0].name:
+            # The server forgets the last one without a name, even if this one fails or is denied.
+            known.pop(b"", None)
+        steps = [step_of(each, prepared, known) for each in received]
         judgement, plain = None, False
         if self._admission.is_judged(prepared.statement):
             judgement = self._admission.judge(prepared, bound)
             judgement.only_asks = bound is None
-            plain = await self._judged(judgement, prepared, parts_of(messages, steps))
+            outcome, plain = await self._judged(judgement, prepared, parts_of(messages, steps))
         else:
             outcome = await self._conversation.run(steps)
-            self._output.frames(outcome.answers, self._conversation.take_asides())
-            if outcome.error is not None:
-                self._output.error(outcome.error)
-                raise Stopped
-        if isinstance(messages[0], Parse):
-            self._registry.prepared[messages[0].name] = prepared
+        self._output.frames(outcome.answers, self._conversation.take_asides())
+        # It is prepared even if binding it has failed.
+        if isinstance(messages[0], Parse) and any(outcome.answers[:1]):
+            known[messages[0].name] = prepared
+        if outcome.error is not None:
+            if judgement is not None:
+                judgement.end(Released().result(sqlstate_of(outcome.error)), FAILED)
+            self._output.error(outcome.error)
+            raise Stopped
         if bound is not None:
             self._drop([self._registry.portals.pop(bound.portal, None)])
             self._registry.portals[bound.portal] = Portal(prepared, judgement, plain=plain)
 
     async def _judged(
         self, judgement: Judgement, prepared: Prepared, parts: Sequence[Part]
-    ) -> bool:
-        """Have the parts of a judged statement answered. Returns True if it is plain: executing it
-        reads nothing else."""
+    ) -> tuple[Outcome, bool]:
+        """Return the answers to the parts of a judged statement, and whether it is plain: executing
+        it reads nothing else."""
         outcome = None
         async with self._admission.told(judgement):
             if not prepared.whole and not prepared.statement.foreign:
@@ -241,12 +256,7 @@ class Session:
                 names = self._registry.names_of(judgement.statement)
                 outcome = await self._lookout.run(judgement, parts, names)
                 await judgement.durable()
-        self._output.frames(outcome.answers, self._conversation.take_asides())
-        if outcome.error is not None:
-            judgement.end(Released().result(sqlstate_of(outcome.error)), FAILED)
-            self._output.error(outcome.error)
-            raise Stopped
-        return plain
+        return outcome, plain
 
     def _meant(self, message: Bind | Describe) -> Prepared:
         """Return the prepared statement that a message is about. Raises `Stopped`."""

@@ -22,6 +22,7 @@ SETTINGS: tuple[tuple[str, str | None, str], ...] = (
     ("timezone", "UTC", ""),
     ("application_name", "x", ""),
     ("client_encoding", "UTF-8", ""),
+    ("client_encoding", "'utf-8'", ""),
     ("client_encoding", "LATIN1", "may only be"),
     ("client_encoding", None, ""),
     ("standard_conforming_strings", "on", ""),

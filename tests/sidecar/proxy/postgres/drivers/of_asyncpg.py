@@ -125,7 +125,7 @@ async def _pool(address: Address, seen: Recorder) -> None:
 
         async def one(number: int) -> Any:
             async with connections.acquire() as own, own.transaction():
-                await own.execute("SET LOCAL work_mem = '8MB'")
+                await own.execute("SET LOCAL jit = off")
                 return await own.fetchval("SELECT title FROM tickets WHERE id = $1", number)
 
         seen.note("in turn", await asyncio.gather(*map(one, range(1, 30))))

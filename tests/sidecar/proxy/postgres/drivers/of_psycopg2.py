@@ -37,7 +37,7 @@ def sync(address: Address) -> Transcript:
     for name, query in {"kinds": EVERY_KIND, "odd kinds": ODD_KINDS}.items():
         seen.note(name, rows(query))
     for value in (1, 2.5, "it's", True, None, b"\x00", [1, 2]):
-        seen.note(f"parameter {value!r}", str(rows("SELECT %s", (value,))))
+        seen.note(f"parameter {value!r}", rows("SELECT %s", (value,)))
     seen.note("large", len(rows(TEN_THOUSAND)))
     connection.commit()
     for name, query in FAILING.items():

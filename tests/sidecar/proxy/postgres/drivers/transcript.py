@@ -41,6 +41,8 @@ def shown(value: object) -> str:
         return "{" + ", ".join(f"{key}: {shown(each)}" for key, each in value.items()) + "}"
     if isinstance(value, list | tuple):
         return f"{type(value).__name__}({', '.join(map(shown, value))})"
+    if isinstance(value, memoryview):
+        value = bytes(value)
     return f"{type(value).__name__} {value!s}"
 
 
