@@ -30,9 +30,12 @@ def error(
     detail: str | None = None,
     hint: str | None = None,
     severity: Severity = "ERROR",
+    position: int | None = None,
 ) -> bytes:
-    """Return an ErrorResponse. A NUL in a text is left out."""
-    return message(b"E", _fields(severity, sqlstate, said, detail, hint))
+    """Return an ErrorResponse. A NUL in a text is left out. `position` is a character of the
+    statement's text, counted from 1."""
+    place = None if position is None else str(position)
+    return message(b"E", _fields(severity, sqlstate, said, detail, hint, place))
 
 
 def notice(
@@ -47,10 +50,16 @@ def notice(
 
 
 def _fields(
-    severity: Severity, sqlstate: str, said: str, detail: str | None, hint: str | None
+    severity: Severity,
+    sqlstate: str,
+    said: str,
+    detail: str | None,
+    hint: str | None,
+    position: str | None = None,
 ) -> bytes:
     # `S` is the severity in the server's language, `V` the one that programs compare.
     fields = {"S": severity, "V": severity, "C": sqlstate, "M": said, "D": detail, "H": hint}
+    fields["P"] = position
     return error_fields({code: each for code, each in fields.items() if each is not None})
 
 

@@ -61,6 +61,17 @@ def shown_parameter(function: str, arguments: Sequence[Node]) -> int:
     return number
 
 
+def value_refusal(value: bytes | None) -> str | None:
+    """Return why such a `$1` may not have this value; None if it may."""
+    if value is None:
+        return None
+    name = value.decode("utf-8", "replace").lower()
+    # A plain word is the same as a value of any type, in text and in binary.
+    if not (name.isascii() and name.isidentifier()):
+        return f"`{name}` is not one of the parameters that an agent may see"
+    return show_refusal(name)
+
+
 def constant_text(node: Node) -> str | None:
     """Return the text of a constant string, also one with a cast to `text`; None for anything
     else."""

@@ -119,7 +119,7 @@ class Statement:
     """The highest number of a `$1`."""
     shown_parameters: tuple[int, ...] = ()
     """The numbers of those that name a run-time parameter to show (`current_setting($1)`). The
-    session judges their values, when they are bound, by `parameters.show_refusal`."""
+    session judges their values, when they are bound, by `calls.value_refusal`."""
     name: str | None = None
     """The cursor, prepared statement, savepoint or parameter."""
     chained: bool = False
@@ -131,6 +131,15 @@ class Statement:
     fetch: Fetch | None = None
     analyze: bool = False
     """True for `EXPLAIN` that runs the statement."""
+
+    @property
+    def executed(self) -> str | None:
+        """The prepared statement that `EXECUTE` runs, also one below `EXPLAIN`; None if it is no
+        such statement."""
+        for each in (self, self.inner):
+            if each is not None and each.verb is Verb.EXECUTE:
+                return each.name
+        return None
 
     def fingerprint(self) -> str:
         """Return the fingerprint: 16 hexadecimal digits, the same for statements that differ in

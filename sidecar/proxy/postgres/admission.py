@@ -12,12 +12,13 @@ from contextlib import asynccontextmanager
 from policies.ground.errors import SluiceError
 from sidecar.postgres.frames import Frame
 from sidecar.postgres.frontend import Bind, Parse
+from sidecar.protocols.postgres.calls import value_refusal
 from sidecar.protocols.postgres.comments import stated_in_comments
-from sidecar.protocols.postgres.parameters import Setting, show_refusal
+from sidecar.protocols.postgres.parameters import Setting
 from sidecar.protocols.postgres.parser import Unreadable
 from sidecar.protocols.postgres.reader import read_statements
 from sidecar.protocols.postgres.statement import Statement, Verb
-from sidecar.protocols.protocol import RouteClass
+from sidecar.protocols.protocol import ALWAYS_DENIED, RouteClass
 from sidecar.proxy.pipeline.authorizer import UNREADABLE, WRITE_DENIED, Denied
 from sidecar.proxy.pipeline.lineage import FAILED, TRUNCATED
 from sidecar.proxy.postgres import answers, looks
@@ -88,7 +89,9 @@ class Admission:
             reason = "the text is not UTF-8"
             raise await self._refused(None, UNREADABLE, reason, answers.UNREADABLE) from None
         except Unreadable as error:
-            raise await self._refused(None, UNREADABLE, str(error), answers.UNREADABLE) from None
+            raise await self._refused(
+                None, UNREADABLE, str(error), answers.UNREADABLE, error.position
+            ) from None
         return [Prepared(each, stated=stated) for each in statements]
 
     async def parse(self, message: Parse) -> Prepared:
@@ -111,20 +114,40 @@ class Admission:
         if statement.name is not None and statement.name.startswith(RESERVED):
             reason = f"names that begin with `{RESERVED}` are the sidecar's own"
             raise await self._refused(statement, CLOSED_STATEMENT, reason, answers.CLOSED)
+        if statement.route_class in ALWAYS_DENIED:
+            reason = "`COPY` is closed: it copies a whole relation; read it by `SELECT`"
+            raise await self._refused(statement, CLOSED_STATEMENT, reason, answers.CLOSED)
         if statement.route_class is RouteClass.WRITE and not self._judge.writes:
             reason = "the statement writes, and the source denies writes"
             raise await self._refused(statement, WRITE_DENIED, reason, answers.DENIED)
         unsure = [each.name for each in statement.allowed_names if each.schema is None]
         if unsure and (closed := await self._closed_function(unsure)) is not None:
             raise await self._refused(statement, CLOSED_STATEMENT, closed, answers.CLOSED)
-        if statement.verb is Verb.EXECUTE and not self.registry.knows(statement.name):
-            # A function may have prepared it, with what it has read as a constant.
-            reason = f"the session has not prepared `{statement.name}`"
-            raise await self._refused(statement, CLOSED_STATEMENT, reason, "26000")
+        if statement.executed is not None:
+            await self._check_executed(statement, statement.executed)
         own = statement.verb in (Verb.SET, Verb.RESET) and (statement.name or "").startswith(PREFIX)
         if own:
             prepared.local = statement.verb.value.upper()
         return prepared
+
+    async def _check_executed(self, statement: Statement, name: str) -> None:
+        """Raise `Stopped` unless `EXECUTE` may run the prepared statement of this name."""
+        prepared = self.registry.prepared.get(name.encode())
+        if prepared is None:
+            # A function may have prepared it, with what it has read as a constant.
+            reason = f"the session has not prepared `{name}`"
+            raise await self._refused(statement, CLOSED_STATEMENT, reason, "26000")
+        if prepared.statement.shown_parameters:
+            reason = f"`{name}` shows a parameter of the server by its name: run it by `Bind`"
+            raise await self._refused(statement, CLOSED_STATEMENT, reason, answers.CLOSED)
+
+    async def check_values(self, statement: Statement, message: Bind) -> None:
+        """Raise `Stopped` if a statement shows a parameter that an agent may not see."""
+        for number in statement.shown_parameters:
+            value = message.values[number - 1] if number <= len(message.values) else None
+            reason = value_refusal(value)
+            if reason is not None:
+                raise await self._refused(statement, CLOSED_STATEMENT, reason, answers.CLOSED)
 
     async def _closed_function(self, names: Sequence[str]) -> str | None:
         """Return why a function may not be called by a name without a schema: the server has one
@@ -176,15 +199,6 @@ class Admission:
             reason = f"names that begin with `{RESERVED}` are the sidecar's own"
             raise await self._refused(None, CLOSED_STATEMENT, reason, answers.CLOSED)
 
-    async def check_values(self, statement: Statement, bound: Bind) -> None:
-        """Raise `Stopped` if a value that is bound names a parameter that is not shown."""
-        for number in statement.shown_parameters:
-            value = bound.values[number - 1] if number <= len(bound.values) else None
-            # A name in binary is the same text.
-            closed = show_refusal((value or b"").decode("utf-8", "replace").lower())
-            if value is not None and closed is not None:
-                raise await self._refused(statement, CLOSED_STATEMENT, closed, answers.CLOSED)
-
     def refuse_unknown(self, what: str, name: bytes, sqlstate: str) -> Stopped:
         """Tell the agent that the session has no prepared statement or portal of a name, and return
         what to raise. The server may know it all the same: of a statement that was denied."""
@@ -199,7 +213,12 @@ class Admission:
         raise await self._refused(None, CLOSED_STATEMENT, reason, answers.CLOSED)
 
     async def _refused(
-        self, statement: Statement | None, policy_name: str, reason: str, sqlstate: str
+        self,
+        statement: Statement | None,
+        policy_name: str,
+        reason: str,
+        sqlstate: str,
+        position: int = 0,
     ) -> Stopped:
         """Record that a statement is denied for a reason of its own, tell the agent, and return
         what to raise."""
@@ -207,7 +226,8 @@ class Admission:
         try:
             named = await self._resolved(statement)
             denied = await judgement.refuse(policy_name, reason, named)
-            self._output.refuse(answers.of_denial(denied, sqlstate))
+            refusal = answers.of_denial(denied, sqlstate)
+            self._output.refuse(refusal._replace(position=position))
         except SluiceError as error:
             self._output.refuse(answers.of_failure(error))
         return Stopped()

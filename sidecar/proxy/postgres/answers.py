@@ -6,7 +6,7 @@ from typing import NamedTuple
 import orjson
 
 from policies.ground.errors import SluiceError
-from sidecar.postgres.backend import error, error_fields, parse_error
+from sidecar.postgres.backend import Severity, error, error_fields, parse_error
 from sidecar.postgres.frames import Frame
 from sidecar.postgres.payload import message
 from sidecar.proxy.pipeline.authorizer import Denied
@@ -29,15 +29,19 @@ class Refusal(NamedTuple):
     message: str
     detail: str = ""
     hint: str = ""
+    position: int = 0
+    """The character of the text, counted from 1, that is to blame; 0 if none is."""
 
     def encode(self) -> bytes:
-        return error(self.sqlstate, self.message, self.detail or None, self.hint or None)
+        return self._encoded("ERROR")
 
     def fatal(self) -> bytes:
         """Return the error as one that ends the connection."""
-        return error(
-            self.sqlstate, self.message, self.detail or None, self.hint or None, severity="FATAL"
-        )
+        return self._encoded("FATAL")
+
+    def _encoded(self, severity: Severity) -> bytes:
+        detail, hint, position = self.detail or None, self.hint or None, self.position or None
+        return error(self.sqlstate, self.message, detail, hint, severity, position)
 
 
 def of_denial(denied: Denied, sqlstate: str = DENIED) -> Refusal:

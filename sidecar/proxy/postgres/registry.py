@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from sidecar.protocols.postgres.comments import StatedAttribution
 from sidecar.protocols.postgres.names import QualifiedName
-from sidecar.protocols.postgres.statement import Statement, Verb
+from sidecar.protocols.postgres.statement import Statement
 from sidecar.proxy.postgres.judge import Judgement
 from sidecar.proxy.postgres.released import Released
 
@@ -53,16 +53,12 @@ class Registry:
         self.prepared: dict[bytes, Prepared] = {}
         self.portals: dict[bytes, Portal] = {}
 
-    def knows(self, name: str | None) -> bool:
-        """Return whether the session has prepared a statement of this name."""
-        return name is not None and name.encode() in self.prepared
-
     def names_of(self, statement: Statement) -> tuple[QualifiedName, ...]:
         """Return the names in a statement, and in the one that it executes, that may be those of
         relations. A type may be that of a relation's rows, and names its columns."""
         names = (*statement.relations, *statement.types)
-        if statement.verb is Verb.EXECUTE and statement.name is not None:
-            inner = self.prepared.get(statement.name.encode())
+        if statement.executed is not None:
+            inner = self.prepared.get(statement.executed.encode())
             if inner is not None:
                 names += self.names_of(inner.statement)
         return names

@@ -215,14 +215,14 @@ class Session:
         """Have messages about one prepared statement answered."""
         messages = [each.message for each in received]
         bound = next((each for each in messages if isinstance(each, Bind)), None)
-        if bound is not None and prepared.statement.shown_parameters:
-            await self._admission.check_values(prepared.statement, bound)
         known = self._registry.prepared
         if isinstance(messages[0], Parse) and not messages[0].name:
             # The server forgets the last one without a name, even if this one fails or is denied.
             known.pop(b"", None)
         steps = [step_of(each, prepared, known) for each in received]
         judgement, plain = None, False
+        if bound is not None:
+            await self._admission.check_values(prepared.statement, bound)
         if self._admission.is_judged(prepared.statement):
             judgement = self._admission.judge(prepared, bound)
             judgement.only_asks = bound is None

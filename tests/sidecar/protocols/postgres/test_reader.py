@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from sidecar.protocols.postgres.calls import value_refusal
 from sidecar.protocols.postgres.functions import AllowedFunctions
 from sidecar.protocols.postgres.names import QualifiedName
 from sidecar.protocols.postgres.parameters import Setting
@@ -94,6 +95,23 @@ RELATIONS = {
 }
 
 
+def test_what_current_setting_shows_is_judged_by_its_value() -> None:
+    [statement] = read_statements("SELECT current_setting($2::varchar), $1, current_setting('jit')")
+    assert statement.shown_parameters == (2,)
+    for value in (None, b"default_table_access_method", b"TimeZone"):
+        assert value_refusal(value) is None
+    for value in (b"app.tenant", b"all", b"", b"\x01jit", b"16384", "größe".encode()):
+        assert value_refusal(value)
+
+
+def test_explain_says_which_prepared_statement_it_executes() -> None:
+    for text in ("EXECUTE kept(1)", "EXPLAIN VERBOSE EXECUTE kept(1)"):
+        [statement] = read_statements(text)
+        assert statement.executed == "kept"
+    [statement] = read_statements("PREPARE kept AS SELECT 1")
+    assert statement.executed is None
+
+
 def test_a_statement_names_the_relations_that_the_grammar_sees() -> None:
     for text, named in RELATIONS.items():
         found = sorted(map(str, one(text).relations))
@@ -115,6 +133,7 @@ CLASSES: list[tuple[RouteClass, Verb, list[str]]] = [
             "WITH x AS (SELECT 1) SELECT * FROM x, t",
             "SELECT now()",
             "SELECT set_config('search_path', '', false)",
+            "SELECT current_setting($1), current_setting($2::varchar, true)",
             "SELECT current_setting('jit') AS cur, set_config('jit', $1::text, false) AS new",
             "SELECT pg_catalog.set_config('jit'::pg_catalog.text, 'off', true)",
             "SELECT pg_get_viewdef('v'::regclass), has_table_privilege('t', 'select')",
@@ -183,6 +202,8 @@ CLASSES: list[tuple[RouteClass, Verb, list[str]]] = [
             "SELECT current_setting('app.key')",
             "SELECT current_setting($1 || 'x')",
             "SELECT current_setting('app.jit'::varchar(3))",
+            "SELECT current_setting($1::varchar(3))",
+            "SELECT current_setting('app.' || $1)",
             "SELECT * FROM t TABLESAMPLE mine(1)",
         ],
     ),
