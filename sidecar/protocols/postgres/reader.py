@@ -191,14 +191,16 @@ def _prepare(members: Node, text: str, rules: Rules) -> Statement:
         return _closed(text, "`PREPARE` of such a statement is closed", Verb.PREPARE)
     if inner.shown_parameters:
         return _closed(text, "`PREPARE` of `current_setting($1)` is closed", Verb.PREPARE)
-    statement = _around(inner, Verb.PREPARE, members["name"])
-    return replace(
-        statement,
+    # A parameter's value may run the code of its type, whenever the inner query is executed.
+    if types.types and inner.route_class is RouteClass.OPEN:
+        inner = replace(inner, route_class=RouteClass.RETRIEVE)
+    inner = replace(
+        inner,
         types=tuple(dict.fromkeys((*types.types, *inner.types))),
         extension_names=tuple(dict.fromkeys((*types.extension_names, *inner.extension_names))),
         foreign=inner.foreign or types.foreign,
-        returns_rows=False,
     )
+    return replace(_around(inner, Verb.PREPARE, members["name"]), returns_rows=False)
 
 
 def _execute(members: Node, text: str, rules: Rules) -> Statement:

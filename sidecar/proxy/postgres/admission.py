@@ -44,6 +44,8 @@ _SEVERAL = "a message of the extended protocol may hold one statement only"
 _LONG_TEXT = 16 * 1024
 """The bytes of a text from which on it is read in a thread."""
 _EMPTY = Statement("", Verb.QUERY, RouteClass.OPEN)
+MOST_NAME_BYTES = 63
+"""The longest name that PostgreSQL tells from others (`NAMEDATALEN`)."""
 
 
 class Stopped(Exception):
@@ -100,7 +102,11 @@ class Admission:
         statements = await self.read(message.text)
         if len(statements) > 1:
             raise await self._refused(None, UNREADABLE, _SEVERAL, answers.UNREADABLE)
-        return await self.admit(statements[0]) if statements else Prepared(_EMPTY)
+        if not statements:
+            return Prepared(_EMPTY)
+        prepared = await self.admit(statements[0])
+        prepared.types = tuple(each for each in message.types if each >= looks.FIRST_NORMAL_OID)
+        return prepared
 
     async def admit(self, prepared: Prepared) -> Prepared:
         """Return a statement as it may be prepared. Raises `Stopped` for one that is closed."""
@@ -163,9 +169,14 @@ class Admission:
                 )
         return None
 
-    def is_judged(self, statement: Statement) -> bool:
+    def is_judged(self, prepared: Prepared) -> bool:
         """Return whether the statement may read something, so that its reads are looked at."""
-        return not self._transaction.failed and statement.route_class is not RouteClass.OPEN
+        statement = prepared.statement
+        # The value of a parameter may run the code of its type, and a function of the server may
+        # have a namesake.
+        names_code = bool(prepared.types or statement.functions)
+        retrieves = statement.route_class is not RouteClass.OPEN
+        return not self._transaction.failed and (retrieves or names_code)
 
     def judge(self, prepared: Prepared, bound: Bind | None = None) -> Judgement:
         """Return a new judgement of a statement, with the values in `bound`."""
@@ -194,7 +205,11 @@ class Admission:
     # ----------------------------------------------------------------------- what is refused
 
     async def check_name(self, name: bytes) -> None:
-        """Raise `Stopped` for a name that is the sidecar's own."""
+        """Raise `Stopped` for a name that is the sidecar's own, or that the server cuts off: two
+        names would then mean one thing."""
+        if len(name) > MOST_NAME_BYTES:
+            reason = f"a name has more than {MOST_NAME_BYTES} bytes"
+            raise await self._refused(None, CLOSED_STATEMENT, reason, answers.CLOSED)
         if name.startswith(RESERVED.encode()):
             reason = f"names that begin with `{RESERVED}` are the sidecar's own"
             raise await self._refused(None, CLOSED_STATEMENT, reason, answers.CLOSED)

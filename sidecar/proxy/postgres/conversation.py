@@ -18,6 +18,8 @@ from sidecar.postgres.server import ServerConnection
 
 ERROR, NOTICE, PARAMETER, NOTIFICATION, READY = b"E", b"N", b"S", b"A", b"Z"
 ROW, COMPLETE, SUSPENDED, EMPTY = b"D", b"C", b"s", b"I"
+DATA = (ROW, b"d")
+"""What holds rows: DataRow, and CopyData, which no row limit divides into batches."""
 PARSED, BOUND, CLOSED = b"1", b"2", b"3"
 DESCRIBED = (b"T", b"n")
 EXECUTED = (COMPLETE, SUSPENDED, EMPTY)
@@ -123,7 +125,7 @@ class Conversation:
                     frames.append(frame)
                 if frame.kind in step.ends:
                     left -= 1
-                elif frame.kind == ROW and hold is not None:
+                elif frame.kind in DATA and hold is not None:
                     held += len(frame.raw)
                     if held > hold:
                         raise TooMuchHeld

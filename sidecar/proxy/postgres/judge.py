@@ -141,7 +141,8 @@ class Judgement:
         others = [each for each in self.reads.values() if each.oid >= FIRST_NORMAL_OID]
         if self.statement.foreign or not all(each.plain for each in others):
             return frozenset()  # a view or a function of the database may have read them
-        return read_through(QualifiedName(each.schema, each.name or "") for each in own)
+        found = read_through(QualifiedName(each.schema, each.name or "") for each in own)
+        return found - {each.name for each in self.statement.relations}
 
     def _source(self, relation: Relation, through: frozenset[str]) -> SourceRef | None:
         """Return the source that a relation is; None for one of the server's own catalog that is

@@ -2,7 +2,8 @@
 before anything of the answer is returned.
 
     plain    the statement names tables and the server's own code alone, which is proven at the
-             server: what it reads is what it has locked once it is bound, and nothing can change
+             server before it is bound: what it reads is what it has locked then, and nothing can
+             change
     whole    in one round trip a savepoint, the names in the text resolved, each part with a look
              behind it, the counters, and the savepoint released. After an error the transaction
              goes back to the savepoint and is looked at once more: the error itself tells
@@ -18,12 +19,13 @@ from typing import NamedTuple
 from policies.statement import Look
 from sidecar.postgres.frames import Frame
 from sidecar.protocols.postgres.names import QualifiedName
+from sidecar.proxy.pipeline.authorizer import Denied
 from sidecar.proxy.postgres import looks
 from sidecar.proxy.postgres.conversation import Conversation, Outcome, OwnStatements, Step
 from sidecar.proxy.postgres.judge import Judgement, Seen
 from sidecar.proxy.postgres.looks import Looks, Relation
 from sidecar.proxy.postgres.registry import Prepared
-from sidecar.proxy.postgres.transaction import Transaction
+from sidecar.proxy.postgres.transaction import FAIL, Transaction
 
 
 class Part(NamedTuple):
@@ -47,6 +49,8 @@ class Lookout:
         self._transaction = transaction
         self._own = own
         self._looks = Looks(own)
+        self.code_denied = False
+        """True if code of the database may have run for a statement that was then denied."""
         self._behind_code: set[int] = set()
         """The oids of the relations that code of the database has read in this session. The server
         may keep what such code returned, and use it in a later plan without reading again."""
@@ -57,53 +61,70 @@ class Lookout:
         """Run the parts of a statement that names no foreign code, and return the answers once it
         is decided. Returns None if more than the names in its text may be read, or after an error:
         then nothing was decided, and the parts have to be run as a whole. Raises as `run` does."""
-        transaction = self._transaction
-        inside = transaction.agents or transaction.ours
-        probe = self._looks.probe(prepared.statement)
-        script = _Script(self._looks, prepared.statement.relations if transaction.locked else ())
-        if inside:
-            script.add("enter", transaction.save())
-        script.add_names()
-        for index, part in enumerate(parts):
-            script.add(index, part.step)
-            if index + 1 < len(parts):
-                script.add(f"probe {index}", probe)
-        script.add("locks 0", self._looks.locks())
-        script.add("probe", probe)
-        if inside:
-            script.add("leave", transaction.leave())
-        outcome = await self._conversation.run(script.steps)
-        answers = script.answers(outcome)
-        probes = [frames for role, frames in answers.items() if str(role).startswith("probe")]
-        locked = looks.relations(answers.get("locks 0", ()))
-        own = [each for each in locked if not each.part]
-        new = [each for each in own if each.oid not in transaction.locked]
+        # INVARIANT: what is not proven to be plain is not bound here. Code that runs at Bind leaves
+        # its traces once: the server may keep what it returned in the plan.
+        parsed = 1 + max((at for at, part in enumerate(parts) if part.look == "parse"), default=-1)
+        proof = _Script(self._looks, prepared.statement.relations)
+        if parsed:
+            proof.add("note", self._looks.note())
+        for index in range(parsed):
+            proof.add(index, parts[index].step)
+        proof.add_names()
+        proof.add(_PROBE, self._looks.probe(prepared.statement, prepared.types))
+        answers, proven = await self._plain_trip(proof)
+        probed = looks.probed(answers.get(_PROBE, ()))
         named = looks.relations(answers.get(_NAMES, ()))
-        known = outcome.error is None and not any(map(looks.is_foreign, probes))
-        if not known or not all(each.plain for each in (*new, *named)):
-            prepared.whole = True
-            await self._undo(outcome, inside=inside)
+        foreign = probed.foreign or not all(
+            each.plain or each.oid < looks.FIRST_NORMAL_OID for each in named
+        )
+        # A name may have stood for foreign code while it was resolved, and be gone.
+        if not proven or foreign or (parsed and probed.changed):
+            prepared.whole |= proven and foreign
+            return None
+        script = _Script(self._looks)
+        for index in range(parsed, len(parts)):
+            script.add(index, parts[index].step)
+        script.add("locks 0", self._looks.locks())
+        script.add(_PROBE, self._looks.probe(prepared.statement, prepared.types))
+        later, done = await self._plain_trip(script)
+        locked = looks.relations(later.get("locks 0", ()))
+        transaction = self._transaction
+        new = [each for each in locked if not each.part and each.oid not in transaction.locked]
+        foreign = looks.probed(later.get(_PROBE, ())).foreign
+        if not done or foreign or not all(each.plain for each in new):
+            prepared.whole |= done
+            await self._undo(failed=not done)
             return None
         look: Look = "parse" if judgement.only_asks else "bind"
-        seen = [Seen(each, look) for each in (*named, *new)]
-        if inside:
+        if transaction.open:
             transaction.locked |= {each.oid: each for each in locked}
-        await self._decide(judgement, seen)
-        return _of_parts(answers, len(parts), None)
+        await self._decide(judgement, [Seen(each, look) for each in (*named, *new)])
+        return _of_parts({**answers, **later}, len(parts), None)
 
-    async def _undo(self, outcome: Outcome, *, inside: bool) -> None:
-        """Make undone what was run: nothing of it is released."""
-        if not inside:
-            if outcome.error is None:
-                await self._conversation.sync()
-            return
-        if outcome.error is None:
-            # The savepoint was released; what is locked stays so, and is looked at anew.
-            return
-        back = await self._conversation.run([self._transaction.back(), self._transaction.leave()])
-        if back.error is not None:
+    async def _plain_trip(self, script: "_Script") -> tuple["_Answers", bool]:
+        """Run the steps, and return their answers and whether there was no error. After one, the
+        transaction goes on, if it is not the server's own around the agent's messages alone."""
+        transaction = self._transaction
+        inside = transaction.open
+        if inside:
+            for step in reversed(transaction.enter()):
+                script.prepend("enter", step)
+            script.add("leave", transaction.leave())
+        outcome = await self._conversation.run(script.steps)
+        if inside and outcome.error is not None:
+            back = await self._conversation.run([transaction.back(), transaction.leave()])
+            if back.error is not None:
+                raise CannotLook
+            self._conversation.recovered()
+        return script.answers(outcome), outcome.error is None
+
+    async def _undo(self, *, failed: bool) -> None:
+        """Make undone what was bound, also what the server keeps in its plans."""
+        # Inside a transaction of the agent, a denial makes it undone.
+        if not failed and not self._transaction.open:
+            await self._conversation.run([FAIL])
+        if (await self._conversation.run([self._own.run("replan")])).error is not None:
             raise CannotLook
-        self._conversation.recovered()
 
     async def run(
         self,
@@ -147,7 +168,11 @@ class Lookout:
     async def _decide(self, judgement: Judgement, seen: Sequence[Seen]) -> None:
         judgement.reads |= {each.relation.oid: each.relation for each in seen}
         self._transaction.callers.add(judgement.who)
-        await judgement.decide(seen)
+        try:
+            await judgement.decide(seen)
+        except Denied:
+            self.code_denied |= any(each.look != "parse" for each in seen)
+            raise
 
     def _seen(self, judgement: Judgement, script: "_Script", answers: "_Answers") -> list[Seen]:
         """Return what the names and the locks show."""
@@ -208,6 +233,7 @@ class Lookout:
 _Role = int | str
 _Answers = dict[_Role, Sequence[Frame]]
 _NAMES, _BASELINE, _COUNTERS, _BEHIND = "names", "baseline", "counters", "behind"
+_PROBE = "probe"
 _LATE = ("bind", "execute")
 
 
@@ -216,7 +242,7 @@ class _Script:
     statement's text, `functions` those of the functions that it calls."""
 
     def __init__(
-        self, own: Looks, names: Sequence[QualifiedName], functions: Sequence[str] = ()
+        self, own: Looks, names: Sequence[QualifiedName] = (), functions: Sequence[str] = ()
     ) -> None:
         self._own = own
         self.names = names
@@ -231,6 +257,10 @@ class _Script:
     def add(self, role: _Role, step: Step) -> None:
         self._roles.append(role)
         self.steps.append(step)
+
+    def prepend(self, role: _Role, step: Step) -> None:
+        self._roles.insert(0, role)
+        self.steps.insert(0, step)
 
     def add_names(self) -> None:
         if self.names or self._functions:

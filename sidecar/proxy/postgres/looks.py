@@ -42,7 +42,7 @@ class Relation(NamedTuple):
     plain: bool
     """True for a table or a materialized view that is read without anything else being read or run:
     it has no row policies, rules, partitions or children, and no code but the server's own in its
-    columns, indexes and statistics."""
+    columns, checks, indexes and statistics."""
 
     @property
     def part(self) -> bool:
@@ -71,7 +71,9 @@ _TRUSTED_TYPE = _OF_EXTENSION.format(catalog="pg_type", oid="t.atttypid")
 # The names are those in the text, and of the operators behind its syntax. A namesake may be chosen
 # in place of the server's own, by the types of its arguments or by `search_path`.
 _PROBE = f"""
-SELECT pg_catalog.current_setting('transaction_isolation')
+SELECT pg_catalog.current_setting('sluice.snapshot', true)
+    OPERATOR(pg_catalog.<>) pg_catalog.pg_current_snapshot()::pg_catalog.text,
+  pg_catalog.current_setting('transaction_isolation')
     OPERATOR(pg_catalog.<>) 'read committed'
   OR EXISTS (SELECT 1 FROM pg_catalog.pg_proc AS p
     WHERE p.proname OPERATOR(pg_catalog.=) ANY ($1::pg_catalog.name[])
@@ -85,9 +87,16 @@ SELECT pg_catalog.current_setting('transaction_isolation')
     WHERE y.typname OPERATOR(pg_catalog.=) ANY ($3::pg_catalog.name[])
       AND y.oid OPERATOR(pg_catalog.>=) '16384'::pg_catalog.oid
       AND NOT {_OF_EXTENSION.format(catalog="pg_type", oid="y.oid")})
+  OR EXISTS (SELECT 1 FROM pg_catalog.unnest($4::pg_catalog.oid[]) AS u(oid)
+    WHERE NOT {_OF_EXTENSION.format(catalog="pg_type", oid="u.oid")})
   OR EXISTS (SELECT 1 FROM pg_catalog.pg_cast AS k
     WHERE k.castfunc OPERATOR(pg_catalog.>=) '16384'::pg_catalog.oid
       AND NOT {_OF_EXTENSION.format(catalog="pg_cast", oid="k.oid")})"""  # noqa: S608
+
+# What is committed in between changes the snapshot.
+_NOTED = """
+SELECT pg_catalog.set_config('sluice.snapshot',
+  pg_catalog.pg_current_snapshot()::pg_catalog.text, true)"""
 
 # `pg_identify_object_as_address` names a relation as it is now, and takes its names apart. A join
 # with `pg_class` would name it as of the transaction's snapshot, or not at all.
@@ -105,6 +114,13 @@ SELECT l.oid, a.object_names[1], a.object_names[2],
         AND (x.indexprs IS NOT NULL OR x.indpred IS NOT NULL))
     AND NOT EXISTS (SELECT 1 FROM pg_catalog.pg_statistic_ext AS x
       WHERE x.stxrelid OPERATOR(pg_catalog.=) c.oid AND x.stxexprs IS NOT NULL)
+    AND NOT EXISTS (SELECT 1 FROM pg_catalog.pg_constraint AS x
+      JOIN pg_catalog.pg_depend AS d ON d.objid OPERATOR(pg_catalog.=) x.oid
+        AND d.classid OPERATOR(pg_catalog.=) 'pg_catalog.pg_constraint'::pg_catalog.regclass
+      WHERE x.conrelid OPERATOR(pg_catalog.=) c.oid
+        AND x.contype OPERATOR(pg_catalog.=) 'c'::pg_catalog."char"
+        AND d.refclassid OPERATOR(pg_catalog.=) ANY
+          ('{pg_catalog.pg_proc,pg_catalog.pg_operator}'::pg_catalog.regclass[]))
 FROM (@) AS l LEFT JOIN pg_catalog.pg_class AS c ON c.oid OPERATOR(pg_catalog.=) l.oid
 CROSS JOIN LATERAL
   pg_catalog.pg_identify_object_as_address('pg_catalog.pg_class'::pg_catalog.regclass, l.oid, 0)
@@ -188,6 +204,7 @@ def texts(closed: Iterable[int]) -> dict[str, str]:
         "names": _NAMED.replace("@", _OWNED),
         "resolve": _NAMED.replace("@", _RESOLVED),
         "behind": _NAMED.replace("@", _BEHIND),
+        "note": _NOTED,
         "probe": _PROBE,
         "functions": _FUNCTIONS,
     }
@@ -232,21 +249,40 @@ class Looks:
         """Return the step that lists the schemas and names of all functions with these names."""
         return self._own.run("functions", _array(names))
 
-    def probe(self, statement: Statement) -> Step:
+    def note(self) -> Step:
+        """Return the step that notes what is committed now, for a later `probe`."""
+        return self._own.run("note")
+
+    def probe(self, statement: Statement, parameters: Iterable[int]) -> Step:
         """Return the step that tells whether a name in a statement may stand for code that is
-        neither the server's own nor that of a trusted extension."""
+        neither the server's own nor that of a trusted extension. `parameters` are the oids of types
+        of its parameters that are not the server's own."""
         # `t.f` calls the function `f`, if `t` has no such column.
         functions = {*(each.name for each in statement.functions), *statement.fields}
         operators = {each.name for each in statement.operators}
         types = {each.name for each in statement.types}
+        oids = "{" + ",".join(map(str, parameters)) + "}"
         return self._own.run(
-            "probe", *(_array(sorted(each)) for each in (functions, operators, types))
+            "probe", *(_array(sorted(each)) for each in (functions, operators, types)), oids
         )
 
 
-def is_foreign(frames: Iterable[Frame]) -> bool:
-    """Return the answer to `probe`."""
-    return list(_rows(frames)) != [("f",)]
+class Probed(NamedTuple):
+    """The answer to `probe`."""
+
+    foreign: bool
+    """True if a name may stand for foreign code."""
+    changed: bool
+    """True if something was committed since the last `note`."""
+
+
+def probed(frames: Iterable[Frame]) -> Probed:
+    """Return the answer to `probe`; both are true if there is none."""
+    answers = list(_rows(frames))
+    if len(answers) != 1:
+        return Probed(foreign=True, changed=True)
+    changed, foreign = answers[0]
+    return Probed(foreign=foreign != "f", changed=changed != "f")
 
 
 def qualified(frames: Iterable[Frame]) -> list[QualifiedName]:

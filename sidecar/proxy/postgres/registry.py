@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 
 from sidecar.protocols.postgres.comments import StatedAttribution
 from sidecar.protocols.postgres.names import QualifiedName
-from sidecar.protocols.postgres.statement import Statement
+from sidecar.protocols.postgres.statement import Statement, Verb
+from sidecar.protocols.protocol import RouteClass
 from sidecar.proxy.postgres.judge import Judgement
 from sidecar.proxy.postgres.released import Released
 
@@ -24,8 +25,18 @@ class Prepared:
     """For whom the comments of its text say that it is."""
     local: str | None = None
     """The command tag with which the sidecar answers it by itself; None if the server answers."""
+    types: tuple[int, ...] = ()
+    """The oids of those types of its parameters that are not the server's own."""
     whole: bool = False
     """True if it is known to read more than what its text names, or to run foreign code."""
+
+    @property
+    def may_be_plain(self) -> bool:
+        """True if the statement may read no more than what its text names. One that writes runs
+        triggers and defaults, and one about a prepared statement or a cursor runs another."""
+        statement = self.statement
+        reads = statement.verb is Verb.QUERY and statement.route_class is not RouteClass.WRITE
+        return reads and not self.whole and not statement.foreign
 
 
 @dataclass(slots=True)

@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Sequence
 
 from sidecar.postgres.frames import Frame
-from sidecar.proxy.postgres.conversation import ROW
+from sidecar.proxy.postgres.conversation import DATA
 from sidecar.proxy.postgres.judge import Result
 
 
@@ -20,7 +20,7 @@ class Released:
         """Count the rows in `frames`, and return their number."""
         before = self.rows
         for each in frames:
-            if each.kind == ROW:
+            if each.kind in DATA:
                 self.rows += each.messages
                 self.size += len(each.raw)
                 self._digest.update(each.raw)

@@ -114,15 +114,19 @@ class Session:
     # ------------------------------------------------------------------------------- messages
 
     async def _message(self, frame: Frame) -> None:
-        if frame.kind == b"Q":
-            message = frontend.parse(frame)
-            assert isinstance(message, Query)
-            await self._simple(message.text)
-        elif frame.kind == b"S":
+        if frame.kind == b"S":
             frontend.parse(frame)
             await self._stopping(self._flush())
             await self._end()
-        elif not self._stopped:
+        elif self._stopped:
+            return  # up to `Sync` the server skips everything, the simple protocol too
+        elif frame.kind == b"Q":
+            message = frontend.parse(frame)
+            assert isinstance(message, Query)
+            await self._stopping(self._flush())
+            if not self._stopped:
+                await self._simple(message.text)
+        else:
             await self._stopping(self._extended(frame))
             if frame.kind == b"F":
                 # A call of a function has no `Sync` of its own.
@@ -151,6 +155,17 @@ class Session:
         except Stopped:
             self._stopped = True
             self._pending.clear()
+            if self._lookout.code_denied:
+                await self._forget_prepared()
+
+    async def _forget_prepared(self) -> None:
+        """Have the server forget all prepared statements of the agent."""
+        # Code that was denied may have replaced them by statements with what it has read as a
+        # constant. They outlive the transaction (`GROUND.md`, hole 3).
+        self._lookout.code_denied = False
+        names, self._registry.prepared = list(self._registry.prepared), {}
+        steps = [Step(frontend.close(b"S", each), (CLOSED,)) for each in names]
+        await self._conversation.run(steps)
 
     async def _simple(self, text: bytes) -> None:
         self._output.simple = True
@@ -204,6 +219,8 @@ class Session:
             if isinstance(message, Parse):
                 prepared = await self._admission.parse(message)
             else:
+                if isinstance(message, Bind):
+                    await self._admission.check_name(message.portal)
                 prepared = self._meant(message)
             until = at + 1
             while until < len(pending) and continues(message, pending[until].message):
@@ -223,7 +240,7 @@ class Session:
         judgement, plain = None, False
         if bound is not None:
             await self._admission.check_values(prepared.statement, bound)
-        if self._admission.is_judged(prepared.statement):
+        if self._admission.is_judged(prepared):
             judgement = self._admission.judge(prepared, bound)
             judgement.only_asks = bound is None
             outcome, plain = await self._judged(judgement, prepared, parts_of(messages, steps))
@@ -239,6 +256,7 @@ class Session:
             self._output.error(outcome.error)
             raise Stopped
         if bound is not None:
+            self._transaction.bound = True
             self._drop([self._registry.portals.pop(bound.portal, None)])
             self._registry.portals[bound.portal] = Portal(prepared, judgement, plain=plain)
 
@@ -249,7 +267,7 @@ class Session:
         it reads nothing else."""
         outcome = None
         async with self._admission.told(judgement):
-            if not prepared.whole and not prepared.statement.foreign:
+            if prepared.may_be_plain:
                 outcome = await self._lookout.plain(judgement, prepared, parts)
             plain = outcome is not None
             if outcome is None:

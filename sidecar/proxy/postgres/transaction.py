@@ -29,11 +29,12 @@ TEXTS = {
     "save": f"SAVEPOINT {_POINT}",
     "release": f"RELEASE SAVEPOINT {_POINT}",
     "back": f"ROLLBACK TO SAVEPOINT {_POINT}",
+    "replan": "DISCARD PLANS",
     "immediate": "SET CONSTRAINTS ALL IMMEDIATE",
 }
 """The statements of ours that a transaction needs."""
 # A syntax error, so that the server aborts the transaction; it also says why in the server's log.
-_FAIL = prepare_step(b"", "the sidecar has denied a statement")
+FAIL = prepare_step(b"", "the sidecar has denied a statement")
 
 IDLE, FAILED = b"I", b"E"
 
@@ -48,6 +49,9 @@ class Transaction:
         """True if the agent has begun a transaction."""
         self.ours = False
         """True if a transaction of ours is around the agent's messages."""
+        self.bound = False
+        """True if the messages up to `Sync` have bound something in the server's own transaction
+        around them."""
         self.locked: dict[int, Relation] = {}
         """The relations that the looks of this transaction have shown, by oid."""
         self.counted: dict[int, int] | None = None
@@ -60,6 +64,11 @@ class Transaction:
         """True if the agent's transaction is aborted, so that the server refuses all but its
         end."""
         return self._conversation.state == FAILED
+
+    @property
+    def open(self) -> bool:
+        """True if more than the statement at hand is in the transaction."""
+        return self.agents or self.ours or self.bound
 
     def enter(self) -> list[Step]:
         """Return the steps that come before a part of a judged statement."""
@@ -89,11 +98,19 @@ class Transaction:
     def ended(self, *, chained: bool = False) -> None:
         """Note that the agent has ended a transaction; `chained` says that the next one began."""
         self.agents, self.ours = chained, False
+        self.bound = False
         self._forget()
+        self._goes_on()
 
     def rolled_back(self) -> None:
         """Note that the agent has gone back to a savepoint, which released some locks."""
         self.locked.clear()
+        self._goes_on()
+
+    def _goes_on(self) -> None:
+        """Note that the server takes statements again, before the agent's `Sync` says so: what
+        follows in the pipeline has to be judged."""
+        self._conversation.recovered()
 
     async def end_segment(self, *, failed: bool) -> tuple[Status, Frame | None]:
         """End the messages up to the agent's `Sync`, one of which may have failed or been denied.
@@ -104,10 +121,10 @@ class Transaction:
             outcome = await conversation.run([self._own.run("rollback" if failed else "commit")])
             error = outcome.error
         elif self.agents and failed and not self.failed:
-            await conversation.run([_FAIL])
+            await conversation.run([FAIL])
         late = await conversation.sync()
         state = conversation.state
-        self.ours = False
+        self.ours = self.bound = False
         self.agents = state != IDLE
         if state == IDLE:
             self._forget()
