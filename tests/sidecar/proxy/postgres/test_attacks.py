@@ -65,9 +65,25 @@ BEGIN
     EXECUTE format('PREPARE kept AS SELECT %L AS a', evil.peek());
     RETURN 'done';
 END $$;
+CREATE TABLE secret.nothing (id int);
+CREATE FUNCTION api.is_empty() RETURNS text LANGUAGE plpgsql AS $$
+DECLARE found text;
+BEGIN
+    BEGIN
+        SELECT count(*) INTO found FROM secret.nothing;
+        RAISE EXCEPTION 'the locks go';
+    EXCEPTION WHEN OTHERS THEN NULL;
+    END;
+    RETURN found;
+END $$;
+CREATE FUNCTION evil.fixed(int) RETURNS bool LANGUAGE plpgsql IMMUTABLE AS
+    $$ BEGIN RETURN true; END $$;
+CREATE TABLE public.constant_check (id int CHECK (evil.fixed(1)));
+CREATE OR REPLACE FUNCTION evil.fixed(int) RETURNS bool LANGUAGE plpgsql IMMUTABLE AS
+    $$ BEGIN RETURN evil.peek() LIKE 'x'; END $$;
 CREATE VIEW api.open_titles AS SELECT title FROM public.tickets;
 GRANT USAGE ON SCHEMA evil TO PUBLIC;
-GRANT ALL ON public.filled, api.open_titles TO PUBLIC;
+GRANT ALL ON secret.nothing, public.constant_check, public.filled, api.open_titles TO PUBLIC;
 """
 # With a cast by a function, or a range, which has one, no statement is plain.
 PLAIN = """
@@ -124,6 +140,11 @@ ATTACKS: dict[str, tuple[Sent, ...]] = {
     "a trigger": (
         "INSERT INTO public.filled VALUES ('x') RETURNING told",
         "SELECT told FROM public.filled",
+    ),
+    "a caught read of an empty table": ("SELECT api.is_empty()",),
+    "a check that the planner evaluates": (
+        "SET constraint_exclusion = on",
+        "SELECT id FROM public.constant_check WHERE id = 1",
     ),
     "a cursor over a function": (
         "BEGIN",
