@@ -62,6 +62,8 @@ class Relay:
                     caller.sendall(self.rubbish)
                 else:
                     server.sendall(told)
+            # To close it would not end it while another thread reads from it.
+            server.shutdown(socket.SHUT_RDWR)
 
     @staticmethod
     def _back(server: socket.socket, caller: socket.socket) -> None:

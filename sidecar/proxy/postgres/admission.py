@@ -6,8 +6,10 @@ Knows which error is which. Knows nothing of when a message is sent.
 
 import asyncio
 import logging
+import math
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from typing import NamedTuple
 
 from policies.ground.errors import SluiceError
 from sidecar.postgres.frames import Frame
@@ -52,6 +54,15 @@ class Stopped(Exception):
     """the messages up to `Sync` end here, with an error that the agent has been told"""
 
 
+class Times(NamedTuple):
+    """Times in seconds."""
+
+    reauthorize: float
+    """Between two decisions on a statement that runs."""
+    statement: float
+    """After which a statement is cancelled."""
+
+
 class Admission:
     """Admits the statements of one session."""
 
@@ -62,7 +73,7 @@ class Admission:
         transaction: Transaction,
         output: Output,
         attribution: SessionAttribution,
-        reauthorize_seconds: float,
+        times: Times,
         own_looks: looks.Looks,
     ) -> None:
         self._judge = judge
@@ -71,7 +82,7 @@ class Admission:
         self._output = output
         self.attribution = attribution
         self.registry = Registry()
-        self._reauthorize_seconds = reauthorize_seconds
+        self._times = times
         self._looks = own_looks
 
     # ------------------------------------------------------------------------ what is admitted
@@ -257,18 +268,17 @@ class Admission:
     @asynccontextmanager
     async def told(self, judgement: Judgement, portal: Portal | None = None) -> AsyncIterator[None]:
         """Tell the agent what stops the `with` block, and raise `Stopped`. While it runs, the
-        statement is judged again every second, and cancelled if it is no longer allowed."""
-        watch = _Watch(judgement, self._conversation, self._reauthorize_seconds)
+        statement is judged again every second, and cancelled if it is no longer allowed, or takes
+        too long: the server's own limit counts each batch of rows anew."""
+        watch = _Watch(judgement, self._conversation, self._times)
         try:
             with watch:
                 yield
-            if watch.denied is not None:
-                raise watch.denied
+            if watch.stopped is not None:
+                raise watch.stopped
             return
-        except Denied as denied:
-            refusal = answers.of_denial(watch.denied or denied)
-        except SluiceError as error:
-            refusal = answers.of_failure(error)
+        except (Denied, SluiceError) as error:
+            refusal = answers.of_stop(watch.stopped or error)
         except TooMuchHeld:
             await self._conversation.abandon()
             refusal = Refusal(
@@ -310,17 +320,18 @@ def _values(bound: Bind) -> list[str | bytes | None]:
 
 
 class _Watch:
-    """Judges a statement again, every `seconds`, while it runs, and cancels it at the server once
-    it is no longer allowed."""
+    """Judges a statement again and again while it runs, and cancels it at the server once it is no
+    longer allowed, or takes too long."""
 
-    def __init__(self, judgement: Judgement, conversation: Conversation, seconds: float) -> None:
+    def __init__(self, judgement: Judgement, conversation: Conversation, times: Times) -> None:
         self._judgement = judgement
         self._conversation = conversation
-        self._seconds = seconds
+        self._times = times
         self._timer: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[None] | None = None
-        self.denied: Denied | None = None
-        """The denial that cancelled the statement; None if it is still allowed."""
+        self.stopped: Denied | SluiceError | None = None
+        """Why the statement was cancelled: it was denied, and this recorded or not; None if it is
+        still allowed."""
 
     def __enter__(self) -> None:
         # Most statements have ended before, and cost no more than a timer.
@@ -329,7 +340,7 @@ class _Watch:
         def start() -> None:
             self._task = loop.create_task(self._run())
 
-        self._timer = loop.call_later(self._seconds, start)
+        self._timer = loop.call_later(self._times.reauthorize, start)
 
     def __exit__(self, *_: object) -> None:
         if self._timer is not None:
@@ -338,11 +349,16 @@ class _Watch:
             self._task.cancel()
 
     async def _run(self) -> None:
+        loop = asyncio.get_running_loop()
+        end = loop.time() + self._times.statement - self._times.reauthorize
         while True:
             try:
                 await self._judgement.reauthorize()
-            except Denied as denied:
-                self.denied = denied
+            except (Denied, SluiceError) as stopped:
+                self.stopped = stopped
                 await self._conversation.cancel()
                 return
-            await asyncio.sleep(self._seconds)
+            if loop.time() >= end:
+                await self._conversation.cancel()
+                end = math.inf
+            await asyncio.sleep(self._times.reauthorize)

@@ -8,13 +8,18 @@ Knows which frames belong together. Knows no statement and no decision.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from typing import NamedTuple
 
 from sidecar.postgres import frontend
-from sidecar.postgres.backend import Status, parse_ready
-from sidecar.postgres.frames import Frame
+from sidecar.postgres.backend import Status, parse_error, parse_ready
+from sidecar.postgres.connection import ConnectionLost
+from sidecar.postgres.frames import Frame, ProtocolFault
 from sidecar.postgres.server import ServerConnection
+
+log = logging.getLogger(__name__)
 
 ERROR, NOTICE, PARAMETER, NOTIFICATION, READY = b"E", b"N", b"S", b"A", b"Z"
 ROW, COMPLETE, SUSPENDED, EMPTY = b"D", b"C", b"s", b"I"
@@ -89,11 +94,26 @@ class Outcome(NamedTuple):
     error: Frame | None
 
 
-class Conversation:
-    """The exchange of one session with the server."""
+class ServerLost(ConnectionLost):
+    """the server has ended the session, or does not answer. `said` is its last error, None if it
+    has said nothing."""
 
-    def __init__(self, server: ServerConnection, cancel: Callable[[], Awaitable[None]]) -> None:
+    def __init__(self, reason: str, said: Frame | None = None) -> None:
+        super().__init__(reason)
+        self.said = said
+
+
+class Conversation:
+    """The exchange of one session with the server, which may take `seconds` to answer."""
+
+    def __init__(
+        self,
+        server: ServerConnection,
+        cancel: Callable[[], Awaitable[None]],
+        seconds: float,
+    ) -> None:
         self.server = server
+        self._seconds = seconds
         self.cancel = cancel
         """Asks the server to cancel the statement under way."""
         self.asides: list[Frame] = []
@@ -108,8 +128,12 @@ class Conversation:
         """Send the steps in one round trip, and return the answers. After an error, the pipeline
         is ended too, so that the server reads on. With `hold`, raises `TooMuchHeld` as soon as the
         rows in the answers take more bytes; then the caller has to `abandon` the rest. Raises
-        `ConnectionLost`."""
+        `ServerLost`."""
         self.server.write(b"".join([step.data for step in steps]) + frontend.FLUSH)
+        async with self._in_time():
+            return await self._answers(steps, hold)
+
+    async def _answers(self, steps: Sequence[Step], hold: int | None) -> Outcome:
         answers: list[list[Frame]] = []
         held = 0
         for step in steps:
@@ -117,9 +141,10 @@ class Conversation:
             answers.append(frames)
             left = step.times
             while left:
-                frame = await self.next()
+                frame = await self._next()
                 if frame.kind == ERROR:
-                    await self.sync()
+                    self.server.write(frontend.SYNC)
+                    await self._to_ready()
                     return Outcome(answers, frame)
                 if frame.kind != step.unheard:
                     frames.append(frame)
@@ -139,7 +164,8 @@ class Conversation:
         """End the pipeline, and note the state of the transaction. Returns the error that this
         caused; None if there was none."""
         self.server.write(frontend.SYNC)
-        return await self._to_ready()
+        async with self._in_time():
+            return await self._to_ready()
 
     def leave(self, _lost: object) -> None:
         """End the session with the server at once, since the agent is gone: cancel what runs, and
@@ -163,7 +189,8 @@ class Conversation:
         """Cancel the statement under way, and drop the rest of its answer."""
         self.server.write(frontend.SYNC)
         await self.cancel()
-        await self._to_ready()
+        async with self._in_time():
+            await self._to_ready()
 
     def take_asides(self) -> list[Frame]:
         """Return the notices and parameters that came since the last call, in order."""
@@ -173,7 +200,7 @@ class Conversation:
     async def _to_ready(self) -> Frame | None:
         error = None
         while True:
-            frame = await self.next()
+            frame = await self._next()
             if frame.kind == ERROR:
                 error = frame
             elif frame.kind == READY:
@@ -181,12 +208,48 @@ class Conversation:
                 return error
 
     async def next(self) -> Frame:
-        """Return the next frame of an answer. Raises `ConnectionLost`."""
+        """Return the next frame of an answer. Raises `ServerLost`."""
+        async with self._in_time():
+            return await self._next()
+
+    async def end(self) -> None:
+        """Raise `ServerLost` with what a server has said that has ended the session."""
+        while True:
+            await self.next()
+
+    @asynccontextmanager
+    async def _in_time(self) -> AsyncIterator[None]:
+        """Give the server up if the `with` block takes too long: it is frozen, or out of reach. A
+        statement that takes long is ended by the server itself before."""
+        try:
+            async with asyncio.timeout(self._seconds):
+                yield
+        except TimeoutError:
+            self.server.abort()
+            raise ServerLost("the server does not answer in time") from None
+
+    async def _next(self) -> Frame:
         while True:
             self._waits = True
-            frame = await self.server.read()
-            self._waits = False
+            try:
+                frame = await self.server.read()
+            except ConnectionLost:
+                raise ServerLost("the server has ended the connection") from None
+            except ProtocolFault as fault:
+                # The agent isn't told more: the length of a row may be the one of a row that was
+                # not decided.
+                log.warning(
+                    "a session is ended, since the server's answer can't be read: %s", fault
+                )
+                raise ServerLost(
+                    "the server's answer breaks the protocol, or has a row that is longer than "
+                    "`result.hold`"
+                ) from None
+            finally:
+                self._waits = False
             if frame.kind in (NOTICE, PARAMETER):
                 self.asides.append(frame)
+            elif frame.kind == ERROR and parse_error(frame).severity in ("FATAL", "PANIC"):
+                raise ServerLost("the server has ended the session", frame)
             elif frame.kind != NOTIFICATION:  # the agent can't listen to anything
                 return frame

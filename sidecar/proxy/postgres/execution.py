@@ -85,7 +85,7 @@ class Execution:
         """Execute a portal whose reads are all decided, with the agent's message `raw`: its rows
         leave as they come. Returns and raises as `run` does."""
         self._conversation.send(raw)
-        # While the server works; nothing leaves before the records are on disk.
+        # As a rule they are on disk already.
         await judgement.durable()
         released = portal.released
         while True:

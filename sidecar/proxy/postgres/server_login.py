@@ -18,6 +18,21 @@ _CHECK_SECONDS = 1
 _IDLE_SECONDS = 600
 
 
+_BUSY = {
+    "53300": "has no connection left",
+    "57P01": "is shutting down",
+    "57P03": "is starting up or shutting down",
+}
+
+
+class ServerBusy(UpstreamUnreachable):
+    """the server takes no connection now. `sqlstate` is the code that it gave."""
+
+    def __init__(self, sqlstate: str, message: str) -> None:
+        super().__init__(message)
+        self.sqlstate = sqlstate
+
+
 class ServerLogins:
     """The logins at one server, `upstream`."""
 
@@ -58,6 +73,10 @@ class ServerLogins:
             connection = await self._reachability.connected(self._connect(settings))
         except (LoginRefused, ProtocolFault) as error:
             log.warning("the data source `%s` refuses the login: %s", alias, error)
+            sqlstate = error.sqlstate
+            if sqlstate in _BUSY:
+                said = f"the data source `{alias}` {_BUSY[sqlstate]}"
+                raise ServerBusy(sqlstate, said) from error
             raise UpstreamUnreachable(f"the data source `{alias}` refuses the login") from error
         self._reachability.answered()
         return connection

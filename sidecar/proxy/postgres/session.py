@@ -26,7 +26,7 @@ from sidecar.protocols.postgres.statement import Statement, Verb
 from sidecar.proxy.limits import ProxyLimits
 from sidecar.proxy.pipeline.lineage import FAILED, TRUNCATED
 from sidecar.proxy.postgres import looks
-from sidecar.proxy.postgres.admission import Admission, Stopped
+from sidecar.proxy.postgres.admission import Admission, Stopped, Times
 from sidecar.proxy.postgres.attribution import SessionAttribution
 from sidecar.proxy.postgres.conversation import (
     CLOSED,
@@ -86,13 +86,15 @@ class Session:
             self._transaction,
             self._output,
             attribution,
-            limits.reauthorize_seconds,
+            Times(limits.reauthorize_seconds, result.statement_seconds + 1),
             Looks(self._own),
         )
         self._registry = self._admission.registry
         self._pending: list[Received] = []
         self._stopped = False
         """True from an error on until the agent's `Sync`."""
+        self.idle = False
+        """True while the agent has nothing to be answered."""
 
     async def prepare(self) -> None:
         """Prepare our own statements. Raises `CannotLook`."""
@@ -101,10 +103,16 @@ class Session:
         await self._conversation.sync()
 
     async def run(self) -> None:
-        """Serve the agent until it ends the session. Raises `ConnectionLost`, `ProtocolFault`."""
+        """Serve the agent until it ends the session. Raises `ServerLost`, `ConnectionLost`,
+        `ProtocolFault`."""
+        server = self._conversation.server
         try:
             while True:
+                if server.lost.done():
+                    await self._conversation.end()
+                self.idle = True
                 frame = await self._agent.read()
+                self.idle = False
                 if frame.kind == b"X":
                     return
                 await self._message(frame)
@@ -273,7 +281,8 @@ class Session:
             if outcome is None:
                 names = self._registry.names_of(judgement.statement)
                 outcome = await self._lookout.run(judgement, parts, names)
-                await judgement.durable()
+            # Nothing leaves before the records are on disk: a description names columns.
+            await judgement.durable()
         return outcome, plain
 
     def _meant(self, message: Bind | Describe) -> Prepared:

@@ -7,6 +7,7 @@ own. The agent gets a key of ours for cancelling, which leads to its session and
 Knows lifetimes. Knows nothing of statements.
 """
 
+import asyncio
 import logging
 import ssl
 from collections.abc import Mapping
@@ -34,15 +35,19 @@ from sidecar.proxy.pipeline.authorizer import UNREADABLE, Denied
 from sidecar.proxy.postgres import answers, looks
 from sidecar.proxy.postgres.answers import Refusal
 from sidecar.proxy.postgres.attribution import SessionAttribution
-from sidecar.proxy.postgres.conversation import Conversation
+from sidecar.proxy.postgres.conversation import Conversation, ServerLost
 from sidecar.proxy.postgres.judge import Judge
 from sidecar.proxy.postgres.lookout import CannotLook
-from sidecar.proxy.postgres.server_login import ServerLogins
+from sidecar.proxy.postgres.server_login import ServerBusy, ServerLogins
 from sidecar.proxy.postgres.session import Session
 from sidecar.proxy.postgres.startup import read_start
 from sidecar.settings.postgres import ResultLimits
 
 log = logging.getLogger(__name__)
+
+_AGAIN = "Try again in a second."
+_MARGIN_SECONDS = 10
+"""The seconds beyond the limit of a statement after which a server is given up."""
 
 
 class PostgresSource:
@@ -75,6 +80,8 @@ class PostgresSource:
                 await self._cancel(startup)
             else:
                 await self._session(agent, startup)
+        except ServerLost as lost:
+            agent.write(answers.of_loss(lost).fatal())
         except ConnectionLost:
             pass
         except ProtocolFault as fault:
@@ -102,6 +109,9 @@ class PostgresSource:
         except Denied as denied:
             agent.write(answers.of_denial(denied).fatal())
             return
+        except ServerBusy as busy:
+            agent.write(Refusal(busy.sqlstate, busy.message, hint=_AGAIN).fatal())
+            return
         except SluiceError as error:
             agent.write(Refusal(answers.UNREACHABLE, error.message).fatal())
             return
@@ -117,7 +127,8 @@ class PostgresSource:
         version: int,
         attribution: SessionAttribution,
     ) -> None:
-        conversation = Conversation(server, partial(self._logins.cancel, server))
+        seconds = self._result.statement_seconds + _MARGIN_SECONDS
+        conversation = Conversation(server, partial(self._logins.cancel, server), seconds)
         try:
             closed = await _closed_catalog(conversation)
         except CannotLook:
@@ -136,6 +147,16 @@ class PostgresSource:
         await session.prepare()
         agent.admit(from_agent())
         agent.lost.add_done_callback(conversation.leave)
+        telling: list[asyncio.Task[None]] = []
+
+        def ended(_lost: object) -> None:
+            # A session that runs something finds out by itself.
+            if session.idle:
+                telling.append(
+                    asyncio.get_running_loop().create_task(_tell_end(agent, conversation))
+                )
+
+        server.lost.add_done_callback(ended)
         key = self._keys.issue(conversation, long=version >= VERSION_3_2)
         try:
             agent.write(_greeting(server.parameters, key))
@@ -147,6 +168,15 @@ class PostgresSource:
         running = self._keys.find(request.key)
         if running is not None:
             await running.cancel()
+
+
+async def _tell_end(agent: AgentConnection, conversation: Conversation) -> None:
+    """Tell an agent that asks for nothing why the server has ended its session."""
+    try:
+        await conversation.end()
+    except ServerLost as lost:
+        agent.write(answers.of_loss(lost).fatal())
+        agent.close()
 
 
 async def _closed_catalog(conversation: Conversation) -> list[int]:

@@ -123,6 +123,10 @@ class Transaction:
         elif self.agents and failed and not self.failed:
             await conversation.run([FAIL])
         late = await conversation.sync()
+        if self.ours and conversation.state != IDLE:
+            # A cancel of the agent has met our own statement.
+            await conversation.run([self._own.run("rollback")])
+            await conversation.sync()
         state = conversation.state
         self.ours = self.bound = False
         self.agents = state != IDLE
