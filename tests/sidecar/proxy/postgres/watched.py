@@ -24,7 +24,7 @@ from tests.support.postgres_source import LOGIN, Source
 from tests.support.postgres_wire import Address
 from tests.support.proxy import ROLE, Sidecar, policy, sidecar
 
-DENIED = ("postgres://crm/crm/secret/*",)
+DENIED = ("postgres://crm/crm/secret/*", "postgres://crm/crm/cast_aside/*")
 Made = TypeVar("Made")
 
 
