@@ -153,6 +153,7 @@ def written(settings: UpSettings) -> SidecarSettings:
     """What a sidecar reads in the file that is written for it."""
     for name in ("sidecar.key", "agent.key"):
         write_private(settings.data_dir / name, make_key(bytes(32)))
+    write_private(settings.data_dir / "postgres.password", "a password")
     return read_file(write(settings), {}, "host")
 
 

@@ -186,11 +186,23 @@ SELECT DISTINCT n.nspname, p.proname FROM pg_catalog.pg_proc AS p
 JOIN pg_catalog.pg_namespace AS n ON n.oid OPERATOR(pg_catalog.=) p.pronamespace
 WHERE p.proname OPERATOR(pg_catalog.=) ANY ($1::pg_catalog.name[])"""
 
+# Relations of the catalog; and what has an oid of the catalog's, but is not in its schemas. Only a
+# server in single-user mode makes such things, so there are none later if there are none now.
 _CATALOG = """
-SELECT c.oid, n.nspname, c.relname, c.relkind, false FROM pg_catalog.pg_class AS c
-JOIN pg_catalog.pg_namespace AS n ON n.oid OPERATOR(pg_catalog.=) c.relnamespace
-WHERE c.oid OPERATOR(pg_catalog.<) '16384'::pg_catalog.oid
-  AND c.relkind OPERATOR(pg_catalog.=) ANY ('{r,v}'::pg_catalog."char"[])"""
+SELECT o.oid, n.nspname, o.name, o.kind, false FROM (
+  SELECT c.oid, c.relnamespace AS space, c.relname AS name, c.relkind AS kind
+  FROM pg_catalog.pg_class AS c
+  UNION ALL SELECT p.oid, p.pronamespace, p.proname, 'x' FROM pg_catalog.pg_proc AS p
+  UNION ALL SELECT p.oid, p.oprnamespace, p.oprname, 'x' FROM pg_catalog.pg_operator AS p
+  UNION ALL SELECT y.oid, y.typnamespace, y.typname, 'x' FROM pg_catalog.pg_type AS y) AS o
+JOIN pg_catalog.pg_namespace AS n ON n.oid OPERATOR(pg_catalog.=) o.space
+WHERE o.oid OPERATOR(pg_catalog.<) '16384'::pg_catalog.oid
+  AND (o.kind OPERATOR(pg_catalog.=) ANY ('{r,v}'::pg_catalog."char"[])
+    OR n.nspname OPERATOR(pg_catalog.<>) ALL
+      ('{pg_catalog,information_schema,pg_toast}'::pg_catalog.name[]))"""
+
+OWN_SCHEMAS = ("pg_catalog", "information_schema", "pg_toast")
+"""The schemas of the server's own catalog."""
 
 
 def texts(closed: Iterable[int]) -> dict[str, str]:

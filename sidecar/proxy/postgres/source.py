@@ -187,6 +187,15 @@ async def _closed_catalog(conversation: Conversation) -> list[int]:
         raise CannotLook
     await conversation.sync()
     found = looks.relations(outcome.answers[0])
+    strange = [each for each in found if each.schema not in looks.OWN_SCHEMAS]
+    if strange:
+        log.error(
+            "`%s.%s` has an oid of the catalog's, so it was made in single-user mode: what is read "
+            "can't be told in this database. Restore it from a dump",
+            strange[0].schema,
+            strange[0].name,
+        )
+        raise CannotLook
     return [
         each.oid
         for each in found

@@ -46,7 +46,7 @@ def test_every_member_is_read() -> None:
         *("r", "ann", "s", "high", "s1", "report", "a1", "who signs?", "vector"),
         "0" * 64,
     )
-    assert set(Retrieval._fields) - {"levels", "masked"} == set(ASK.keys)
+    assert set(Retrieval._fields) - {"levels", "masked", "statement"} == set(ASK.keys)
     assert set(case.expected) == set(EXPECT.keys)
     assert (case.name, case.entry.line) == ("all of it", 9)
     key = case.entry.key

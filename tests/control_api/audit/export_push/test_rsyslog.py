@@ -60,7 +60,9 @@ class Rsyslog:
     def ids(self) -> list[str]:
         if not self.written.exists():
             return []
-        lines = self.written.read_text().splitlines()
+        # The last line may still be on its way.
+        whole, _, _ = self.written.read_text().rpartition("\n")
+        lines = whole.splitlines()
         return [json.loads(line)["event"]["id"] for line in lines]
 
     def has(self, made: list[str]) -> bool:

@@ -16,9 +16,6 @@ from tests.sidecar.proxy.postgres.in_front import sidecar_in_front
 from tests.support.postgres_source import Source, running_source
 from tests.support.postgres_wire import Address
 
-DEEP = pytest.mark.deep(
-    stands_in="tests/support/test_postgres.py::test_a_connection_needs_the_password"
-)
 # What is noted: a part of what is seen through the sidecar instead.
 DIFFERS = {
     # The sidecar reads every text first, and says all that it can't read by one SQLSTATE.
@@ -48,7 +45,10 @@ def through(source: Source) -> Iterator[Address]:
         yield address
 
 
-@DEEP
+@pytest.mark.deep(
+    stands_in="tests/sidecar/proxy/postgres/test_session.py::"
+    "test_a_statement_is_judged_by_what_the_server_reads"
+)
 @pytest.mark.parametrize("name", SESSIONS)
 def test_a_driver_sees_the_same_through_a_sidecar(
     source: Source, through: Address, name: str
@@ -56,12 +56,18 @@ def test_a_driver_sees_the_same_through_a_sidecar(
     check_same(SESSIONS[name], source, through)
 
 
-@DEEP
+@pytest.mark.deep(
+    stands_in="tests/sidecar/proxy/postgres/test_session.py::"
+    "test_a_statement_is_judged_by_what_the_server_reads"
+)
 def test_psql_sees_the_same_through_a_sidecar(source: Source, through: Address) -> None:
     check_same(driver_sessions.psql(source), source, through)
 
 
-@DEEP
+@pytest.mark.deep(
+    stands_in="tests/sidecar/proxy/postgres/test_session.py::"
+    "test_a_statement_is_judged_by_what_the_server_reads"
+)
 @pytest.mark.parametrize("session", STORES.values(), ids=STORES)
 def test_a_store_sees_the_same_through_a_sidecar(
     source: Source, through: Address, session: Session
@@ -71,7 +77,10 @@ def test_a_store_sees_the_same_through_a_sidecar(
     check_same(session, source, through)
 
 
-@DEEP
+@pytest.mark.deep(
+    stands_in="tests/sidecar/proxy/postgres/test_session.py::"
+    "test_a_statement_is_judged_by_what_the_server_reads"
+)
 @pytest.mark.parametrize("session", COPIES.values(), ids=COPIES)
 def test_copy_is_refused_and_the_session_goes_on(through: Address, session: Session) -> None:
     seen = dict(session(through))
@@ -80,7 +89,10 @@ def test_copy_is_refused_and_the_session_goes_on(through: Address, session: Sess
     assert re.search("[13]", seen["afterwards"])
 
 
-@DEEP
+@pytest.mark.deep(
+    stands_in="tests/sidecar/proxy/postgres/test_session.py::"
+    "test_a_statement_is_judged_by_what_the_server_reads"
+)
 def test_copy_is_refused_in_psql(source: Source, through: Address) -> None:
     for value in dict(driver_sessions.psql_copy(source)(through)).values():
         assert "0A000: `COPY` is closed" in value

@@ -14,7 +14,6 @@ from tests.support.postgres_source import LOGIN, Source, running_source
 from tests.support.relay import Relay, relaying
 from tests.support.waiting import until
 
-STAND_IN = "tests/support/test_postgres.py::test_a_connection_needs_the_password"
 SLOW = "SELECT count(*) FROM generate_series(1, 2000000000) a, public.tickets"
 KILL = f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = '{LOGIN}'"
 
@@ -78,7 +77,10 @@ def _computing(connection: wire.Connection) -> None:
 STEPS: list[Step] = [_idle, _transaction, _parsed, _bound, _batch, _computing]
 
 
-@pytest.mark.deep(stands_in=STAND_IN)
+@pytest.mark.deep(
+    stands_in="tests/sidecar/proxy/postgres/test_session.py::"
+    "test_a_statement_is_judged_by_what_the_server_reads"
+)
 @pytest.mark.parametrize("step", STEPS)
 @pytest.mark.parametrize("death", ["backend", "network", "agent"])
 def test_a_death_leaves_nothing_behind(
@@ -116,7 +118,10 @@ def _active(source: Source) -> bool:
     return source.execute(sql) == [["1"]]
 
 
-@pytest.mark.deep(stands_in=STAND_IN)
+@pytest.mark.deep(
+    stands_in="tests/sidecar/proxy/postgres/test_session.py::"
+    "test_a_statement_is_judged_by_what_the_server_reads"
+)
 def test_a_key_that_is_not_the_sessions_cancels_nothing(source: Source, running: Watched) -> None:
     with wire.Connection(running.address) as one, wire.Connection(running.address) as other:
         one.send_raw(wire.query(SLOW))
@@ -131,7 +136,10 @@ def test_a_key_that_is_not_the_sessions_cancels_nothing(source: Source, running:
         assert wire.rows(one.simple("SELECT 1")) == [[b"1"]]
 
 
-@pytest.mark.deep(stands_in=STAND_IN)
+@pytest.mark.deep(
+    stands_in="tests/sidecar/proxy/postgres/test_session.py::"
+    "test_a_statement_is_judged_by_what_the_server_reads"
+)
 @pytest.mark.parametrize(
     "sql", ["SELECT id FROM public.tickets", "SELECT id FROM public.open_tickets"]
 )

@@ -15,7 +15,6 @@ from tests.support import postgres_wire as wire
 from tests.support.postgres_source import LOGIN, Source, running_source
 from tests.support.waiting import until
 
-STAND_IN = "tests/support/test_postgres.py::test_a_connection_needs_the_password"
 SLOW = "SELECT count(*) FROM generate_series(1, 2000000000) a, public.tickets"
 SECONDS = 3
 
@@ -41,7 +40,10 @@ def _codes(answer: list[wire.Message]) -> list[str]:
     return [each["C"] for each in wire.errors(answer)]
 
 
-@pytest.mark.deep(stands_in=STAND_IN)
+@pytest.mark.deep(
+    stands_in="tests/sidecar/proxy/postgres/test_session.py::"
+    "test_a_statement_is_judged_by_what_the_server_reads"
+)
 @pytest.mark.parametrize(
     ("sql", "code"),
     [
@@ -65,7 +67,10 @@ def test_a_statement_beyond_a_limit_fails_and_the_session_goes_on(
     until("no session is left", source.idle)
 
 
-@pytest.mark.deep(stands_in=STAND_IN)
+@pytest.mark.deep(
+    stands_in="tests/sidecar/proxy/postgres/test_session.py::"
+    "test_a_statement_is_judged_by_what_the_server_reads"
+)
 def test_a_row_that_is_too_long_ends_the_session_without_its_length(running: Watched) -> None:
     with wire.Connection(running.address) as connection:
         answer = connection.simple("SELECT repeat(wide, 1000) FROM public.seen")
@@ -76,7 +81,10 @@ def test_a_row_that_is_too_long_ends_the_session_without_its_length(running: Wat
         assert wire.rows(connection.simple("SELECT 1")) == [[b"1"]]
 
 
-@pytest.mark.deep(stands_in=STAND_IN)
+@pytest.mark.deep(
+    stands_in="tests/sidecar/proxy/postgres/test_session.py::"
+    "test_a_statement_is_judged_by_what_the_server_reads"
+)
 def test_a_frozen_server_is_given_up(running: Watched, source: Source) -> None:
     with wire.Connection(running.address) as connection:
         sql = f"SELECT pid FROM pg_stat_activity WHERE usename = '{LOGIN}'"
@@ -90,7 +98,10 @@ def test_a_frozen_server_is_given_up(running: Watched, source: Source) -> None:
     until("no session is left", source.idle)
 
 
-@pytest.mark.deep(stands_in=STAND_IN)
+@pytest.mark.deep(
+    stands_in="tests/sidecar/proxy/postgres/test_session.py::"
+    "test_a_statement_is_judged_by_what_the_server_reads"
+)
 @pytest.mark.parametrize("what", ["key", "policy"])
 def test_a_revocation_stops_what_runs(source: Source, what: str) -> None:
     with watched(source) as made, wire.Connection(made.address) as connection:
@@ -106,7 +117,10 @@ def test_a_revocation_stops_what_runs(source: Source, what: str) -> None:
         assert [each[0] for each in made.decisions()][-1] == "DENY"
 
 
-@pytest.mark.deep(stands_in=STAND_IN)
+@pytest.mark.deep(
+    stands_in="tests/sidecar/proxy/postgres/test_session.py::"
+    "test_a_statement_is_judged_by_what_the_server_reads"
+)
 def test_a_server_without_a_free_connection_says_so() -> None:
     with running_source(settings={"max_connections": "8"}) as small, watched(small) as made:
         taken: list[wire.Connection] = []

@@ -16,7 +16,6 @@ from tests.sidecar.proxy.postgres.watched import Watched, watched
 from tests.support import postgres_wire as wire
 from tests.support.postgres_source import LOGIN, Source, running_source
 
-STAND_IN = "tests/support/test_postgres.py::test_a_connection_needs_the_password"
 SECONDS = float(os.environ.get("RACE_SECONDS", "15"))
 COLUMNS = "id, qpayee, qsalary"
 SETUP = f"""
@@ -62,7 +61,10 @@ def source() -> Iterator[Source]:
         yield running
 
 
-@pytest.mark.deep(stands_in=STAND_IN)
+@pytest.mark.deep(
+    stands_in="tests/sidecar/proxy/postgres/test_session.py::"
+    "test_a_statement_is_judged_by_what_the_server_reads"
+)
 def test_nothing_that_was_not_decided_is_read_while_all_changes(source: Source) -> None:
     with watched(source) as made:
         told = race(source, made, SECONDS)
